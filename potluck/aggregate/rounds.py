@@ -1,0 +1,164 @@
+"""The one loop: a rule's lanes, each a barrier that opens with a plan and closes with a merge.
+
+A lane that should be open and isn't is planned; a plan without tasks parks it until the next event. Replies
+are matched by (lane, serial, place), never by node. A barrier closes when everyone has answered or is lost,
+when enough have, or at its deadline; what is late by then is cancelled and reported to the rule as lost.
+Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
+"""
+
+from typing import Any
+
+from potluck.codec import value
+from potluck.contracts import Context, Got, Rule
+from potluck.messages import (
+    Answer,
+    Cancel,
+    Command,
+    Event,
+    Lane,
+    Lost,
+    Node,
+    Reply,
+    Stop,
+    Task,
+    TaskId,
+    Until,
+    Wake,
+)
+
+
+@value(frozen=False, eq=False)
+class Barrier:
+    """What one lane waits for."""
+
+    serial: int
+    due: list[Task]
+    enough: int
+    got: dict[int, Reply]
+    lost: dict[int, Lost]
+
+    @property
+    def closed(self) -> bool:
+        return len(self.got) >= self.enough or len(self.got) + len(self.lost) == len(self.due)
+
+    @property
+    def missing(self) -> dict[int, Task]:
+        return {i: t for i, t in enumerate(self.due) if i not in self.got and i not in self.lost}
+
+
+@value(frozen=False, eq=False)
+class Run:
+    """The state of a loop: the rule's model and what is open."""
+
+    model: Any
+    open: dict[Lane, Barrier]
+    serial: int = 0
+    owed: Task | None = None
+    fresh: bool = False  # owed has come but isn't adopted yet
+    stop: bool = False
+
+
+@value
+class Rounds:
+    """An algorithm out of a rule."""
+
+    rule: Any  # Rule[M], or Inner[M] below a parent
+
+    def init(self, ctx: Context) -> tuple[Run, list[Command]]:
+        s = Run(self.rule.start(ctx), {})
+        return s, self._fill(s, ctx)
+
+    def receive(self, s: Run, e: Event, ctx: Context) -> tuple[Run, list[Command]]:
+        out: list[Command] = []
+        match e:
+            case Reply():
+                out = self._arrive(s, e.task.id, e, ctx)
+            case Lost(what=Task() as task):
+                out = self._arrive(s, task.id, e, ctx)
+            case Wake(tag=(lane, int(serial))) if lane in s.open and s.open[lane].serial == serial:
+                out = self._close(s, lane, ctx)
+            case Task():
+                s.owed, s.fresh = e, True
+            case Stop():
+                out = [Cancel(t.id) for b in s.open.values() for t in b.missing.values() if t.id]
+                s.open, s.stop = {}, True
+            case _:
+                pass  # a wake-up of a barrier that has closed, or a call to look again
+        return s, out + self._fill(s, ctx)
+
+    def serve(self, s: Run, node: Node, ctx: Context) -> dict[str, Task]:
+        served: dict[str, Task] = self.rule.serve(s.model, node, ctx)
+        return served
+
+    def round(self, s: Run) -> int:
+        return int(s.model.round)
+
+    def waiting(self, s: Run, ctx: Context) -> list[Lane]:
+        seen = ctx.holding(s.owed, s.stop)
+        return [lane for lane in self.rule.lanes(s.model, seen) if lane not in s.open]
+
+    def _arrive(self, s: Run, at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
+        if at is None:
+            return []
+        lane, serial, place = at
+        barrier = s.open.get(lane)
+        if barrier is None or barrier.serial != serial:
+            return []  # of a barrier that has closed
+        if isinstance(e, Reply):
+            barrier.got[place] = e
+        else:
+            barrier.lost[place] = e
+        return self._close(s, lane, ctx) if barrier.closed else []
+
+    def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+        b = s.open.pop(lane)
+        lost = b.lost | {i: Lost(t, "late") for i, t in b.missing.items()}
+        got = Got([b.got[i] for i in sorted(b.got)], [lost[i] for i in sorted(lost)])
+        s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
+        return [*(Cancel(t.id) for t in b.missing.values() if t.id), *commands]
+
+    def _fill(self, s: Run, ctx: Context) -> list[Command]:
+        out: list[Command] = []
+        if s.owed is not None and not s.open:
+            if s.fresh:
+                s.model, s.fresh = self.rule.adopt(s.model, s.owed, ctx.holding(s.owed, s.stop)), False
+            answer = self.rule.report(s.model, s.owed, ctx.holding(s.owed, s.stop))
+            if answer is not None:
+                out.append(Answer(s.owed, *answer))
+                s.owed = None
+        if s.fresh:
+            return out  # it waits for a boundary: what is open may end, but nothing new begins
+        seen = ctx.holding(s.owed, s.stop)
+        for lane in self.rule.lanes(s.model, seen):
+            if lane not in s.open:
+                out += self._open(s, lane, seen)
+        return out
+
+    def _open(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+        s.model, commands = self.rule.plan(s.model, lane, ctx)
+        s.serial += 1
+        serial, until = s.serial, Until()
+        due: list[Task] = []
+        out: list[Command] = []
+        for c in commands:
+            if type(c) is Task:
+                c = Task(c.to, c.job, c.send, c.tag, c.slot, (lane, serial, len(due)))
+                due.append(c)
+            elif type(c) is Until:
+                until = c
+                continue
+            out.append(c)
+        if due:
+            enough = len(due) if until.enough is None else min(until.enough, len(due))
+            s.open[lane] = Barrier(serial, due, enough, {}, {})
+            if until.after is not None:
+                out.append(Wake(ctx.now + until.after, (lane, serial)))
+        return out
+
+
+def placed(rule_or_algorithm: Any) -> Any:
+    """An algorithm: what is given, or the loop around it when it is a rule."""
+    return rule_or_algorithm if hasattr(rule_or_algorithm, "receive") else Rounds(rule_or_algorithm)
+
+
+__all__ = ["Barrier", "Got", "Rounds", "Rule", "Run", "placed"]

@@ -1,0 +1,87 @@
+"""Aggregation without rounds: some lanes, each with one device at work; every reply is mixed in as it comes.
+
+The model has a version, which grows when it changes; a reply's staleness is how many versions lie between the
+model that its device was sent and the one that it is mixed into.
+"""
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+from potluck.aggregate.select import Select, Uniform
+from potluck.codec import value
+from potluck.contracts import Context, Got
+from potluck.errors import require
+from potluck.jobs.train import Evaluate, Train
+from potluck.messages import Command, Node, Note, Reply, Task, Until
+from potluck.trees import Params
+
+
+class Mix(Protocol):
+    """What becomes of one reply (None: its task was lost); its state is the algorithm's."""
+
+    def start(self) -> Any: ...
+    def step(
+        self, params: Params, state: Any, reply: Reply | None, staleness: int
+    ) -> tuple[Params, Any, bool]: ...  # True: this was the end of a round
+
+
+@value(eq=False)
+class Flow:
+    """The model and the states of its parts; nothing that lasts may live elsewhere."""
+
+    params: Params
+    mixed: Any  # of the mix
+    picks: Any  # of the selector
+    version: int = 0  # how often the model changed
+    round: int = 0  # counts lost tasks too, so that a run in which all are lost still ends
+
+
+@value
+class Stream:
+    """A rule out of a mix: replaces each device by another as soon as it has answered or is lost."""
+
+    mix: Mix
+    clients: int = 10
+    local: Train = Train()
+    select: Select = Uniform()
+    deadline: float | None = None  # seconds
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices at work at a time")
+        limit = self.deadline
+        require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
+
+    def start(self, ctx: Context) -> Flow:
+        params = ctx.models[self.local.model].init(ctx.key)
+        return Flow(params, self.mix.start(), self.select.start())
+
+    def lanes(self, m: Flow, ctx: Context) -> range:
+        return range(self.clients) if ctx.working else range(0)
+
+    def plan(self, m: Flow, lane: int, ctx: Context) -> tuple[Flow, list[Command]]:
+        nodes, picks = self.select.pick(m.picks, 1, ctx)
+        jobs = self.select.jobs(self.local, nodes, picks)
+        tasks = [Task(n, job, {"params": m.params}, m.version) for n, job in zip(nodes, jobs, strict=True)]
+        return replace(m, picks=picks), [Until(self.deadline), *tasks]
+
+    def merge(self, m: Flow, lane: int, got: Got, ctx: Context) -> tuple[Flow, list[Command]]:
+        reply = next((r for r in got.replies if r.weight > 0), None)  # one without rows has learnt nothing
+        staleness = 0 if reply is None else m.version - reply.task.tag
+        params, mixed, ended = self.mix.step(m.params, m.mixed, reply, staleness)
+        changed = params is not m.params
+        picks = self.select.learn(m.picks, got, ctx)
+        notes: list[Command] = [] if reply is None else [Note("staleness", staleness)]
+        return Flow(params, mixed, picks, m.version + changed, m.round + ended), notes
+
+    def serve(self, m: Flow, node: Node, ctx: Context) -> dict[str, Task]:
+        return {"global": Task(node, Evaluate(self.local.model), {"params": m.params})}
+
+
+def polynomial(staleness: int, power: float) -> float:
+    """(s + 1)^-power"""
+    return float((staleness + 1) ** -power)
+
+
+def hinge(staleness: int, slope: float, patience: int) -> float:
+    """1 up to some patience, then 1 / (slope (s - patience) + 1)"""
+    return 1.0 if staleness <= patience else 1 / (slope * (staleness - patience) + 1)

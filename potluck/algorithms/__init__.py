@@ -1,0 +1,114 @@
+"""The algorithms, one short file each; the folder is the registry, so there is no list to edit.
+
+Module NAME.py holds one callable called NAME, whatever its capitals and underscores: a `@value` rule, or a
+function that returns one. Its parameters are what an experiment may set in `[algorithms.NAME]`; `local` is
+the training that the experiment describes. A module whose name begins with an underscore is no algorithm.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from potluck.algorithms._fit import arguments, parameters, plain, short
+from potluck.errors import ConfigError, nearest
+from potluck.jobs import Train
+
+__all__ = ["Description", "Parameter", "canonical", "complete", "describe", "find", "make", "names"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an algorithm, as people read it."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an algorithm's file says of it."""
+
+    name: str
+    paper: str
+    idea: str
+    parameters: tuple[Parameter, ...]
+
+
+def names() -> list[str]:
+    """All algorithms, without importing any."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def canonical(name: str, key: str = "algorithm") -> str:
+    """The name as the folder spells it: `FedAvg` and `fed-avg` are `fedavg`; `key` is named if it is none."""
+    spelled = {_bare(known): known for known in names()}
+    if _bare(name) not in spelled:
+        raise ConfigError(f"{key} = {name!r}: no such algorithm; {nearest(name.lower(), names())}")
+    return spelled[_bare(name)]
+
+
+def find(name: str) -> Callable[..., Any]:
+    """What makes an algorithm: the one callable of its module that bears its name."""
+    name = canonical(name)
+    module = importlib.import_module(f"{__name__}.{name}")
+    found = [v for k, v in vars(module).items() if _bare(k) == _bare(name) and callable(v)]
+    if len(found) != 1:
+        raise ConfigError(
+            f"potluck/algorithms/{name}.py holds {len(found)} callables named {name!r} (in any capitals): "
+            f"it should hold one; begin the names of helper modules with an underscore"
+        )
+    make: Callable[..., Any] = found[0]
+    return make
+
+
+def make(name: str, local: Train, **params: Any) -> Any:
+    """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
+    build, path = find(name), f"algorithms.{canonical(name)}"
+    filled = arguments(build, params, path, local, _inner)
+    try:
+        return build(**filled)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def complete(name: str, local: Train, **params: Any) -> dict[str, Any]:
+    """The parameters and all defaults beside them, as TOML can hold them."""
+    build, path = find(name), f"algorithms.{canonical(name)}"
+    filled = arguments(build, params, path, local, _inner)
+    defaults = {key: p.default for key, p in parameters(build).items() if p.default is not p.empty}
+    merged = {**defaults, **filled}
+    told = {
+        key: params[key] if isinstance(params.get(key), dict | str) else plain(value)
+        for key, value in merged.items()
+        if key != "local"
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def describe(name: str) -> Description:
+    """What the file of an algorithm says: paper, idea, parameters."""
+    build, name = find(name), canonical(name)
+    module = inspect.getmodule(importlib.import_module(f"{__name__}.{name}"))
+    paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", (inspect.getdoc(module) or "").strip())]
+    source = inspect.getsource(build)
+    listed = []
+    for key, p in parameters(build).items():
+        said = re.search(rf"^\s*{key}\s*:[^#\n]*#\s*(.+?)\s*$", source, re.MULTILINE)
+        default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
+        listed.append(Parameter(key, short(p.annotation), default, said.group(1) if said else ""))
+    return Description(name, paragraphs[0], paragraphs[1] if len(paragraphs) > 1 else "", tuple(listed))
+
+
+def _inner() -> dict[str, Callable[..., Any]]:
+    """All algorithms, for those that take another one."""
+    return {name: find(name) for name in names()}
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()

@@ -1,0 +1,58 @@
+"""FedAvg (McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data).
+
+A few devices train the global model on their own rows; the server adds the mean of their changes, weighted by
+samples. Deviations: changes travel, not weights (the same mean); deadlines and over-commitment can be had.
+"""
+
+from dataclasses import replace
+from typing import Self
+
+from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform, fold
+from potluck.codec import value
+from potluck.contracts import Context, Got
+from potluck.jobs import Evaluate, Train
+from potluck.messages import Command, Node, Task, Until
+from potluck.trees import Tree, sub
+
+
+@value
+class FedAvg:
+    """Weighted averaging of local training, in synchronous rounds."""
+
+    clients: int = 10
+    local: Train = Train()
+    select: Select = Uniform()
+    server: ServerOptim = Average()
+    overcommit: float = 1.0  # ask so many times the clients, go on with the first
+    deadline: float | None = None  # seconds
+    inner_rounds: int = 1  # below a parent: rounds before it is answered
+
+    def start(self, ctx: Context) -> Global:
+        params = ctx.models[self.local.model].init(ctx.key)
+        return Global(params, self.server.start(params), self.select.start())
+
+    def lanes(self, m: Global, ctx: Context) -> tuple[None, ...]:
+        return (None,) if ctx.working else ()
+
+    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
+        nodes, picks = self.select.pick(m.picks, round(self.clients * self.overcommit), ctx)
+        send, jobs = {"params": m.params}, self.select.jobs(self.local, nodes, picks)
+        tasks = [Task(n, job, send) for n, job in zip(nodes, jobs, strict=True)]
+        return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
+
+    def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
+        params, opt = self.server.step(m.params, m.opt, fold(got.replies))
+        picks, weight = self.select.learn(m.picks, got, ctx), sum(r.weight for r in got.replies)
+        return Global(params, opt, picks, m.round + 1, m.since + 1, weight), []
+
+    def adopt(self, m: Global, task: Task, ctx: Context) -> Global:
+        return replace(m, params=task.send["params"], since=0)
+
+    def report(self, m: Global, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        return ({"delta": sub(m.params, task.send["params"])}, m.weight) if m.since >= self.inner_rounds else None
+
+    def resized(self, clients: int, lr: float) -> Self:
+        return replace(self, clients=clients, local=self.local.with_lr(lr))
+
+    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+        return {"global": Task(node, Evaluate(self.local.model), {"params": m.params})}

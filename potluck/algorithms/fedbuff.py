@@ -1,0 +1,67 @@
+"""FedBuff (Nguyen et al. 2022, Federated Learning with Buffered Asynchronous Aggregation).
+
+Devices work asynchronously, but the server steps only when it has gathered K updates: it adds their mean,
+each scaled by 1/sqrt(1 + staleness). So nobody waits, and yet no single device moves the model.
+
+Deviations: a lost task counts towards K, so that a round ends even if all are lost; the mean is over the
+updates that came. Neither server momentum nor scaling of the local rate. A round is one such step.
+"""
+
+from dataclasses import replace
+
+from potluck.aggregate import Select, Stream, Uniform, polynomial
+from potluck.codec import value
+from potluck.errors import require
+from potluck.jobs import Train
+from potluck.messages import Reply
+from potluck.trees import Params, add, scale
+
+
+@value(eq=False)
+class Gathered:
+    """A buffer as its running sum, so that its size costs no memory."""
+
+    total: Params | None = None
+    updates: int = 0
+    tasks: int = 0  # lost ones too
+
+
+@value
+class Buffer:
+    """Gathers updates and adds the mean of every `size` of them."""
+
+    size: int = 10  # K
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, "buffer", self.size, "must be at least 1, such as 10")
+        require(self.lr > 0, "server_lr", self.lr, "must be above 0; 1 adds the mean update as it is")
+
+    def start(self) -> Gathered:
+        return Gathered()
+
+    def step(
+        self, params: Params, state: Gathered, reply: Reply | None, staleness: int
+    ) -> tuple[Params, Gathered, bool]:
+        state = replace(state, tasks=state.tasks + 1)
+        if reply is not None:
+            update, share = reply.body["delta"], polynomial(staleness, 0.5)
+            total = scale(update, share) if state.total is None else add(state.total, update, share)
+            state = replace(state, total=total, updates=state.updates + 1)
+        if state.tasks < self.size:
+            return params, state, False
+        if state.total is not None:
+            params = add(params, state.total, self.lr / state.updates)
+        return params, Gathered(), True
+
+
+def fedbuff(
+    local: Train = Train(),
+    clients: int = 10,  # devices at work at any time
+    buffer: int = 10,  # updates that the server gathers before it steps
+    server_lr: float = 1.0,  # the server's step
+    select: Select = Uniform(),  # who takes part
+    deadline: float | None = None,  # seconds
+) -> Stream:
+    """Asynchronous devices, and a server that steps with the mean of every few updates."""
+    return Stream(Buffer(buffer, server_lr), clients, local, select, deadline)

@@ -1,0 +1,28 @@
+"""FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks).
+
+Devices whose data differ drift apart while they train; a proximal term, mu/2 ||w - w_sent||^2, pulls each
+back towards the model that it was sent.
+
+Deviations: devices are drawn uniformly and weighted by samples, as in FedAvg (the paper draws by samples and
+weights equally); no measure of inexactness (gamma): all train for the same epochs, and those that come too
+late for a deadline are left out rather than folded in with part of their work.
+"""
+
+from dataclasses import replace
+
+from potluck.aggregate import Select, Uniform
+from potluck.algorithms.fedavg import FedAvg
+from potluck.jobs import Prox, Train
+
+
+def fedprox(
+    local: Train = Train(),
+    clients: int = 10,  # devices a round
+    mu: float = 0.1,  # how hard the model that was sent pulls
+    select: Select = Uniform(),  # who takes part
+    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
+    deadline: float | None = None,  # seconds
+) -> FedAvg:
+    """FedAvg whose devices are held near the model that they were sent."""
+    near = replace(local, objective=Prox(mu))
+    return FedAvg(clients, near, select, overcommit=overcommit, deadline=deadline)

@@ -1,0 +1,160 @@
+"""Who holds which rows: as two arrays for thousands of clients, or by hash for millions."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.errors import ConfigError
+from potluck.keys import derive, hashed, shuffled
+
+Split = Literal["train", "validation", "test"]
+_SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}
+
+
+class Partition(Protocol):
+    """Who holds what. Every client has at least one row of every split, and no row in two of them."""
+
+    @property
+    def clients(self) -> int: ...
+
+    @property
+    def left_out(self) -> int:
+        """Users who got no client because they have too few rows; 0 unless rows are divided by user."""
+        ...
+
+    def rows(self, client: int, split: Split) -> NDArray[np.int64]:
+        """Indices into the pool, ascending and read-only (torch.tensor copies them, as_tensor would warn)."""
+        ...
+
+    def size(self, client: int) -> int:
+        """How many train rows a client has, at once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a client's rows are cut into three: shares to the nearest row, but at least one row each."""
+
+    validation: float = 0.1
+    test: float = 0.2
+    smallest: int = 5  # rows of a client, all splits together
+
+    def __post_init__(self) -> None:
+        for name, share in (("validation", self.validation), ("test", self.test)):
+            if not 0 < share < 1:
+                raise ConfigError(f"{name} = {share}: must be a share between 0 and 1, such as 0.1")
+        if not self.validation + self.test < 1:
+            raise ConfigError(
+                f"validation + test = {self.validation + self.test:g}: must leave rows to train on"
+            )
+        if self.smallest < 3:
+            raise ConfigError(
+                f"smallest = {self.smallest}: must be at least 3, one row each to train, validate and test"
+            )
+
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[N] numbers of rows, each at least 3, to [N, 3] numbers of train, validation and test rows."""
+        test = np.clip(np.floor(self.test * rows + 0.5).astype(np.int64), 1, rows - 2)
+        validation = np.clip(np.floor(self.validation * rows + 0.5).astype(np.int64), 1, rows - 1 - test)
+        return np.stack([rows - validation - test, validation, test], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Disjoint rows of every client in one array, cut by (client, split)."""
+
+    order: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # [3 x clients + 1]
+    left_out: int = 0
+
+    @property
+    def clients(self) -> int:
+        return len(self.offsets) // 3
+
+    def rows(self, client: int, split: Split) -> NDArray[np.int64]:
+        cell = 3 * _checked(client, self.clients) + _SPLITS[split]
+        return self.order[self.offsets[cell] : self.offsets[cell + 1]]
+
+    def size(self, client: int) -> int:
+        cell = 3 * _checked(client, self.clients)
+        return int(self.offsets[cell + 1] - self.offsets[cell])
+
+
+@dataclass(frozen=True, eq=False)
+class Procedural:
+    """Rows by hash of (key, client): nothing is stored per client, so that a million cost nothing.
+
+    Clients overlap, as there are more of them than rows. So a row's split is the same for all clients:
+    what one tests on, none trains on. Rows of one client are distinct.
+    """
+
+    key: int
+    clients: int
+    sizes: NDArray[np.int64]  # [S, 3] of the splits, one line for every number of rows a client may have
+    by_class: Held  # its "clients" are the classes
+    classes_per_client: int
+    left_out: int = 0
+
+    def rows(self, client: int, split: Split) -> NDArray[np.int64]:
+        number = _SPLITS[split]
+        count = int(self._sizes(client)[number])
+        key = derive(stream(self.key, b"rows"), client)
+        kinds = shuffled(derive(key, 3), self.by_class.clients)[: self.classes_per_client]
+        cells = 3 * kinds + number
+        starts, ends = self.by_class.offsets[cells], self.by_class.offsets[cells + 1]
+        joined = np.cumsum(ends - starts)  # the classes' rows laid end to end, without copying them
+        drawn = distinct(derive(key, number), count, int(joined[-1]))
+        at = np.searchsorted(joined, drawn, side="right")
+        rows = np.sort(self.by_class.order[ends[at] - joined[at] + drawn])
+        rows.setflags(write=False)
+        return rows
+
+    def size(self, client: int) -> int:
+        return int(self._sizes(client)[0])
+
+    def _sizes(self, client: int) -> NDArray[np.int64]:
+        key = derive(stream(self.key, b"sizes"), _checked(client, self.clients))
+        sizes: NDArray[np.int64] = self.sizes[key % len(self.sizes)]
+        return sizes
+
+
+def hold(owner: NDArray[np.int64], clients: int, key: int, cut: Cut, left_out: int = 0) -> Held:
+    """A partition from the owner of every row of the pool (-1: nobody), each client having 3 or more.
+
+    Splits go by hash of key and row, so that they don't depend on the order in which rows were dealt.
+    """
+    rows = np.flatnonzero(owner >= 0)
+    sizes = cut.sizes(np.bincount(owner[rows], minlength=clients)).reshape(-1)
+    rows = rows[np.lexsort((hashed(stream(key, b"split"), rows), owner[rows]))]
+    cells = np.repeat(np.arange(3 * clients), sizes)
+    order = rows[np.lexsort((rows, cells))]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    order.setflags(write=False)
+    offsets.setflags(write=False)
+    return Held(order, offsets, left_out)
+
+
+def stream(key: int, word: bytes) -> int:
+    """A key for one purpose. Words, not small numbers: seeds 1 and 2 must not meet in `derive`."""
+    return derive(key, int.from_bytes(word))
+
+
+def distinct(key: int, count: int, total: int) -> NDArray[np.int64]:
+    """`count` different numbers below `total`, in time that depends on `count` only."""
+    if 2 * count >= total:
+        return shuffled(key, total)[:count].astype(np.int64)
+    tries = 2 * count + 8
+    while True:  # ends: fewer than half of all numbers are wanted, and tries double
+        drawn = hashed(key, np.arange(tries)) % np.uint64(total)
+        found = list(dict.fromkeys(drawn.tolist()))
+        if len(found) >= count:
+            return np.array(found[:count], np.int64)
+        tries *= 2
+
+
+def _checked(client: int, clients: int) -> int:
+    if not 0 <= client < clients:  # a negative index would silently be another client's
+        raise IndexError(f"client {client}: there are clients 0 to {clients - 1}")
+    return client

@@ -1,0 +1,150 @@
+"""All rows of a data set, before anybody holds them: checked, normalised, with a global test set."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck.errors import ConfigError, DataError
+from potluck.keys import derive, hashed
+
+TEST_SHARE = 0.2  # of every class, where a source names no test rows itself
+# Fixed: the global test set and `limit` must be the same in runs of different seeds.
+_TEST_KEY = derive(0, int.from_bytes(b"test"))
+_LIMIT_KEY = derive(0, int.from_bytes(b"limit"))
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Rows of one data set. Rows where `test` holds form the global test set: no client ever has one."""
+
+    x: Tensor  # [M, *shape] float32: (value - mean) / std, bytes being scaled to [0, 1] first
+    y: Tensor  # [M] int64, 0 to classes - 1
+    classes: int
+    test: NDArray[np.bool_]  # [M]
+    user: NDArray[np.int64] | None  # [M] who wrote the row, when known
+    name: str
+    mean: float = 0.0  # over all values of the non-test rows, before any `limit`
+    std: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self.x.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def assemble(
+    name: str,
+    x: NDArray[np.generic],
+    y: NDArray[np.generic],
+    *,
+    test: NDArray[np.generic] | None = None,
+    user: NDArray[np.generic] | None = None,
+    classes: int | None = None,
+    top: int = 255,
+    normalise: bool = True,
+) -> Pool:
+    """Check raw arrays and make a pool of them.
+
+    Bytes (uint8) are divided by `top`; then the mean and the standard deviation of all values of the
+    non-test rows are taken out, as two numbers that the pool states. `classes` defaults to the largest
+    label + 1, `test` to a fixed, stratified fifth.
+    """
+    if x.dtype.kind not in "buif" or x.ndim < 2 or not x.size:
+        raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_seen(x)}")
+    classes = _count_classes(name, _column(name, "y", y, len(x), "iu"), classes)
+    labels = y.astype(np.int64)
+    held_out = (
+        _column(name, "test", test, len(x), "b").astype(np.bool_) if test is not None else _fifth(labels)
+    )
+    if held_out.all() or not held_out.any():
+        raise DataError(f"{name}: {held_out.sum()} of {len(x)} rows are test rows: both kinds are needed")
+    users = _column(name, "user", user, len(x), "iu").astype(np.int64) if user is not None else None
+    values, mean, std = _standard(name, x, ~held_out, top, normalise)
+    return Pool(torch.from_numpy(values), torch.from_numpy(labels), classes, held_out, users, name, mean, std)
+
+
+def limited(pool: Pool, limit: int) -> Pool:
+    """The pool with all its test rows but at most `limit` others: the first ones of a fixed shuffle."""
+    if limit < 1:
+        raise ConfigError(f"data.limit = {limit}: must be at least 1, or left out to keep every row")
+    rows = np.flatnonzero(~pool.test)
+    keep = pool.test.copy()
+    keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
+    index = torch.from_numpy(np.flatnonzero(keep))
+    user = None if pool.user is None else pool.user[keep]
+    test = pool.test[keep]
+    return Pool(pool.x[index], pool.y[index], pool.classes, test, user, pool.name, pool.mean, pool.std)
+
+
+def _seen(array: NDArray[np.generic]) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _column(name: str, key: str, values: NDArray[np.generic], rows: int, kinds: str) -> NDArray[np.generic]:
+    wanted = "bool" if kinds == "b" else "integers"
+    if values.dtype.kind not in kinds or values.ndim != 1:
+        raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_seen(values)}")
+    if len(values) != rows:
+        raise DataError(f"{name}: {key} has {len(values)} entries, x has {rows} rows")
+    return values
+
+
+def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) -> int:
+    low, high = int(labels.min()), int(labels.max())
+    if classes is None:
+        classes = high + 1
+        if not 2 <= classes <= len(labels):
+            raise DataError(f"{name}: labels must be numbered 0, 1, 2, ...; found {low} to {high}")
+    if low < 0 or high >= classes:
+        wrong = low if low < 0 else high
+        row = int(np.flatnonzero(labels == wrong)[0])
+        raise DataError(f"{name}: label {wrong} of row {row} is out of range 0 to {classes - 1}")
+    return classes
+
+
+def _fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """A test set: of every class, the share of rows whose hashes come first."""
+    order = np.lexsort((hashed(_TEST_KEY, np.arange(len(labels))), labels))
+    counts = np.bincount(labels)
+    rank = np.empty(len(labels), np.int64)  # of a row, within its class
+    rank[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    chosen: NDArray[np.bool_] = rank < np.rint(TEST_SHARE * counts)[labels]
+    return chosen
+
+
+def _standard(
+    name: str, x: NDArray[np.generic], train: NDArray[np.bool_], top: int, normalise: bool
+) -> tuple[NDArray[np.float32], float, float]:
+    """Values without mean and deviation of the train rows, and these two."""
+    mean, std = 0.0, 1.0
+    if x.dtype == np.uint8:  # by table: exact sums, and no float64 copy of the images
+        table = np.arange(256) / top
+        if normalise:
+            share = np.bincount(x[train].reshape(-1), minlength=256) / x[train].size
+            mean = float(share @ table)
+            std = float(np.sqrt(share @ (table - mean) ** 2))
+            _check_spread(name, std)
+        return ((table - mean) / std).astype(np.float32)[x], mean, std
+    with np.errstate(over="ignore"):  # what overflows is reported as not finite
+        values = x.astype(np.float32)
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise DataError(f"{name}: x of row {row} is not a finite number of 32 bits")
+    if normalise:
+        mean = float(values[train].mean(dtype=np.float64))
+        std = float(values[train].std(dtype=np.float64))
+        _check_spread(name, std)
+        values -= np.float32(mean)
+        values /= np.float32(std)
+    return values, mean, std
+
+
+def _check_spread(name: str, std: float) -> None:
+    if not std > 0:
+        raise DataError(f"{name}: all values of x are equal, so nothing can be learned from them")

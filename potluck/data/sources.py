@@ -1,0 +1,117 @@
+"""Data by name: `load("digits")`. A new source is one function here and one line in SOURCES."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from potluck.data.files import ROOT_HINT, listed, places, read_arrays
+from potluck.data.idx import load_idx
+from potluck.data.pool import Pool, assemble, limited
+from potluck.errors import ConfigError, DataError, nearest
+from potluck.keys import derive, generator
+
+_CENTRE = 3.0  # length of a class's mean, in deviations: blobs overlap, but are learned in few steps
+
+
+def load(source: str, root: Path | None = None, limit: int | None = None, **options: Any) -> Pool:
+    """All rows of a source. Files are looked for in `root` or, without it, in $POTLUCK_DATA, ./data and here.
+
+    `limit` keeps all test rows but at most so many others, the same ones in every run. Options are the
+    further parameters of the source's function: `path` and `normalise` of npz, `rows` of synthetic.
+    """
+    if source not in SOURCES:
+        raise ConfigError(f"data.source = {source!r}: no such source; {nearest(source, list(SOURCES))}")
+    make = SOURCES[source]
+    known = [name for name in inspect.signature(make).parameters if name != "root"]
+    for option in options:
+        if option not in known:
+            hint = nearest(option, known) if known else f"{source} has none"
+            raise ConfigError(f"data.{option}: {source} has no such option; {hint}")
+    pool = make(root, **options)
+    return pool if limit is None else limited(pool, limit)
+
+
+def digits(root: Path | None) -> Pool:
+    """1,797 handwritten digits of 8x8 pixels from scikit-learn's own package: needs no files."""
+    from sklearn.datasets import load_digits  # here: costs a second, which other sources needn't pay
+
+    bunch = load_digits()
+    return assemble("digits", bunch.images[:, None].astype(np.uint8), bunch.target, classes=10, top=16)
+
+
+def idx(root: Path | None, path: str = ".", classes: int | None = None) -> Pool:
+    """A folder of IDX files, named as MNIST's are."""
+    return load_idx("idx", places(root, path), "four IDX files, named as those of MNIST", classes)
+
+
+def mnist(root: Path | None) -> Pool:
+    """60,000 + 10,000 handwritten digits of 28x28 pixels, in the folder `mnist`."""
+    origin = "the four files of MNIST as its authors publish them (yann.lecun.com/exdb/mnist), or a mirror's"
+    return load_idx("mnist", places(root, "mnist"), origin, classes=10)
+
+
+def fashion_mnist(root: Path | None) -> Pool:
+    """60,000 + 10,000 garments of 28x28 pixels, in the folder `fashion-mnist`."""
+    origin = (
+        "the four files of Fashion-MNIST as Zalando Research publishes them "
+        "(github.com/zalandoresearch/fashion-mnist), or Debian's package dataset-fashion-mnist"
+    )
+    return load_idx("fashion-mnist", places(root, "fashion-mnist"), origin, classes=10)
+
+
+def npz(root: Path | None, path: str = "", classes: int | None = None, normalise: bool = True) -> Pool:
+    """Your own data: one file with arrays `x`, `y` and, if you have them, `user` and `test` (bool).
+
+    Without `test`, a fixed fifth of every class becomes the global test set, across users: name the test
+    rows yourself where rows of one person resemble each other (overlapping windows, say).
+    """
+    if not path:
+        raise ConfigError("data.path is missing: npz needs the file to read, such as data.path = 'mine.npz'")
+    looked = places(root, path)
+    found = next((place for place in looked if place.is_file()), None)
+    if found is None:
+        raise DataError(f"npz: no file at {listed(looked)}; write it with numpy.savez, and {ROOT_HINT}")
+    arrays = read_arrays(found, ("x", "y"), ("user", "test"))
+    pool = assemble(
+        str(found),  # what errors name
+        arrays["x"],
+        arrays["y"],
+        test=arrays.get("test"),
+        user=arrays.get("user"),
+        classes=classes,
+        normalise=normalise,
+    )
+    return replace(pool, name=found.stem)
+
+
+def synthetic(
+    root: Path | None, classes: int = 10, dimension: int = 32, rows: int = 10_000, seed: int = 0
+) -> Pool:
+    """Gaussian blobs, one a class and equally many rows in each: cheap, and as large as you like."""
+    for name, value, least in (
+        ("classes", classes, 2),
+        ("dimension", dimension, 1),
+        ("rows", rows, 5 * classes),
+    ):
+        if value < least:
+            raise ConfigError(f"data.{name} = {value}: synthetic needs at least {least}")
+    rng = generator(derive(seed, int.from_bytes(b"blobs")))
+    centres = rng.standard_normal((classes, dimension))
+    centres *= _CENTRE / np.linalg.norm(centres, axis=1, keepdims=True)
+    y = np.arange(rows) % classes
+    x = rng.standard_normal((rows, dimension), np.float32) + centres.astype(np.float32)[y]
+    return assemble("synthetic", x, y, classes=classes)
+
+
+SOURCES: dict[str, Callable[..., Pool]] = {
+    "digits": digits,
+    "idx": idx,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+    "npz": npz,
+    "synthetic": synthetic,
+}

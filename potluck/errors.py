@@ -1,0 +1,52 @@
+"""What can go wrong, as one small tree.
+
+PotluckError            anything a user can mend; the command line prints one line and exits with 2
+├── ConfigError         a key of an experiment: names the key, the value and the fix
+├── DataError           a data source or a partition that can't be made
+├── ModelError          a model that doesn't fit the data or the engine
+├── SnapshotError       a run folder that can't be resumed
+├── StalledError        every lane is parked and nothing is under way
+└── JobError            a job that broke its contract (a bug in the job, not in the data)
+"""
+
+
+class PotluckError(Exception):
+    """Anything that a user can mend, in one line."""
+
+
+class ConfigError(PotluckError):
+    """A key, its value and what to write instead."""
+
+
+class DataError(PotluckError):
+    """Data that is missing, damaged or can't be divided as asked."""
+
+
+class ModelError(PotluckError):
+    """A model that doesn't fit its data or can't be trained by the engine."""
+
+
+class SnapshotError(PotluckError):
+    """A run folder that can't be resumed."""
+
+
+class StalledError(PotluckError):
+    """Lanes wait, and nothing is under way that could wake them."""
+
+
+class JobError(PotluckError):
+    """A job whose result is not what its cost promised."""
+
+
+def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
+    """The end of an error message: the closest known name, or all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def require(good: bool, key: str, value: object, fix: str) -> None:
+    """Refuse a setting that isn't good: names its key, its value and what to write instead."""
+    if not good:
+        raise ConfigError(f"{key} = {value!r}: {fix}")

@@ -1,0 +1,145 @@
+"""An experiment: read from a file or made in Python, changed by settings, resolved to the last default."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+
+from potluck import algorithms
+from potluck.errors import ConfigError
+from potluck.experiment import problems, toml
+from potluck.experiment.tables import (
+    Data,
+    Devices,
+    Evaluation,
+    Execution,
+    Model,
+    Stop,
+    Table,
+    Training,
+    every,
+    given,
+)
+
+POINTS = 20  # evaluations of a run, unless told
+
+
+class Experiment(Table):
+    """One experiment: `Experiment.from_file(path)`, or `Experiment(algorithm="fedavg", data={"clients": 50})`."""
+
+    name: str = "experiment"
+    algorithm: str = "fedavg"
+    compare: list[str] = []
+    seed: Annotated[int, Field(ge=0)] = 1
+    seeds: list[Annotated[int, Field(ge=0)]] = []  # of a comparison; else the one seed
+    data: Data = Data()
+    model: Model = Model()
+    fleet: Devices = Devices()
+    train: Training = Training()
+    stop: Stop = Stop(rounds=50)
+    evaluate: Evaluation = Evaluation()
+    run: Execution = Execution()
+    algorithms: dict[str, dict[str, Any]] = {}
+
+    _source: str = PrivateAttr(default="experiment")
+
+    def __init__(self, **tables: Any) -> None:
+        where = tables.pop("_source", "experiment")
+        try:
+            super().__init__(**tables)
+        except ValidationError as error:
+            raise problems.told(error, type(self), where) from None
+        self._source = where
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """The experiment that a TOML file describes."""
+        return cls(**toml.read(Path(path)), _source=str(path))
+
+    def with_overrides(self, settings: Iterable[str]) -> Self:
+        """A copy with settings such as `data.clients=50`; values are read as TOML, else as text."""
+        tables = given(self)
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            path = [part.strip() for part in key.split(".")]
+            if not equals or not all(path):
+                raise ConfigError(f"--set {setting!r}: write key=value, such as data.clients=50")
+            at = tables
+            for i, part in enumerate(path[:-1]):
+                at = at.setdefault(part, {})
+                if not isinstance(at, dict):
+                    raise ConfigError(f"--set {setting}: {'.'.join(path[: i + 1])} is a value, not a table")
+            at[path[-1]] = toml.literal(text.strip())
+        type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
+        return type(self)(**tables, _source=self._source)
+
+    def updated(self, **changes: Any) -> Self:
+        """A copy with other top-level values."""
+        return type(self)(**{**given(self), **changes}, _source=self._source)
+
+    def training(self, algorithm: str) -> Training:
+        """[train] with what `algorithms.NAME.train` says instead, all defaults written out."""
+        override = self.algorithms.get(algorithm, {}).get("train", {})
+        path = f"algorithms.{algorithm}.train"
+        if not isinstance(override, dict):
+            raise ConfigError(f"{self._source}: {path} = {override!r}: should be a table")
+        tables = given(self.train)
+        if "steps" in override or "epochs" in override:
+            tables.pop("steps", None), tables.pop("epochs", None)
+        try:
+            mixed = Training(**{**tables, **override})
+        except ValidationError as error:
+            raise problems.told(error, Training, self._source, path) from None
+        lr = mixed.lr if mixed.lr is not None else (0.1 if mixed.optimizer == "sgd" else 0.001)
+        epochs = 1 if mixed.epochs is None and mixed.steps is None else mixed.epochs
+        return mixed.model_copy(update={"lr": lr, "epochs": epochs})
+
+    def resolved(self) -> Self:
+        """A copy in which everything that depends on other keys is written out; the same run again."""
+        data, stop, evaluate = self.data, self.stop, self.evaluate
+        if data.clients is None and data.partition != "by_user":
+            data = data.model_copy(update={"clients": 20})
+        if evaluate.rounds is None and evaluate.seconds is None:
+            rounds = None if stop.rounds is None else max(1, stop.rounds // POINTS)
+            seconds = None if stop.seconds is None else stop.seconds / POINTS
+            rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
+            evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
+        train = self.training("")
+        return type(self)(
+            **{**every(self), "data": data, "evaluate": evaluate, "train": train}, _source=self._source
+        )
+
+    def to_toml(self) -> str:
+        """The experiment as a file, defaults included."""
+        return toml.write(every(self))
+
+    @property
+    def source(self) -> str:
+        """The file that it came from, for error messages."""
+        return self._source
+
+    @field_validator("name")
+    @classmethod
+    def _folder_name(cls, name: str) -> str:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
+        return name
+
+    @field_validator("compare")
+    @classmethod
+    def _known_algorithms(cls, names: list[str]) -> list[str]:
+        return [_algorithm(name, name) for name in names]
+
+    @field_validator("algorithms")
+    @classmethod
+    def _known_tables(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
+
+
+def _algorithm(name: str, shown: str) -> str:
+    try:
+        return algorithms.canonical(name)
+    except ConfigError as error:
+        raise ValueError(f"{shown}: {str(error).partition(': ')[2]}") from None

@@ -1,0 +1,63 @@
+"""What is wrong with an experiment, in one line: where, which key, its value, and the fix."""
+
+import types
+import typing
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from potluck.errors import ConfigError, nearest
+
+
+def told(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
+    """The first problem that pydantic found, and how many there are beside it; `above` is the table's path."""
+    problems = error.errors(include_url=False)
+    first = next(
+        (p for p in problems if p["type"] == "extra_forbidden"), problems[0]
+    )  # a typo explains the rest
+    paths = {_path(p, model) for p in problems}
+    more = f" ({len(paths) - 1} more in this file)" if len(paths) > 1 else ""
+    path = ".".join((*([above] if above else []), *_path(first, model)))
+    value, fix = first["input"], _fix(first, model)
+    shown = "" if isinstance(value, dict) or first["type"] == "missing" else f" = {value!r}"
+    return ConfigError(f"{where}: {path or 'the experiment'}{shown}: {fix}{more}")
+
+
+def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, loc, context = problem["type"], problem["loc"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        table = _descend(model, loc[:-1])
+        known = list(table.model_fields) if table else []
+        return f"no such {'table' if isinstance(problem['input'], dict) else 'key'}; {nearest(str(loc[-1]), known)}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return "should be a table"
+    if kind == "literal_error":
+        allowed = [part.strip("' ") for part in context["expected"].replace(" or ", ", ").split(",")]
+        return f"should be one of {', '.join(allowed)}; {nearest(str(problem['input']), allowed)}"
+    if kind == "value_error":
+        return str(context["error"])
+    return problem["msg"].removeprefix("Input ")
+
+
+def _path(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, ...]:
+    """Keys only: pydantic's locations also name the members of unions."""
+    loc = problem["loc"]
+    keys = next((i + 1 for i in range(len(loc)) if _union(model, loc[: i + 1])), len(loc))
+    return tuple(str(part) for part in loc[:keys])
+
+
+def _union(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
+    """Whether a location is a key whose value may be of several types."""
+    table = _descend(model, loc[:-1])
+    field = table.model_fields.get(str(loc[-1])) if table else None
+    return field is not None and typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
+
+
+def _descend(model: type[BaseModel] | None, loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """The table at a location, if there is one."""
+    for part in loc:
+        field = model.model_fields.get(str(part)) if model else None
+        inner = field.annotation if field else None
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return model

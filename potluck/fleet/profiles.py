@@ -1,0 +1,108 @@
+"""What every machine can do, and what it says it can do: arrays with one entry a node."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from potluck.errors import ConfigError, nearest
+from potluck.fleet.availability import Availability
+
+Column = NDArray[np.float64]
+Nodes = range | Sequence[int] | NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """Speeds, links and memory of many nodes."""
+
+    compute: Column  # ms per sample: one forward pass of the reference model (cost.REFERENCE_OPS)
+    up: Column  # bits per second
+    down: Column  # bits per second
+    latency: Column  # seconds, one way
+    memory: Column  # bytes for training
+
+    def __len__(self) -> int:
+        return len(self.compute)
+
+    def take(self, nodes: Nodes) -> "Profiles":
+        """The profiles of these nodes, in their order; of a range, views."""
+        at: slice | NDArray[np.intp]
+        if isinstance(nodes, range) and nodes.step > 0:  # a slice would misread a descending one's -1
+            at = slice(nodes.start, nodes.stop, nodes.step)
+        else:
+            at = np.asarray(nodes, dtype=np.intp)
+        return Profiles(*(getattr(self, name)[at] for name in COLUMNS))
+
+    def checked(self) -> "Profiles":
+        """Itself, or an error that names the first entry with which no duration can be computed."""
+        for name in COLUMNS:
+            column: Column = getattr(self, name)
+            if column.shape != (len(self),):
+                raise ConfigError(
+                    f"fleet.{name} has shape {column.shape}: give one number for each of {len(self)} nodes"
+                )
+            good = (column >= 0 if name == "latency" else column > 0) & (column < np.inf)  # NaN fails both
+            if not good.all():
+                node, least = int(np.argmin(good)), "at least 0" if name == "latency" else "above 0"
+                raise ConfigError(
+                    f"fleet.{name} of node {node} = {column[node]}: give a finite number {least}"
+                )
+        return self
+
+
+COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Profiles))
+
+
+def known_column(name: str) -> str:
+    """The name of a column of `Profiles`, or an error that names the closest one."""
+    if name not in COLUMNS:
+        raise ConfigError(f"fleet: no column {name!r}; {nearest(name, COLUMNS)}")
+    return name
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The devices of a federation: what they can do, when they are there, and whom they belong to."""
+
+    true: Profiles  # what the runtime uses
+    claimed: Profiles  # what aggregators are told; the same object unless somebody lies
+    availability: Availability
+    user: NDArray[np.int32]  # of each device; -1: none
+    edge: NDArray[np.int32]
+    group: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        for name, size in (("claimed", len(self.claimed)), *((k, len(v)) for k, v in self.groups.items())):
+            if size != len(self):
+                raise ConfigError(
+                    f"fleet.{name} has {size} entries: give one for each of {len(self)} devices"
+                )
+
+    def __len__(self) -> int:
+        return len(self.true)
+
+    @property
+    def groups(self) -> Mapping[str, NDArray[np.int32]]:
+        """The tiers that a topology can be built from, by name."""
+        return {"user": self.user, "edge": self.edge, "group": self.group}
+
+    def claiming(self, nodes: Nodes, **columns: ArrayLike) -> "Fleet":
+        """A copy in which these nodes claim other values; the columns that nobody lies about are shared."""
+        liars = np.asarray(nodes, dtype=np.intp)
+        wrong = liars[(liars < 0) | (liars >= len(self))]
+        if wrong.size:
+            raise ConfigError(
+                f"fleet: node {wrong[0]} can't claim anything; devices are 0 to {len(self) - 1}"
+            )
+        lies = {}
+        for name, values in columns.items():
+            lies[name] = getattr(self.claimed, known_column(name)).copy()
+            try:
+                lies[name][liars] = values
+            except ValueError:
+                raise ConfigError(
+                    f"fleet.{name}: {np.size(values)} claims by {len(liars)} nodes; give one each"
+                ) from None
+        return replace(self, claimed=replace(self.claimed, **lies).checked())

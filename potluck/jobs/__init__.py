@@ -1,0 +1,24 @@
+"""What a device does."""
+
+from potluck.jobs.correct import Correct
+from potluck.jobs.objective import CrossEntropy, Objective, Prox
+from potluck.jobs.optim import SGD, Adam
+from potluck.jobs.probe import LabelCounts, Probe
+from potluck.jobs.sampling import Sampler, Shuffled
+from potluck.jobs.train import Evaluate, Train, fine_tuned
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "Correct",
+    "CrossEntropy",
+    "Evaluate",
+    "LabelCounts",
+    "Objective",
+    "Probe",
+    "Prox",
+    "Sampler",
+    "Shuffled",
+    "Train",
+    "fine_tuned",
+]

@@ -1,0 +1,42 @@
+"""SCAFFOLD's device side: gradients corrected by control variates."""
+
+import torch
+from torch import Tensor
+
+from potluck.codec import value
+from potluck.contracts import Batch, Net, Trace
+from potluck.jobs.objective import Objective
+from potluck.trees import Params, Tree, add, sub, tmap, zeros
+
+
+@value
+class Correct(Objective):
+    """Steps along g - c_i + c; the device keeps c_i, and the server sends c as `control`.
+
+    The correction is constant over a task, so it is the gradient of a linear term of the loss. Afterwards c_i
+    is set by option II: the mean gradient along the way that was just gone.
+    """
+
+    def blank(self, sent: Tree) -> Tree:
+        return zeros(sent["control"])  # c_i of a device that never took part
+
+    def hold(self, sent: Tree, keep: Tree) -> Tree:
+        return sub(sent["control"], keep)
+
+    def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
+        terms: list[Tensor] = [(held[name] * p).sum() for name, p in params.items()]
+        return sum(terms[1:], terms[0])
+
+    def sends(self, params: Params) -> dict[str, Tree]:
+        return {"control": params}
+
+    def finish(
+        self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
+    ) -> tuple[dict[str, Tree], Tree]:
+        far = trace.steps.clamp_min(1) * trace.lr  # K eta
+
+        def change(d: Tensor, c: Tensor) -> Tensor:  # c_i+ - c_i = (x - y) / (K eta) - c, and 0 without steps
+            return torch.where(trace.steps > 0, -d / far - c, torch.zeros_like(c))
+
+        changed = tmap(change, delta, sent["control"])
+        return {"control": changed}, add(keep, changed)

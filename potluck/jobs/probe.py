@@ -1,0 +1,30 @@
+"""Jobs that train nothing: ask a device what it is, or how fast."""
+
+import torch
+
+from potluck.codec import value
+from potluck.contracts import Cost, Local, Result
+
+
+@value
+class Probe:
+    """A timed transfer: send ballast down, get as much back; the reply's `spent` tells the true rates."""
+
+    def cost(self, at: Local) -> Cost:
+        return Cost(0.0, {"ballast": at.inbox["ballast"]})
+
+    def run(self, at: Local) -> Result:
+        return Result({"ballast": at.inbox["ballast"]}, weight=float(len(at.rows)))
+
+
+@value
+class LabelCounts:
+    """How many rows of each class a device holds: what it tells when it enrols."""
+
+    classes: int
+
+    def cost(self, at: Local) -> Cost:
+        return Cost(0.0, {"counts": torch.zeros(self.classes, dtype=torch.int64)})
+
+    def run(self, at: Local) -> Result:
+        return Result({"counts": torch.bincount(at.y, minlength=self.classes)}, weight=float(len(at.rows)))

@@ -1,0 +1,93 @@
+"""Randomness by counter: a key and a position give a number, so the order of computing never matters.
+
+A key is a 64-bit integer. `derive` mixes integers into a key (a run's seed, a node, a task); the array
+functions hash positions under a key, in NumPy for the host and in tensor operations for the inside of a
+loss (where they must survive `torch.func.vmap`). The mixer is SplitMix64's finaliser. A key is spread over
+all its bits before a position is mixed in: after a plain XOR, seed 1 at 2 would equal seed 2 at 1.
+"""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_A = 0xBF58476D1CE4E5B9
+_B = 0x94D049BB133111EB
+_STEP = 0xD1342543DE82EF95  # odd: makes a key's place among the parts matter
+_SPREAD = 0xD1342543DE82EF95  # odd, so that no two keys become one
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _finished(z: int) -> int:
+    z = (z ^ z >> 30) * _A & _MASK
+    z = (z ^ z >> 27) * _B & _MASK
+    return z ^ z >> 31
+
+
+def derive(key: int, *parts: int) -> int:
+    """A new key from a key and any integers; equal inputs give equal keys, in this order only."""
+    for part in parts:
+        key = _finished(key * _STEP + int(part) + _GOLDEN & _MASK)
+    return key
+
+
+def hashed(key: int, positions: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """A 64-bit hash of every position under a key."""
+    z = positions.astype(np.uint64)
+    z ^= np.uint64(_finished(key + _GOLDEN & _MASK))  # mixed first: else small keys only permute each other
+    z += np.uint64(_GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_A)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_B)
+    return z ^ (z >> np.uint64(31))
+
+
+def uniforms(key: int, positions: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Numbers in [0, 1), one a position."""
+    return (hashed(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def shuffled(key: int, n: int) -> NDArray[np.intp]:
+    """A permutation of range(n)."""
+    return np.argsort(hashed(key, np.arange(n)), kind="stable")
+
+
+def generator(key: int) -> np.random.Generator:
+    """A NumPy generator; slow to make (10 us), so for plans rather than for tasks."""
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def as_tensor(key: int) -> Tensor:
+    """A key for tensor operations: a scalar of 64 bits."""
+    return torch.tensor(_signed(key), dtype=torch.int64)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    return (z >> bits) & ((1 << 64 - bits) - 1)  # logical: int64's own shift would copy the sign
+
+
+def fold_in(key: Tensor, part: int | Tensor) -> Tensor:
+    """`derive` for tensor keys: vmappable."""
+    z = (key * _signed(_SPREAD) ^ part) + _signed(_GOLDEN)
+    z = (z ^ _shift(z, 30)) * _signed(_A)
+    z = (z ^ _shift(z, 27)) * _signed(_B)
+    return z ^ _shift(z, 31)
+
+
+def uniform(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers in [0, 1) of a shape, in tensor operations only: vmappable."""
+    positions = torch.arange(math.prod(shape), dtype=torch.int64, device=key.device)
+    bits = 1 - round(math.log2(torch.finfo(dtype).eps))  # as many as the type holds, else 1 could come out
+    return (_shift(fold_in(key, positions), 64 - bits).to(dtype) * 2.0**-bits).reshape(shape)
+
+
+def normal(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Standard normal numbers of a shape (Box-Muller): vmappable."""
+    radius = torch.sqrt(-2 * torch.log1p(-uniform(fold_in(key, 1), shape, dtype)))
+    return radius * torch.cos(2 * math.pi * uniform(fold_in(key, 2), shape, dtype))

@@ -1,0 +1,94 @@
+"""What came of a run, computed from its records: pure functions over long-format lines.
+
+A record has `round`, `time` (virtual seconds), `metric` and `value`, and says whose it is by `node`, `group` or
+`view`. Counters are cumulative. A run may serve several views (a personal and a global model, say); the one that
+is written first is the headline.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+Record = dict[str, Any]
+
+AT_THE_END = ("accuracy_mean", "accuracy_worst10", "accuracy_best10", "accuracy_variance")
+COUNTERS = ("bytes_up", "bytes_down", "device_seconds", "tasks", "participants")
+
+
+class Point(NamedTuple):
+    """A value and when it was measured."""
+
+    round: int
+    time: float
+    value: float
+
+
+def headline(records: Iterable[Record]) -> str | None:
+    """The view that a run is judged by; None if it was never evaluated."""
+    return next((r.get("view") for r in records if r["metric"] == "accuracy_mean"), None)
+
+
+def series(records: Iterable[Record], metric: str, view: str | None = None) -> list[Point]:
+    """A metric over time, of one view (None: whatever the view)."""
+    return [
+        Point(r["round"], r["time"], r["value"])
+        for r in records
+        if r["metric"] == metric and (view is None or r.get("view") == view)
+    ]
+
+
+def totals(records: Iterable[Record], metric: str) -> list[Point]:
+    """A counter over time, its groups added up; one point for each time at which it was written."""
+    latest: dict[Any, float] = {}
+    points: list[Point] = []
+    for r in records:
+        if r["metric"] == metric:
+            latest[r.get("group")] = r["value"]
+            if points and points[-1].time == r["time"]:
+                points.pop()
+            points.append(Point(r["round"], r["time"], sum(latest.values())))
+    return points
+
+
+def groups(records: Iterable[Record], metric: str) -> dict[str, float]:
+    """The last value of a counter in each of its groups."""
+    return {str(r["group"]): r["value"] for r in records if r["metric"] == metric and "group" in r}
+
+
+def time_to(points: Iterable[Point], target: float | None) -> float | None:
+    """The virtual second at which a target was first seen to be reached; None if it never was."""
+    return None if target is None else next((p.time for p in points if p.value >= target), None)
+
+
+def summarise(records: Sequence[Record], target: float | None = None) -> dict[str, Any]:
+    """What a run came to: accuracies of the headline view at the last evaluation, time, traffic, effort."""
+    view = headline(records)
+    accuracy = series(records, "accuracy_mean", view)
+    summary: dict[str, Any] = {"view": view}
+    for metric in (*AT_THE_END, "global_accuracy"):
+        points = series(records, metric, view) or series(records, metric)
+        summary[metric] = points[-1].value if points else None
+    summary["virtual_seconds"] = max((r["time"] for r in records), default=0.0)
+    summary["rounds"] = max((r["round"] for r in records), default=0)
+    summary["target"] = target
+    summary["time_to_target"] = time_to(accuracy, target)
+    for metric in COUNTERS:
+        points = totals(records, metric)
+        summary[metric] = points[-1].value if points else 0
+    summary["lost"] = groups(records, "lost")
+    return summary
+
+
+class Spread(NamedTuple):
+    """Several runs' values of one thing: their mean, and their sample deviation when there are several."""
+
+    mean: float | None
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> "Spread":
+        """Of all values, or nothing if one is missing: a mean over those that got there would flatter."""
+        known = [v for v in values if v is not None]
+        if not known or len(known) < len(values):
+            return cls(None, None)
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)

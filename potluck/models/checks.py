@@ -1,0 +1,117 @@
+"""What a module must be to be trained for many clients at once, tried before anything is trained.
+
+Everything is found by looking at the module or by running it once, so that a wrong model fails here, in one
+line, and not in round 37 as a strange number.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.flop_counter import FlopCounterMode
+
+from potluck.errors import ModelError
+from potluck.models.layers import known
+from potluck.models.program import Layer, prepared
+from potluck.trees import Params
+
+
+def refuse(module: nn.Module, name: str) -> None:
+    """Refuse what can be seen without running the module."""
+    for path, part in module.named_modules():
+        at = f"model {name!r}: {type(part).__name__} at {path or 'its root'!r}"
+        if isinstance(part, _BatchNorm):
+            raise ModelError(
+                f"{at} can't be trained here: its statistics leak between clients, break under vmap and are "
+                f"corrupted by padding; use nn.GroupNorm(groups, {getattr(part, 'num_features', 'channels')})"
+            )
+        if getattr(part, "max_norm", None) is not None:
+            raise ModelError(f"{at} changes its weights in its forward pass; leave max_norm at None")
+    parameters = list(module.named_parameters())
+    if not parameters:
+        raise ModelError(f"model {name!r} has no parameters to train; did its builder keep them in a list?")
+    for path, parameter in parameters:
+        if not parameter.requires_grad:
+            raise ModelError(
+                f"model {name!r}: parameter {path!r} is frozen, but all parameters are trained and sent; "
+                f"make it a constant with register_buffer"
+            )
+
+
+def run(module: nn.Module, x: Tensor, name: str) -> Tensor:
+    """Call a module; its failure in one line."""
+    try:
+        out = module(x)
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise ModelError(
+            f"model {name!r} fails on rows of shape {tuple(x.shape[1:])} ({x.dtype}): "
+            f"{type(error).__name__}: {why}"
+        ) from None
+    if not isinstance(out, Tensor):
+        raise ModelError(f"model {name!r} returns {type(out).__name__}; it should return a tensor of logits")
+    return out
+
+
+def trial(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
+    """Refuse what shows when the module runs in training mode, on a batch x that may be written to."""
+    net, _ = prepared(module, {}, training=True)
+    before = {path: buffer.clone() for path, buffer in net.named_buffers()}
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        version, state = x._version, torch.random.get_rng_state()
+        out = run(net, x, name)
+        drew = not torch.equal(state, torch.random.get_rng_state())
+    if out.shape != (len(x), classes):
+        if out.shape[:-1] == (len(x),):
+            wrong = f"gives {out.shape[1]} outputs a row, but the data has {classes} classes"
+        else:
+            wrong = f"gives {list(out.shape)} for {len(x)} rows, not [{len(x)}, {classes}]"
+        raise ModelError(
+            f"model {name!r} {wrong}; let its builder take `classes` and end in nn.Linear(..., classes)"
+        )
+    if drew:
+        parts = [
+            path for path, part in net.named_modules() if isinstance(getattr(part, "dropout", None), float)
+        ]
+        hint = f" (set dropout=0 of {', '.join(map(repr, parts))}?)" if parts else ""
+        raise ModelError(
+            f"model {name!r} draws random numbers of its own, so no run could be repeated; "
+            f"use nn.Dropout as a submodule, which is given a key{hint}"
+        )
+    if x._version != version:
+        raise ModelError(f"model {name!r} changes its input in place; copy before writing")
+    for path, buffer in net.named_buffers():
+        if path not in before or not torch.equal(buffer, before[path]):
+            raise ModelError(
+                f"model {name!r}: buffer {path!r} changes in training (running statistics?), but only "
+                f"parameters are trained and sent; turn that off (track_running_stats=False) or use GroupNorm"
+            )
+
+
+def count_ops(module: nn.Module, layers: list[Layer], params: Params, x: Tensor) -> int:
+    """Multiply-accumulates of one forward pass of one row, at least 1; x is a batch."""
+    if all(known(layer.module) for layer in layers):
+        return max(1, _walk(layers, params, x) // len(x))
+    net = prepared(module, {}, training=False)[0]
+    with torch.no_grad():
+        try:
+            counted = _flops(net.to("meta"), x[:1].to("meta"))  # cheap, and sees through fused kernels
+        except Exception:  # a tensor that is neither parameter nor buffer, or a branch on values
+            counted = _flops(prepared(module, {}, training=False)[0], x[:1])
+    return max(1, counted // 2)
+
+
+def _walk(layers: list[Layer], params: Params, x: Tensor) -> int:
+    # By hand where that is easy: FlopCounterMode loads torch._dynamo, over a second in every process.
+    total = 0
+    with torch.no_grad():
+        for module, step in layers:
+            x = step(params, x, None)
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                total += x.numel() * module.weight[0].numel()
+    return total
+
+
+def _flops(net: nn.Module, x: Tensor) -> int:
+    with FlopCounterMode(display=False) as counter:
+        net(x)
+    return int(counter.get_total_flops())

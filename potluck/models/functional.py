@@ -1,0 +1,175 @@
+"""A model: an ordinary `nn.Module`, used as a pure function of its parameters.
+
+Parameters are a flat dict under the module's own names. The engine stacks, sends and trains these dicts; the
+module only says how to compute. Everything here works under `torch.func.vmap` and `grad`.
+"""
+
+import copy
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from potluck.contracts import ModelSpec
+from potluck.errors import ModelError, PotluckError
+from potluck.models.checks import count_ops, refuse, run, trial
+from potluck.models.program import program
+from potluck.models.registry import builder
+from potluck.trees import Params, nbytes, owned
+
+
+class Model:
+    """One architecture for rows of one shape. It holds no weights: `init` gives them, calls take them."""
+
+    ops: int  # multiply-accumulates of one forward pass of one row
+    size: int  # number of parameters
+    nbytes: int
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        shape: tuple[int, ...],
+        classes: int,
+        dtype: torch.dtype = torch.float32,
+        inputs: torch.dtype | None = None,
+    ) -> None:
+        self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
+        self.inputs = inputs or dtype
+        self._builder = builder(spec, self.shape, classes)
+        self._template = module = self._build(0)
+        refuse(module, spec.name)
+        trial(module, self._rows(), classes, spec.name)
+        params = _params(module)
+        self.size = sum(p.numel() for p in params.values())
+        self.nbytes = nbytes(params)
+        self._train, self._eval = program(module, training=True), program(module, training=False)
+        self.ops = count_ops(module, self._eval.layers, params, self._rows())
+        self._unsplit = self._find_split_fault(params)
+
+    def init(self, key: int) -> Params:
+        """Fresh weights by the module's own rules, a function of the key alone; on the CPU."""
+        return _params(self._build(key))
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """Logits [rows, classes]; without a key the model is evaluated (no dropout)."""
+        return (self._eval if key is None else self._train).call(params, x, key)
+
+    def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """What the head sees, [rows, features]."""
+        step = (self._eval if key is None else self._train).features
+        if self._unsplit or step is None:
+            raise ModelError(self._unsplit)
+        return step(params, x, key)
+
+    def head(self, params: Params, z: Tensor, key: Tensor | None = None) -> Tensor:
+        """Logits from features: `head(features(x))` is `self(x)`."""
+        step = (self._eval if key is None else self._train).head
+        if self._unsplit or step is None:
+            raise ModelError(self._unsplit)
+        return step(params, z, key)
+
+    def _name_head(self) -> tuple[str, ...]:
+        if self._unsplit:
+            raise ModelError(self._unsplit)
+        return self._eval.head_names
+
+    # The parameters of the head. A plain attribute to the contract; asking raises where `features` does.
+    head_names: tuple[str, ...] = cached_property(_name_head)  # type: ignore[assignment]
+
+    def module(self, params: Params) -> nn.Module:
+        """A module of its own with these weights, as its builder made it, in evaluation mode."""
+        made = {
+            id(p): nn.Parameter(owned(params[name])) for name, p in self._template.named_parameters()
+        }  # by id: tied weights stay tied
+        device = next(iter(params.values())).device
+        return copy.deepcopy(self._template, made).to(device).eval()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Calls can't be pickled; what they are made from can.
+        return Model, (self.spec, self.shape, self.classes, self.dtype, self.inputs)
+
+    def __repr__(self) -> str:
+        return f"Model({self.spec}, shape={self.shape}, classes={self.classes}, size={self.size:,})"
+
+    def _build(self, key: int) -> nn.Module:
+        # Always on the CPU and in float32 first, so that device and precision don't change what is drawn.
+        # Only the CPU's generator is seeded: torch.manual_seed would reseed a GPU's too.
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(key)
+            try:
+                module = copy.deepcopy(self._builder())  # a builder may give one module again and again
+            except PotluckError:
+                raise
+            except Exception as error:
+                raise ModelError(
+                    f"model {self.spec.name!r} can't be built for rows of shape {self.shape} and "
+                    f"{self.classes} classes: {type(error).__name__}: {error}"
+                ) from None
+            if not isinstance(module, nn.Module):
+                raise ModelError(
+                    f"model {self.spec.name!r}: its builder gave {type(module).__name__}, not an nn.Module"
+                )
+            if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+                run(module, self._rows(torch.float32), self.spec.name)
+        return module.to(self.dtype)
+
+    def _rows(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Two rows to try the model on; numbers that differ, or token 0."""
+        rows = torch.zeros(2, *self.shape, dtype=self.inputs)
+        if not rows.is_floating_point():
+            return rows
+        return torch.linspace(-1, 2, rows.numel()).reshape(rows.shape).to(dtype or self.inputs)
+
+    def _find_split_fault(self, params: Params) -> str:
+        name, split = f"model {self.spec.name!r}", self._eval
+        fix = (
+            "end a Sequential in its last nn.Linear, or give the module a `features` method and a `head` "
+            "submodule whose composition is its forward"
+        )
+        if split.features is None or split.head is None:
+            return f"{name}: it isn't known where its head begins; {fix}"
+        x = self._rows()
+        with torch.no_grad():
+            try:
+                z = split.features(params, x, None)
+                close = torch.allclose(split.head(params, z, None), split.call(params, x, None))
+            except Exception as error:
+                return f"{name}: its head can't be run on its features ({error}); {fix}"
+        if not close or z.ndim != 2:
+            return f"{name}: its features {list(z.shape)} don't lead to its output through its head; {fix}"
+        return ""
+
+
+class Models:
+    """The models of a federation: `models[spec]`, built when first asked for, then kept."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        dtype: torch.dtype = torch.float32,
+        inputs: torch.dtype | None = None,  # of the data's rows, where that is another one: int64 for tokens
+    ) -> None:
+        self.shape, self.classes, self.dtype, self.inputs = tuple(shape), classes, dtype, inputs
+        self._built: dict[ModelSpec, Model] = {}
+
+    def __getitem__(self, spec: ModelSpec) -> Model:
+        model = self._built.get(spec)
+        if model is None:
+            model = self._built[spec] = Model(spec, self.shape, self.classes, self.dtype, self.inputs)
+        return model
+
+    def __iter__(self) -> Iterator[ModelSpec]:
+        return iter(self._built)
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Models, (self.shape, self.classes, self.dtype, self.inputs)
+
+
+def _params(module: nn.Module) -> Params:
+    return {name: owned(parameter) for name, parameter in module.named_parameters()}

@@ -1,0 +1,161 @@
+"""A module as a list of calls that take their parameters from a dict.
+
+`torch.func.functional_call` swaps every parameter in and out of the module, which costs more than a small
+layer itself. A Sequential needs none of that: its layers are called one after another, straight into torch.
+Whatever isn't known by its type still goes through functional_call, layer by layer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from potluck.keys import fold_in
+from potluck.models.dropout import Draws, KeyedDropout
+from potluck.trees import Params
+
+Step = Callable[[Params, Tensor, Tensor | None], Tensor]
+Name = Callable[[Tensor | None], str]  # a parameter's name in the whole model; "" for one that isn't there
+
+
+def compiled(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
+    """One layer as a call; `stream` is its place in the model, so that no two dropouts share a mask."""
+    if isinstance(leaf, KeyedDropout):
+        return _dropout(leaf, stream)
+    if plain(leaf):
+        if type(leaf) in _COMPILERS:
+            return _COMPILERS[type(leaf)](leaf, name)
+        if _stateless(leaf):
+            return _bare(leaf)
+    return opaque(leaf, name, draws, stream)
+
+
+def known(leaf: nn.Module) -> bool:
+    """Whether only Linear and Conv2d can be what costs time in a layer."""
+    return type(leaf) in _COMPILERS or (_stateless(leaf) and type(leaf).__module__.startswith("torch.nn."))
+
+
+def opaque(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
+    """Any module, by functional_call. It lends the module its tensors, so threads can't share it."""
+    names = [(inner, name(parameter)) for inner, parameter in module.named_parameters()]
+    buffers = dict(module.named_buffers())
+    on: dict[torch.device, dict[str, Tensor]] = {}
+    draws_any = any(isinstance(part, KeyedDropout) for part in module.modules())
+
+    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        state = {inner: params[outer] for inner, outer in names}
+        if buffers:
+            if x.device not in on:
+                with temporarily_clear_interpreter_stack():  # what is kept mustn't belong to a passing vmap
+                    on[x.device] = {inner: buffer.to(x.device) for inner, buffer in buffers.items()}
+            state.update(on[x.device])
+        if key is None or not draws_any:
+            return functional_call(module, state, (x,))  # type: ignore[no-any-return]
+        draws.key, draws.count = fold_in(key, stream), 0
+        try:
+            return functional_call(module, state, (x,))  # type: ignore[no-any-return]
+        finally:
+            draws.key = None
+
+    return step
+
+
+def plain(module: nn.Module) -> bool:
+    """Whether calling a module is calling its forward."""
+    return not (module._forward_hooks or module._forward_pre_hooks)  # weight_norm, for one, works by a hook
+
+
+def _stateless(leaf: nn.Module) -> bool:
+    return not (leaf._parameters or leaf._buffers or leaf._modules)
+
+
+def _bare(leaf: nn.Module) -> Step:
+    forward = leaf.forward  # without the hooks that __call__ looks for
+    return lambda params, x, key: forward(x)
+
+
+def _dropout(leaf: KeyedDropout, stream: int) -> Step:
+    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        return x if key is None else leaf.drop(x, fold_in(key, stream))
+
+    return step
+
+
+def _linear(leaf: Any, name: Name) -> Step:
+    w, b = name(leaf.weight), name(leaf.bias)
+    if not b:
+        return lambda params, x, key: F.linear(x, params[w])
+    return lambda params, x, key: F.linear(x, params[w], params[b])
+
+
+def _conv2d(leaf: Any, name: Name) -> Step:
+    w, b = name(leaf.weight), name(leaf.bias)
+    if leaf.padding_mode != "zeros":
+        pad = leaf._conv_forward
+        return lambda params, x, key: pad(x, params[w], params[b] if b else None)
+    stride, padding, dilation, groups = leaf.stride, leaf.padding, leaf.dilation, leaf.groups
+
+    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        return torch.conv2d(x, params[w], params[b] if b else None, stride, padding, dilation, groups)
+
+    return step
+
+
+def _group_norm(leaf: Any, name: Name) -> Step:
+    w, b, groups, eps = name(leaf.weight), name(leaf.bias), leaf.num_groups, leaf.eps
+    return lambda params, x, key: F.group_norm(
+        x, groups, params[w] if w else None, params[b] if b else None, eps
+    )
+
+
+def _layer_norm(leaf: Any, name: Name) -> Step:
+    w, b, shape, eps = name(leaf.weight), name(leaf.bias), leaf.normalized_shape, leaf.eps
+    return lambda params, x, key: F.layer_norm(
+        x, shape, params[w] if w else None, params[b] if b else None, eps
+    )
+
+
+def _embedding(leaf: Any, name: Name) -> Step:
+    w, pad = name(leaf.weight), leaf.padding_idx
+    return lambda params, x, key: F.embedding(x, params[w], pad)
+
+
+def _max_pool2d(leaf: Any, name: Name) -> Step:
+    if leaf.return_indices:
+        return _bare(leaf)
+    # F.max_pool2d chooses between two functions in Python first.
+    kernel, stride, padding = leaf.kernel_size, leaf.stride, leaf.padding
+    dilation, ceil = leaf.dilation, leaf.ceil_mode
+    return lambda params, x, key: torch.max_pool2d(x, kernel, stride, padding, dilation, ceil)
+
+
+def _flatten(leaf: Any, name: Name) -> Step:
+    start, end = leaf.start_dim, leaf.end_dim
+    return lambda params, x, key: x.flatten(start, end)
+
+
+def _relu(leaf: Any, name: Name) -> Step:
+    return lambda params, x, key: torch.relu(x)
+
+
+def _tanh(leaf: Any, name: Name) -> Step:
+    return lambda params, x, key: torch.tanh(x)
+
+
+# By exact type: a subclass may compute something else. Those without parameters that aren't here (GELU,
+# AvgPool2d, AdaptiveAvgPool2d, ...) need nothing but their forward.
+_COMPILERS: dict[type[nn.Module], Callable[[Any, Name], Step]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _conv2d,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.Embedding: _embedding,
+    nn.MaxPool2d: _max_pool2d,
+    nn.Flatten: _flatten,
+    nn.ReLU: _relu,
+    nn.Tanh: _tanh,
+}

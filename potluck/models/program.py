@@ -1,0 +1,105 @@
+"""A whole module as calls: all of it, what comes before its head, and its head."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from potluck.models.dropout import Draws, KeyedDropout, keyed
+from potluck.models.layers import Name, Step, compiled, opaque, plain
+from potluck.trees import Params
+
+
+class Layer(NamedTuple):
+    module: nn.Module
+    step: Step
+
+
+class Program(NamedTuple):
+    layers: list[Layer]  # of a Sequential, in order; a single one for any other module
+    call: Step
+    features: Step | None  # None: it isn't known where the head begins
+    head: Step | None
+    head_names: tuple[str, ...]  # its parameters
+
+
+def prepared(module: nn.Module, replace: dict[int, nn.Parameter], training: bool) -> tuple[nn.Module, Draws]:
+    """A copy with other parameters (by id, so that tied ones stay tied), keyed dropout, nothing in place."""
+    net = copy.deepcopy(module, dict(replace)).train(training)
+    for part in net.modules():
+        if getattr(part, "inplace", False) is True:
+            part.inplace = False  # type: ignore[assignment]  # it might write into the federation's samples
+    return net, keyed(net)
+
+
+def program(module: nn.Module, training: bool) -> Program:
+    """A module for training, or for evaluation; it keeps names and shapes of parameters, no values."""
+    hollow = {id(p): nn.Parameter(torch.empty_like(p, device="meta")) for p in module.parameters()}
+    net, draws = prepared(module, hollow, training)
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+
+    def name(parameter: Tensor | None) -> str:
+        return "" if parameter is None else names[id(parameter)]
+
+    layers = [
+        Layer(leaf, compiled(leaf, name, draws, i))
+        for i, leaf in enumerate(_leaves(net))
+        if training or not isinstance(leaf, KeyedDropout)
+    ]
+    call = _joined(layers)
+    if layers[0].module is net and not isinstance(net, nn.Linear):
+        return Program(layers, call, *_custom(net, name, draws))
+    cut = _last_linear(layers)
+    if cut is None:
+        return Program(layers, call, None, None, ())
+    head_names = tuple(name(p) for p in layers[cut].module.parameters())
+    return Program(layers, call, _joined(layers[:cut]), _joined(layers[cut:]), head_names)
+
+
+def _leaves(module: nn.Module) -> list[nn.Module]:
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and plain(module):
+        return [leaf for child in module for leaf in _leaves(child)]
+    return [module]
+
+
+def _joined(layers: list[Layer]) -> Step:
+    steps = tuple(layer.step for layer in layers)
+
+    def run(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        for step in steps:
+            x = step(params, x, key)
+        return x
+
+    return steps[0] if len(steps) == 1 else run
+
+
+def _last_linear(layers: list[Layer]) -> int | None:
+    """Where the head begins: the last Linear, if nothing after it has parameters."""
+    for i in range(len(layers) - 1, -1, -1):
+        if isinstance(layers[i].module, nn.Linear):
+            return i
+        if any(True for _ in layers[i].module.parameters()):
+            return None
+    return None
+
+
+class _Features(nn.Module):
+    """Makes a method a forward, which is all that functional_call can call."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.net.features(x)  # type: ignore[operator]
+        return features.flatten(1)
+
+
+def _custom(net: nn.Module, name: Name, draws: Draws) -> tuple[Step | None, Step | None, tuple[str, ...]]:
+    head = getattr(net, "head", None)
+    if not callable(getattr(net, "features", None)) or not isinstance(head, nn.Module):
+        return None, None, ()
+    head_names = tuple(name(p) for p in head.parameters())
+    # The same stream as the whole: features then drops what a call drops.
+    return opaque(_Features(net), name, draws, 0), opaque(head, name, draws, 1), head_names

@@ -1,0 +1,56 @@
+"""Names of models, and how each is built."""
+
+import inspect
+import math
+from collections.abc import Callable
+
+from torch import nn
+
+from potluck.contracts import ModelSpec
+from potluck.errors import ConfigError, ModelError, nearest
+
+Build = Callable[..., nn.Module]
+
+_OFFERED = ("shape", "classes", "width", "depth")
+_builders: dict[str, tuple[Build, frozenset[str]]] = {}
+
+
+def register(name: str, build: Build) -> None:
+    """Make a model known by name; the last registration of a name counts.
+
+    `build` is a function or a class that gives an `nn.Module`. It is passed those of these keywords that it
+    takes: `shape` (of one row of the data), `classes`, and `width` and `depth`, the factors of a `ModelSpec`
+    that make smaller variants. It is called once per initialisation, so its weights should be drawn anew.
+    """
+    if isinstance(build, nn.Module) or not callable(build):
+        raise ModelError(
+            f"model {name!r}: register what builds the module, not the module itself; "
+            f"to start from its present weights write register({name!r}, lambda: net)"
+        )
+    takes: set[str] = set()
+    for parameter in inspect.signature(build).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes.update(_OFFERED)
+        elif parameter.name in _OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY:
+            takes.add(parameter.name)
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+            raise ModelError(
+                f"model {name!r}: its builder needs {parameter.name!r}, but is offered only "
+                f"{', '.join(_OFFERED)} (by keyword); give {parameter.name!r} a default"
+            )
+    _builders[name] = (build, frozenset(takes))
+
+
+def builder(spec: ModelSpec, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+    """A call that builds the model of a spec for rows of a shape."""
+    if spec.name not in _builders:
+        raise ConfigError(f"unknown model {spec.name!r}: {nearest(spec.name, list(_builders))}")
+    build, takes = _builders[spec.name]
+    for key, factor in (("width", spec.width), ("depth", spec.depth)):
+        if not (factor > 0 and math.isfinite(factor)):
+            raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be a number above 0")
+        if factor != 1 and key not in takes:
+            raise ConfigError(f"model {spec.name!r} can't change its {key} ({key} = {factor}); leave it at 1")
+    offered = {"shape": shape, "classes": classes, "width": spec.width, "depth": spec.depth}
+    chosen = {key: value for key, value in offered.items() if key in takes}
+    return lambda: build(**chosen)

@@ -1,0 +1,41 @@
+"""What a run has cost so far: bytes by tier, device-seconds, tasks, losses, who took part."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.codec import value
+from potluck.runtime.records import Records
+
+
+@value(frozen=False, eq=False)
+class Accounts:
+    """Running totals; part of every snapshot."""
+
+    up: dict[str, float]  # bytes by tier of the sender below
+    down: dict[str, float]
+    lost: dict[str, int]  # by reason
+    took_part: NDArray[np.bool_]  # devices that finished a task
+    seconds: float = 0.0  # of devices' computing and transfers
+    tasks: int = 0
+
+    @classmethod
+    def of(cls, devices: int) -> "Accounts":
+        return cls({}, {}, {}, np.zeros(devices, bool))
+
+    def transfer(self, tier: str, down: float, up: float) -> None:
+        self.down[tier] = self.down.get(tier, 0.0) + down
+        self.up[tier] = self.up.get(tier, 0.0) + up
+
+    def lose(self, why: str) -> None:
+        self.lost[why] = self.lost.get(why, 0) + 1
+
+    def record(self, records: Records, round: int, time: float) -> None:
+        for name, table in (("bytes_down", self.down), ("bytes_up", self.up), ("lost", self.lost)):
+            for group, total in table.items():
+                records.write(round, time, name, total, group=group)
+        totals: dict[str, Any] = {"device_seconds": self.seconds, "tasks": self.tasks}
+        totals["participants"] = int(self.took_part.sum())
+        for name, total in totals.items():
+            records.write(round, time, name, total)

@@ -1,0 +1,107 @@
+"""What an algorithm sees while it handles one event of a simulation."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck import keys
+from potluck.contracts import Nets
+from potluck.fleet import Profiles
+from potluck.messages import Node, Task
+
+if TYPE_CHECKING:
+    from potluck.runtime.simulate import Simulation
+
+Children = range | NDArray[np.int64] | Sequence[Node]
+TRIES = 30  # draws of a sample by rejection before everybody is looked at
+
+
+class SimContext:
+    """One event's view; made anew for each, so nothing can be hidden in it."""
+
+    __slots__ = ("_among", "_key", "_rng", "_sim", "_stream", "me", "owed", "stop")
+
+    def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
+        self._sim, self.me, self._stream = sim, me, stream
+        self._among: list[Node] | None = None
+        self._rng: np.random.Generator | None = None
+        self._key: int | None = None
+        self.owed: Task | None = None
+        self.stop = False
+
+    @property
+    def here(self) -> Node:
+        return self.me
+
+    @property
+    def parent(self) -> Node | None:
+        return self._sim.topology.parent(self.me)
+
+    @property
+    def now(self) -> float:
+        return self._sim.now
+
+    @property
+    def working(self) -> bool:
+        return not self.stop and (self.owed is not None or self.me == self._sim.root)
+
+    @property
+    def children(self) -> Children:
+        return self._sim.topology.children(self.me) if self._among is None else self._among
+
+    @property
+    def models(self) -> Nets:
+        return self._sim.world.models
+
+    @property
+    def key(self) -> int:
+        if self._key is None:
+            self._key = keys.derive(self._sim.seed, self.me, *self._stream)
+        return self._key
+
+    @property
+    def rng(self) -> np.random.Generator:
+        if self._rng is None:
+            self._rng = keys.generator(keys.derive(self.key, 1))
+        return self._rng
+
+    def profiles(self, nodes: Sequence[Node]) -> Profiles:
+        return self._sim.claimed.take(nodes)
+
+    def only(self, nodes: Iterable[Node]) -> "SimContext":
+        view = SimContext(self._sim, self.me, self._stream)
+        view._among, view._rng, view._key = list(nodes), self.rng, self.key
+        return view.holding(self.owed, self.stop)
+
+    def holding(self, owed: Task | None, stop: bool) -> "SimContext":
+        self.owed, self.stop = owed, stop
+        return self
+
+    def sample(self, count: int) -> list[Node]:
+        children = self.children
+        n = len(children)
+        if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
+            found: dict[Node, None] = {}
+            for _ in range(TRIES):
+                places = self.rng.integers(n, size=2 * (count - len(found)) + 8)
+                found.update(dict.fromkeys(self._ready(children, places)))
+                if len(found) >= count:
+                    return list(found)[:count]
+        return self._ready(children, self.rng.permutation(n))[:count]
+
+    def _ready(self, children: Children, places: NDArray[np.int64]) -> list[Node]:
+        """Those at these places who are online and idle."""
+        sim = self._sim
+        if isinstance(children, range):
+            nodes = children.start + places * children.step
+        else:
+            nodes = np.asarray(children, np.int64)[places]
+        if not sim.always:
+            devices = nodes < sim.topology.devices
+            online = np.ones(len(nodes), bool)
+            online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
+            nodes = nodes[online]
+        busy = sim.devices.queues
+        return [node for node in nodes.tolist() if node not in busy]

@@ -1,0 +1,325 @@
+"""The devices of a simulation: one queue each, what runs on them, how long it takes and what comes out.
+
+Tasks, tells and moves to one device run one after another. Nothing else touches a device while an item runs on
+it, so its rows and its memory are those of the start however late the item is computed: a task is trained
+when its reply falls due, together with all others of the same shape that have started by then.
+"""
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from potluck import keys
+from potluck.codec import value
+from potluck.contracts import Local, Result
+from potluck.errors import PotluckError
+from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology
+from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell, Why
+from potluck.runtime.accounts import Accounts
+from potluck.runtime.clock import Clock
+from potluck.runtime.executors import Executor
+from potluck.runtime.keeps import Keeps
+from potluck.runtime.records import Records
+from potluck.runtime.training import Item
+from potluck.runtime.world import World
+from potluck.trees import Tree, finite, nbytes, same_form
+
+DONE = "done"
+NOBODY: NDArray[np.int64] = np.zeros(0, np.int64)
+
+
+@value(frozen=False, eq=False)
+class Flight:
+    """An item on its way through a device."""
+
+    id: int
+    sender: Node
+    item: Task | Tell | Move
+    began: float = -1.0  # -1: waits in its queue
+    down: float = 0.0  # seconds
+    compute: float = 0.0
+    up: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    gone: bool = False  # its device leaves before the end
+    sends: Tree = None  # the form that its body must have
+    result: Result | None = None  # computed, not yet delivered
+
+
+class Devices:
+    """All queues and flights; only what is busy takes memory."""
+
+    def __init__(
+        self,
+        world: World,
+        topology: Topology,
+        machines: Profiles,
+        clock: Clock,
+        executor: Executor,
+        keeps: Keeps,
+        accounts: Accounts,
+        records: Records,
+        seed: int,
+    ) -> None:
+        self.world, self.topology, self.clock, self.seed = world, topology, clock, seed
+        self.executor, self.keeps, self.accounts, self.records = executor, keeps, accounts, records
+        self.always = isinstance(world.fleet.availability, Always)
+        # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
+        self.compute_ms, self.up_rate = memoryview(machines.compute), memoryview(machines.up)
+        self.down_rate, self.latency = memoryview(machines.down), memoryview(machines.latency)
+        self.queues: dict[Node, list[int]] = {}  # the first one runs
+        self.flights: dict[int, Flight] = {}
+        self.ids: dict[tuple[Node, TaskId], int] = {}
+        self.pending: dict[Hashable, dict[int, None]] = {}  # training that has started, by shape
+        self.moved: dict[Node, NDArray[np.int64]] = {}  # rows of devices that gave or took some
+        self._sent: tuple[Any, int] = (None, 0)  # last tree sent, and its bytes
+        self._shape: tuple[Any, Hashable] = (None, None)  # last job, and its shape
+
+    # ------------------------------------------------------------------------------------------ in and out
+
+    def accept(self, sender: Node, item: Task | Tell | Move) -> None:
+        """Put an item into its device's queue (a move: into both)."""
+        self.clock.serial += 1
+        flight = Flight(self.clock.serial, sender, item)
+        self.flights[flight.id] = flight
+        if type(item) is Task and item.id is not None:
+            self.ids[sender, item.id] = flight.id
+        nodes = (item.src, item.dst) if type(item) is Move else (item.to,)
+        for node in nodes:
+            self.queues.setdefault(node, []).append(flight.id)
+        self._try(flight, nodes)
+
+    def cancel(self, sender: Node, task: TaskId) -> bool:
+        """Drop a task; what it has used so far is charged. False when it isn't on a device."""
+        fid = self.ids.pop((sender, task), None)
+        if fid is None:
+            return False
+        flight = self.flights.pop(fid)
+        assert isinstance(flight.item, Task)
+        queue = self.queues[flight.item.to]
+        if queue[0] == fid:
+            self._unpend(flight)
+            self._charge(flight)
+            self._next(flight.item.to)
+        else:
+            queue.remove(fid)
+        return True
+
+    def done(self, fid: int) -> tuple[Node, Reply | Lost] | None:
+        """End of an item: what its sender hears, if anything."""
+        flight = self.flights.pop(fid, None)
+        if flight is None:
+            return None  # cancelled
+        item = flight.item
+        event: Reply | Lost | None
+        if type(item) is Move:
+            event = self._end_move(flight, item)
+            self._next(item.src)
+            self._next(item.dst)
+        else:
+            assert not isinstance(item, Move)
+            event = self._end_work(flight, item)
+            if isinstance(item, Task) and item.id is not None:
+                del self.ids[flight.sender, item.id]
+            self._next(item.to)
+        if isinstance(event, Lost):
+            self.accounts.lose(event.why)
+        return None if event is None else (flight.sender, event)
+
+    def rows(self, node: Node) -> NDArray[np.int64]:
+        """The rows that a device trains on now; aggregators have none."""
+        mine = self.moved.get(node)
+        if mine is None:
+            mine = self.world.partition.rows(node, "train") if node < self.topology.devices else NOBODY
+        return mine
+
+    # -------------------------------------------------------------------------------------------- starting
+
+    def _try(self, flight: Flight, nodes: tuple[Node, ...]) -> None:
+        """Start an item if it is first in all of its queues."""
+        for node in nodes:
+            if self.queues[node][0] != flight.id:
+                return
+        flight.began = self.clock.now
+        if type(flight.item) is Move:
+            self._start_move(flight, flight.item)
+        else:
+            self._start_work(flight, flight.item)  # type: ignore[arg-type]
+        end = flight.began + flight.down + flight.compute + flight.up
+        if not self.always:
+            end = self._until(flight, nodes, end)
+        self.clock.push(end, DONE, flight.id)
+
+    def _start_work(self, flight: Flight, item: Task | Tell) -> None:
+        node, job = item.to, item.job
+        cost = job.cost(self._local(flight, item))
+        compute = cost.ops / REFERENCE_OPS * self.compute_ms[node] / 1000 + cost.seconds
+        flight.compute = compute
+        if node != flight.sender:  # an aggregator's work for itself needs no link
+            if item.send is not self._sent[0]:
+                self._sent = item.send, nbytes(item.send)
+            flight.bytes_down = self._sent[1]
+            flight.down = self.latency[node] + 8 * flight.bytes_down / self.down_rate[node]
+            if type(item) is Task:
+                flight.bytes_up = nbytes(cost.sends)
+                flight.up = self.latency[node] + 8 * flight.bytes_up / self.up_rate[node]
+        flight.sends = cost.sends
+        if hasattr(job, "draw"):
+            if job is not self._shape[0]:
+                self._shape = job, job.shape()
+            self.pending.setdefault(self._shape[1], {})[flight.id] = None
+
+    def _start_move(self, flight: Flight, move: Move) -> None:
+        # Relayed by the hub: both ends are busy for the whole path.
+        size = self.world.row_bytes() * sum(n for _, n in move.take)
+        flight.bytes_up = flight.bytes_down = size
+        flight.up = self.latency[move.src] + 8 * size / self.up_rate[move.src]
+        flight.down = self.latency[move.dst] + 8 * size / self.down_rate[move.dst]
+
+    def _until(self, flight: Flight, nodes: tuple[Node, ...], end: float) -> float:
+        """The item's end, or the moment when a device of it goes (if it is there at all)."""
+        availability, now = self.world.fleet.availability, self.clock.now
+        for node in nodes:
+            if node < self.topology.devices:
+                leaves = availability.until(node, now) if availability.online(node, now) else now
+                if leaves < end:
+                    # Noticing takes time too, else a loop of failures would stand still on the clock.
+                    flight.gone, end = True, max(leaves, now + self.latency[node] + 1e-3)
+        return end
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def _end_work(self, flight: Flight, item: Task | Tell) -> Reply | Lost | None:
+        self._charge(flight)
+        if flight.gone:
+            self._unpend(flight)
+            return Lost(item, "gone") if isinstance(item, Task) else None
+        result = self._computed(flight, item)
+        problem = _problem(result, flight.sends)
+        if problem:
+            self.records.write(-1, self.clock.now, "bad_update", problem, node=item.to)
+            return self._lost(item, "bad")
+        if result.keep is not None:
+            self.keeps.put(item.to, item.slot, result.keep)
+        self.accounts.tasks += 1
+        if item.to < self.topology.devices:
+            self.accounts.took_part[item.to] = True
+        if isinstance(item, Tell):
+            return None
+        spent = Spent(flight.down, flight.compute, flight.up)
+        return Reply(item, result.body, result.weight, result.metrics, spent)
+
+    def _lost(self, item: Task | Tell, why: Why) -> Lost | None:
+        return Lost(item, why) if isinstance(item, Task) else None
+
+    def _end_move(self, flight: Flight, move: Move) -> Lost | None:
+        self._charge(flight)
+        if flight.gone:
+            return Lost(move, "gone")
+        have = self.rows(move.src)
+        labels = self.world.pool.y[torch.tensor(have)].numpy()
+        order = keys.hashed(keys.derive(self.seed, flight.id), have)
+        taken: list[NDArray[np.intp]] = []
+        for label, count in move.take:
+            places = np.flatnonzero(labels == label)
+            if len(places) < count or count < 0:
+                return Lost(move, "refused")  # whole: nothing has moved yet
+            taken.append(places[np.argsort(order[places], kind="stable")[:count]])
+        go = np.concatenate(taken) if taken else np.zeros(0, np.intp)
+        if len(np.unique(go)) < len(go):
+            return Lost(move, "refused")  # a label named twice
+        self.moved[move.dst] = np.concatenate([self.rows(move.dst), have[go]])
+        self.moved[move.src] = np.delete(have, go)
+        return None
+
+    def _computed(self, flight: Flight, item: Task | Tell) -> Result:
+        if flight.result is not None:
+            return flight.result
+        if not hasattr(item.job, "draw"):
+            try:
+                return item.job.run(self._local(flight, item))  # type: ignore[attr-defined, no-any-return]
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise PotluckError(f"device {item.to}: {type(item.job).__name__}: {error}") from error
+        batch = [self.flights.get(fid, flight) for fid in self.pending.pop(item.job.shape())]  # type: ignore[attr-defined]
+        items = [Item(f.item.job, self._local(f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
+        for f, result in zip(batch, self.executor.run(items), strict=True):
+            f.result = result
+        assert flight.result is not None
+        return flight.result
+
+    def _charge(self, flight: Flight) -> None:
+        """Bytes and seconds up to now: all of them at the end, a part when it was cut short."""
+        item = flight.item
+        elapsed = self.clock.now - flight.began
+        down, up = flight.bytes_down, flight.bytes_up
+        total = flight.down + flight.compute + flight.up
+        if elapsed < total * (1 - 1e-12):
+            down = _part(down, elapsed, flight.down)
+            up = _part(up, elapsed - flight.down - flight.compute, flight.up)
+            total = elapsed
+        node = item.dst if isinstance(item, Move) else item.to
+        tier = DEVICE if node < self.topology.devices else self.topology.tier(node)
+        self.accounts.transfer(tier, down, up)
+        self.accounts.seconds += total * (2 if isinstance(item, Move) else 1)
+
+    def _unpend(self, flight: Flight) -> None:
+        if flight.result is None and hasattr(flight.item, "job") and hasattr(flight.item.job, "draw"):
+            shape = flight.item.job.shape()
+            waiting = self.pending.get(shape, {})
+            waiting.pop(flight.id, None)
+            if not waiting:
+                self.pending.pop(shape, None)
+
+    def _next(self, node: Node) -> None:
+        queue = self.queues[node]
+        del queue[0]
+        if not queue:
+            del self.queues[node]
+            return
+        flight = self.flights[queue[0]]
+        item = flight.item
+        self._try(flight, (item.src, item.dst) if isinstance(item, Move) else (item.to,))
+
+    def _local(self, flight: Flight, item: Task | Tell) -> Local:
+        node = item.to
+        seed = partial(self._seed, flight, item)
+        keep = partial(self.keeps.get, node, item.slot)
+        world = self.world
+        return Local(node, partial(self.rows, node), item.send, keep, seed, world.models, world.pool)
+
+    def _seed(self, flight: Flight, item: Task | Tell) -> int:
+        """By who asked for what, not by when it is computed."""
+        if isinstance(item, Task) and item.id is not None:
+            return keys.derive(self.seed, item.to, flight.sender, item.id[1], item.id[2])
+        return keys.derive(self.seed, item.to, flight.id)
+
+    # ------------------------------------------------------------------------------------------- snapshots
+
+    def state(self) -> Any:
+        pending = [list(fids) for fids in self.pending.values()]
+        return self.queues, self.flights, self.ids, pending, self.moved
+
+    def restore(self, state: Any) -> None:
+        self.queues, self.flights, self.ids, pending, self.moved = state
+        self.pending = {self.flights[p[0]].item.job.shape(): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr, attr-defined]
+
+
+def _part(size: int, elapsed: float, seconds: float) -> int:
+    if seconds <= 0 or elapsed >= seconds:
+        return size if elapsed > 0 else 0
+    return int(size * max(0.0, elapsed) / seconds)
+
+
+def _problem(result: Result, sends: Tree) -> str | None:
+    """Why an update must not reach an aggregate."""
+    if sends is not None and not same_form(result.body, sends):
+        return "keys, shapes or types differ from what the job promised"
+    if not finite(result.body):
+        return "NaN or infinite numbers"
+    if not (0 <= result.weight < float("inf")):
+        return f"weight {result.weight}"
+    return None

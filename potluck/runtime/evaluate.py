@@ -1,0 +1,96 @@
+"""How good the served models are, on every panel device's own test rows and on the global test set.
+
+Evaluation takes no virtual time, has a random stream of its own, reads memories without changing them, and
+what it computes is thrown away but for the scores.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck import keys
+from potluck.contracts import Local
+from potluck.messages import Node, Task
+from potluck.runtime.context import SimContext
+from potluck.runtime.training import Item, scored_together, shared_model
+
+if TYPE_CHECKING:
+    from potluck.runtime.simulate import Simulation
+
+STREAM = -7  # keeps evaluation's randomness apart from the run's
+
+
+def panel(devices: int, size: int, seed: int) -> NDArray[np.int64]:
+    """The devices that are evaluated: all, or a fixed choice when there are more than `size`."""
+    if devices <= size:
+        return np.arange(devices)
+    return np.sort(keys.generator(keys.derive(seed, STREAM)).choice(devices, size, replace=False))
+
+
+def evaluate(sim: "Simulation") -> float | None:
+    """Score and record what every panel device would use now; the headline view's mean accuracy."""
+    root = sim.root
+    nodes = [int(n) for n in sim.panel]
+    tasks: list[tuple[Node, str, Task]] = [(n, v, t) for n in nodes for v, t in served(sim, n).items()]
+    tasks += [(root, view, task) for view, task in served(sim, root).items()]
+    scores = _scores(sim, tasks)
+    by_view: dict[str, list[float]] = {}
+    for (node, view, _), score in zip(tasks, scores, strict=True):
+        prefix, whose = ("global_", None) if node == root else ("", node)
+        for name, number in score.items():
+            if name != "rows":
+                sim.record(prefix + name, number, node=whose, view=view)
+        if node != root and "accuracy" in score:
+            by_view.setdefault(view, []).append(score["accuracy"])
+    for view, accuracies in by_view.items():
+        for name, number in spread(np.array(accuracies)).items():
+            sim.record(f"accuracy_{name}", number, view=view)
+    sim.accounts.record(sim.logs, sim.round, sim.now)
+    return float(np.mean(next(iter(by_view.values())))) if by_view else None
+
+
+def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:
+    """Mean and variance over devices, and the means of the worst and of the best tenth."""
+    ordered = np.sort(accuracies)
+    tenth = max(1, round(len(ordered) / 10))
+    return {
+        "mean": float(ordered.mean()),
+        "worst10": float(ordered[:tenth].mean()),
+        "best10": float(ordered[-tenth:].mean()),
+        "variance": float(ordered.var()),
+    }
+
+
+def served(sim: "Simulation", node: Node) -> dict[str, Task]:
+    """What a node would use now, by view: its own aggregator's views first, the cloud's word last."""
+    views: dict[str, Task] = {}
+    for aggregator in (node,) if node == sim.root else sim.topology.path(node):
+        ctx = SimContext(sim, aggregator, (STREAM, sim.evaluations, node))
+        views |= sim.algorithms[aggregator].serve(sim.states[aggregator], node, ctx)
+    return views
+
+
+def _scores(sim: "Simulation", tasks: list[tuple[Node, str, Task]]) -> list[dict[str, float]]:
+    world, items = sim.world, []
+    for node, _, task in tasks:
+        test = world.test_rows() if node == sim.root else world.partition.rows(node, "test")
+        seed = keys.derive(sim.seed, STREAM, sim.evaluations, node)
+        keep = sim.devices.keeps.get(node, task.slot)
+        at = Local(node, sim.devices.rows(node), task.send, keep, seed, world.models, world.pool, test)
+        items.append(Item(task.job, at))  # type: ignore[arg-type]
+    out: list[dict[str, float]] = [{} for _ in items]
+    still: dict[object, list[int]] = {}  # models used as they are, by the tensors that they share
+    moving: dict[object, list[int]] = {}  # models that are trained before they are used
+    for i, item in enumerate(items):
+        trains = len(item.job.draw(item.at).index) > 0
+        group, name = (moving, item.job.shape()) if trains else (still, shared_model(item))
+        group.setdefault(name, []).append(i)
+    for places in still.values():
+        for i, score in zip(places, scored_together([items[i] for i in places]), strict=True):
+            out[i] = score
+    for places in moving.values():
+        results = sim.executor.run([items[i] for i in places])
+        for i, result in zip(places, results, strict=True):
+            out[i] = dict(result.metrics)
+    return out

@@ -1,0 +1,61 @@
+"""Executors: how a batch of training jobs is computed. What comes out is the same; how fast is not.
+
+The plan (which executor, how many workers, how large a chunk) is chosen once, pinned in the run folder and
+used again on resume, since stacked arithmetic depends on what is stacked with what.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from potluck.codec import value
+from potluck.contracts import Result
+from potluck.errors import ConfigError, nearest
+from potluck.runtime.training import Item, train
+
+EXECUTORS = ("loop", "workers", "stacked")
+
+
+@value
+class ExecutionPlan:
+    """How a run computes; the same plan on the same machine and torch gives the same bytes."""
+
+    executor: str = "loop"
+    workers: int = 1
+    chunk: int = 64  # clients in one stack
+    dtype: str = "float32"
+    torch: str = torch.__version__
+
+
+class Executor(Protocol):
+    """Runs training jobs of one shape; results come in the order of the items."""
+
+    def run(self, items: Sequence[Item]) -> list[Result]: ...
+    def close(self) -> None: ...
+
+
+class Loop:
+    """One after the other, in this process."""
+
+    def run(self, items: Sequence[Item]) -> list[Result]:
+        return [train(item) for item in items]
+
+    def close(self) -> None:
+        pass
+
+
+def make_executor(plan: ExecutionPlan) -> Executor:
+    """The executor that a plan names."""
+    if plan.executor == "loop":
+        return Loop()
+    if plan.executor == "workers":
+        from potluck.runtime.workers import Workers
+
+        return Workers(plan.workers or os.cpu_count() or 1)
+    if plan.executor == "stacked":
+        from potluck.runtime.stacked import Stacked
+
+        return Stacked(plan.chunk)
+    raise ConfigError(f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}")

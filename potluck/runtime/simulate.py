@@ -1,0 +1,446 @@
+"""The simulator: algorithms above, devices below, one virtual clock, one event at a time."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+
+from potluck.aggregate import placed
+from potluck.codec import value
+from potluck.contracts import ModelSpec
+from potluck.errors import ConfigError, SnapshotError, StalledError
+from potluck.fleet import CLOUD, Topology, machines
+from potluck.messages import (
+    Answer,
+    Cancel,
+    Command,
+    Event,
+    Lost,
+    Move,
+    Node,
+    Note,
+    Reply,
+    Spent,
+    Stop,
+    Task,
+    Tell,
+    Until,
+    Wake,
+)
+from potluck.runtime import snapshot
+from potluck.runtime.accounts import Accounts
+from potluck.runtime.clock import Clock
+from potluck.runtime.context import SimContext
+from potluck.runtime.devices import DONE, Devices
+from potluck.runtime.evaluate import evaluate, panel, served
+from potluck.runtime.executors import ExecutionPlan, make_executor
+from potluck.runtime.keeps import Keeps
+from potluck.runtime.records import Record, Records
+from potluck.runtime.world import World
+from potluck.trees import Params, finite, nbytes
+
+HEAR, EVALUATE, STOP = "hear", "evaluate", "stop"
+PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
+
+
+@value
+class StopAt:
+    """When an experiment ends: at the first of these."""
+
+    rounds: int | None = None
+    seconds: float | None = None  # virtual
+    device_seconds: float | None = None
+    target: float | None = None  # mean accuracy of the headline view
+
+    def __post_init__(self) -> None:
+        if self.rounds is None and self.seconds is None and self.device_seconds is None:
+            raise ConfigError(
+                "stop: set rounds, seconds or device_seconds (a target alone may never be reached)"
+            )
+
+
+@value
+class EvaluateAt:
+    """How often served models are scored: every so many rounds or virtual seconds; always at both ends."""
+
+    rounds: int | None = None
+    seconds: float | None = None
+    panel: int = 200  # at most so many devices, always the same
+
+
+class Progress(NamedTuple):
+    """Where a run stands."""
+
+    round: int
+    time: float
+    accuracy: float | None
+    done: float  # share of the way to the nearest end, 0 to 1
+
+
+class Simulation:
+    """One run of one algorithm in one world."""
+
+    def __init__(
+        self,
+        world: World,
+        algorithm: Any,
+        *,
+        seed: int,
+        stop: StopAt,
+        evaluate: EvaluateAt = EvaluateAt(),
+        plan: ExecutionPlan = ExecutionPlan(),
+        folder: Path | None = None,
+        snapshot_every: float = 30.0,  # seconds of the wall clock
+        identity: str = "",
+    ) -> None:
+        if world.partition.clients != len(world.fleet):
+            raise ConfigError(
+                f"fleet of {len(world.fleet)} devices for {world.partition.clients} clients: give as many"
+            )
+        self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
+        self.plan, self.folder, self.identity = plan, folder, identity
+        self.snapshot_every = snapshot_every
+        self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
+        self.root = self.topology.root
+        self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
+        self.claimed = machines(world.fleet, self.topology, claimed=True)
+        true = machines(world.fleet, self.topology)
+        self.panel = panel(len(world.fleet), evaluate.panel, seed)
+        self.executor = make_executor(plan)
+        self.clock = Clock()
+        self.logs = Records(None if folder is None else folder / "records.jsonl")
+        self.keeps = Keeps(None if folder is None else folder / "keep.log")
+        self.accounts = Accounts.of(len(world.fleet))
+        self.devices = Devices(
+            world,
+            self.topology,
+            true,
+            self.clock,
+            self.executor,
+            self.keeps,
+            self.accounts,
+            self.logs,
+            seed,
+        )
+        self.always = self.devices.always
+        self.links = true
+        self.states: dict[Node, Any] = {}
+        self.ticks = dict.fromkeys(self.topology.aggregators, 0)  # events heard, for their randomness
+        self.owing: dict[tuple[Node, Any], tuple[float, float]] = {}  # asked of aggregators: sent, arrived
+        self.messages = 0  # on their way between aggregators
+        self.wakes = 0  # alarms that are set
+        self.idle_looks = 0
+        self.round = 0
+        self.evaluations = 0
+        self.evaluated: tuple[int, float] | None = None  # round and time of the last evaluation
+        self.accuracy: float | None = None
+        self.stopping = False
+        self.finished = False
+        self.snapshots = 0
+        self.said: list[str] = []
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    @property
+    def records(self) -> list[Record]:
+        return self.logs.kept
+
+    def _at(self, algorithm: Any, node: Node) -> Any:
+        return algorithm.at(self.topology.tier(node)) if self.topology.tiers else algorithm
+
+    # ---------------------------------------------------------------------------------------------- running
+
+    def run(self, progress: Callable[[Progress], None] | None = None) -> None:
+        """To the end; a run that was resumed goes on where it was."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small batches: two threads are slower than one
+        try:
+            if not self.states:
+                self.start()
+            shown = saved = time.monotonic()
+            while self.step():
+                wall = time.monotonic()
+                if self.folder is not None and wall - saved >= self.snapshot_every:
+                    self.save()
+                    saved = time.monotonic()
+                if progress is not None and wall - shown >= 0.1:
+                    progress(self.progress())
+                    shown = wall
+            if progress is not None:
+                progress(self.progress())
+        finally:
+            torch.set_num_threads(threads)
+            self.close()
+
+    def start(self) -> None:
+        """Let every aggregator begin, those below first, and look at the models before training."""
+        for node in reversed(self.topology.aggregators):
+            self.states[node], commands = self.algorithms[node].init(self._context(node))
+            self._obey(node, commands)
+        if self.stop.seconds is not None:
+            self.clock.push(self.stop.seconds, STOP, None)
+        if self.often.seconds is not None:
+            self.clock.push(self.often.seconds, EVALUATE, None)
+        self._evaluate()
+        if self.folder is not None:
+            self.save()
+
+    def step(self) -> bool:
+        """One event; False when the run is over."""
+        if self.finished:
+            return False
+        quiet = not self.devices.flights and self.messages == 0
+        if quiet and (self.stopping or (self.wakes == 0 and self._nothing_left())):
+            self._finish()
+            return False
+        kind, what = self.clock.pop()
+        if kind is DONE or kind == DONE:
+            heard = self.devices.done(what)
+            if heard is not None:
+                self._hear(*heard)
+        elif kind == HEAR:
+            self._deliver(*what)
+        elif kind == EVALUATE:
+            if not self.stopping and self.often.seconds is not None:
+                self._evaluate()
+                self.clock.push(self.now + self.often.seconds, EVALUATE, None)
+        elif not self.stopping:
+            self._stop()
+        if self.stop.device_seconds is not None and self.accounts.seconds >= self.stop.device_seconds:
+            self._stop()
+        return True
+
+    def progress(self) -> Progress:
+        stop = self.stop
+        shares = [0.0]
+        for reached, wanted in (
+            (self.round, stop.rounds),
+            (self.now, stop.seconds),
+            (self.accounts.seconds, stop.device_seconds),
+        ):
+            if wanted:
+                shares.append(reached / wanted)
+        return Progress(self.round, self.now, self.accuracy, min(1.0, max(shares)))
+
+    def served(self) -> dict[str, tuple[ModelSpec, Params]]:
+        """The models that the cloud serves, by view."""
+        tasks = served(self, self.root)
+        return {v: (t.job.model, t.send["params"]) for v, t in tasks.items() if "params" in t.send}  # type: ignore[attr-defined]
+
+    def record(self, metric: str, number: Any, **whose: Any) -> None:
+        self.logs.write(self.round, self.now, metric, number, **whose)
+
+    def close(self) -> None:
+        """Give back processes and files; the state stays readable."""
+        self.executor.close()
+        self.logs.close()
+        self.keeps.close()
+
+    # ------------------------------------------------------------------------------------------- algorithms
+
+    def _context(self, node: Node) -> SimContext:
+        tick = self.ticks[node] = self.ticks[node] + 1
+        return SimContext(self, node, (tick,))
+
+    def _hear(self, node: Node, event: Event) -> None:
+        self.states[node], commands = self.algorithms[node].receive(
+            self.states[node], event, self._context(node)
+        )
+        self._obey(node, commands)
+        if node == self.root and not self.stopping:
+            self._count_rounds()
+
+    def _count_rounds(self) -> None:
+        before, self.round = self.round, self.algorithms[self.root].round(self.states[self.root])
+        if self.round == before:
+            return
+        if self.stop.rounds is not None and self.round >= self.stop.rounds:
+            self._stop()
+        elif self.often.rounds is not None and self.round // self.often.rounds > before // self.often.rounds:
+            self._evaluate()
+
+    def _obey(self, me: Node, commands: list[Command]) -> None:
+        accept = self.devices.accept
+        for c in commands:
+            kind = type(c)
+            if kind is Task:
+                if c.to < self.topology.devices or c.to == me:  # type: ignore[union-attr]
+                    accept(me, c)  # type: ignore[arg-type]
+                else:
+                    self._send_below(me, c)  # type: ignore[arg-type]
+            elif isinstance(c, Tell | Move):
+                accept(me, c)
+            elif isinstance(c, Cancel):
+                if not self.devices.cancel(me, c.id):
+                    self.owing.pop((me, c.id), None)
+            elif isinstance(c, Note):
+                self.record(c.name, c.value, group=c.group)
+            elif isinstance(c, Wake):
+                self._later(max(c.at, self.now), me, c)
+            elif isinstance(c, Answer):
+                self._send_above(me, c)
+            else:
+                assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
+
+    # ------------------------------------------------------------------------------ between two aggregators
+
+    def _later(self, at: float, node: Node, event: Event) -> None:
+        self.clock.push(at, HEAR, (node, event))
+        if isinstance(event, Wake):
+            self.wakes += 1
+        else:
+            self.messages += 1
+
+    def _deliver(self, node: Node, event: Event) -> None:
+        if isinstance(event, Wake):
+            self.wakes -= 1
+        else:
+            self.messages -= 1
+        if isinstance(event, Reply | Lost):
+            if self.owing.pop((node, event.what.id if isinstance(event, Lost) else event.task.id), None) is None:  # type: ignore[union-attr]
+                return  # cancelled meanwhile
+            if isinstance(event, Lost):
+                self.accounts.lose(event.why)
+        self._hear(node, event)
+
+    def _send_below(self, me: Node, task: Task) -> None:
+        size = nbytes(task.send)
+        seconds = float(self.links.latency[task.to] + 8 * size / self.links.down[task.to])
+        self.owing[me, task.id] = (self.now, self.now + seconds)
+        self.accounts.transfer(self.topology.tier(task.to), size, 0)
+        self._later(self.now + seconds, task.to, task)
+
+    def _send_above(self, me: Node, answer: Answer) -> None:
+        parent = self.topology.parent(me)
+        assert parent is not None
+        asked = self.owing.get((parent, answer.task.id))
+        if asked is None:
+            return  # no longer wanted
+        size = nbytes(answer.body)
+        up = float(self.links.latency[me] + 8 * size / self.links.up[me])
+        self.accounts.transfer(self.topology.tier(me), 0, size)
+        sent, arrived = asked
+        spent = Spent(arrived - sent, self.now - arrived, up)
+        good = finite(answer.body) and finite(float(answer.weight))
+        event = Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
+        self._later(self.now + up, parent, event)
+
+    # --------------------------------------------------------------------------------------- ends and looks
+
+    def _evaluate(self) -> None:
+        if self.evaluated == (self.round, self.now):
+            return
+        self.accuracy = evaluate(self)
+        self.evaluations += 1
+        self.evaluated = (self.round, self.now)
+        target = self.stop.target
+        if target is not None and self.accuracy is not None and self.accuracy >= target and not self.stopping:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        for node in self.topology.aggregators:
+            self._hear(node, Stop())
+
+    def _nothing_left(self) -> bool:
+        """Nothing is under way: the algorithm is done, waits for devices to come online, or is stuck."""
+        waiting = {
+            node: lanes
+            for node in self.topology.aggregators
+            if (lanes := self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,))))
+        }
+        if not waiting:
+            return True
+        look = self.world.fleet.availability.change(self.now)
+        self.idle_looks += 1
+        if look == float("inf") or self.idle_looks > PATIENCE:
+            lanes = "; ".join(f"{self.topology.name(n)}: lanes {lanes}" for n, lanes in waiting.items())
+            raise StalledError(
+                f"at {self.now:.0f} virtual seconds nothing is under way and nobody can be asked ({lanes}): "
+                "is anyone online and idle, and does every plan that waits wait for something?"
+            )
+        for node in waiting:
+            self._later(look, node, Wake(look, None))
+        return False
+
+    def _finish(self) -> None:
+        self.round = self.algorithms[self.root].round(self.states[self.root])
+        self._evaluate()
+        self.finished = True
+        if self.folder is not None:
+            self.save()
+
+    # --------------------------------------------------------------------------------------------- snapshots
+
+    def save(self) -> None:
+        """Write a snapshot into the run's folder."""
+        assert self.folder is not None
+        self.snapshots += 1
+        snapshot.write(self.folder / "snapshots", self.snapshots, self.state())
+
+    _PLAIN = (
+        "states",
+        "ticks",
+        "owing",
+        "messages",
+        "wakes",
+        "idle_looks",
+        "round",
+        "evaluations",
+        "evaluated",
+        "accuracy",
+        "stopping",
+        "finished",
+        "accounts",
+    )
+
+    def state(self) -> dict[str, Any]:
+        """All that changes during a run; reads, never touches."""
+        kept = self.keeps.flush()
+        return {
+            "identity": self.identity,
+            "plan": self.plan,
+            "records": self.logs.flush(),
+            "keeps": (self.keeps.state(), kept),
+            "clock": self.clock.state(),
+            "devices": self.devices.state(),
+            **{name: getattr(self, name) for name in self._PLAIN},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a state; the logs are cut to its length."""
+        if state["identity"] != self.identity:
+            raise SnapshotError(
+                f"{self.folder}: the snapshot is of another experiment (experiment.toml has changed since?): "
+                "put the old file back, or run the new one into another folder"
+            )
+        for name in self._PLAIN:
+            setattr(self, name, state[name])
+        self.devices.accounts = self.accounts
+        self.clock.restore(state["clock"])
+        self.devices.restore(state["devices"])
+        self.keeps.restore(*state["keeps"])
+        self.logs.truncate(state["records"])
+
+    @classmethod
+    def resume(cls, world: World, algorithm: Any, *, folder: Path, **settings: Any) -> Self:
+        """The run of a folder, where its newest good snapshot left it."""
+        found = sorted((folder / "snapshots").glob("*.snapshot"))
+        if not found:  # killed before the first one: begin again
+            for log in ("records.jsonl", "keep.log"):
+                (folder / log).unlink(missing_ok=True)
+            return cls(world, algorithm, folder=folder, **settings)
+        serial, state, said = snapshot.newest(folder / "snapshots")
+        sim = cls(world, algorithm, folder=folder, **(settings | {"plan": state["plan"]}))
+        sim.restore(state)
+        sim.snapshots, sim.said = serial, said
+        return sim
+
+
+__all__ = ["CLOUD", "EvaluateAt", "Progress", "Simulation", "StopAt"]

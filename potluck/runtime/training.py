@@ -1,0 +1,132 @@
+"""How one device trains, and how a model is scored: the reference that every executor agrees with."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck import keys
+from potluck.contracts import Batch, Local, Net, Result, Rows, Trace, Training
+from potluck.trees import Params, Tree, leaves, tmap
+
+SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
+
+
+class Item(NamedTuple):
+    """A training job where it is to run."""
+
+    job: Training
+    at: Local
+
+
+def train(item: Item) -> Result:
+    """Run one training job, a lean loop: no optimiser object, no `.grad`, no copies between steps."""
+    job, at = item
+    net, rows = at.models[job.model], job.draw(at)
+    sent, keep = at.inbox, memory(item)
+    started, held = job.begin(net, sent, keep)
+    tensors = [p.detach().clone().requires_grad_() for p in started.values()]
+    params = dict(zip(started, tensors, strict=True))
+    state = job.optim.start(tensors)
+    look = looked(item)
+    pick, weight, step_keys = laid_out(item, rows)
+    sums: dict[str, Tensor] = {}
+    for s in range(len(rows.index)):
+        seen = None if look is None else tmap(lambda t, s=s: t[rows.index[s]], look)
+        batch = Batch(at.pool.x[pick[s]], at.pool.y[pick[s]], weight[s], step_keys[s], seen)
+        loss, means = job.loss(net, params, batch, held)
+        grads = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            job.optim.step(tensors, grads, state, job.optim.lr, s + 1)
+        for name, mean in means.items():
+            sums[name] = sums[name] + mean if name in sums else mean
+    with torch.no_grad():
+        final = {name: p.detach() for name, p in params.items()}
+        steps = weight.new_tensor(float(len(rows.index)))
+        trace = Trace(
+            {name: total / steps for name, total in sums.items()}, steps, weight.new_tensor(job.optim.lr)
+        )
+        body, kept, metrics = job.finish(final, sent, keep, held, trace)
+        report = {name: float(m) for name, m in metrics.items()}
+        if at.test is not None:
+            report = scored(item, net, final, held)
+    return Result(body, rows.count, kept, report)
+
+
+def memory(item: Item) -> Tree:
+    """What the device kept, or what one starts from that kept nothing."""
+    return item.job.blank(item.at.inbox) if item.at.keep is None else item.at.keep
+
+
+def laid_out(item: Item, rows: Rows) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+    """Rows of the pool, weights and keys of every step."""
+    x = item.at.pool.x
+    steps = len(rows.index)
+    hashes = keys.hashed(keys.derive(item.at.seed, -1), np.arange(steps)).view(np.int64)
+    pick = item.at.rows[rows.index] if steps else rows.index
+    return (
+        torch.from_numpy(pick).to(x.device),
+        torch.from_numpy(rows.weight).to(x.device, x.dtype),
+        torch.from_numpy(hashes).to(x.device),
+    )
+
+
+def looked(item: Item) -> Tree | None:
+    """What frozen models make of the device's rows, once per row; None when the job has none."""
+    with torch.no_grad():
+        return item.job.look(item.at.models, item.at.inbox, whole(item, item.at.rows))
+
+
+def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
+    """All given rows of a device as one batch."""
+    pool = item.at.pool
+    ones = torch.ones(len(rows), dtype=pool.x.dtype, device=pool.x.device)
+    key = keys.as_tensor(keys.derive(item.at.seed, -2)).to(pool.x.device)
+    pick = torch.tensor(rows, device=pool.x.device)
+    return Batch(pool.x[pick], pool.y[pick], ones, key, None)
+
+
+def scored(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
+    """Means of a job's scores over the rows that it is tested on, and how many these were."""
+    rows = item.at.test
+    assert rows is not None
+    parts = [_scores(item, net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))]
+    names = parts[0].keys() if parts else ()
+    means = {name: float(torch.cat([p[name] for p in parts]).double().mean()) for name in names}
+    return {**means, "rows": float(len(rows))}
+
+
+def scored_together(items: list[Item]) -> list[dict[str, float]]:
+    """`scored` for jobs of no steps that use the same model: one pass over all their rows."""
+    job, at = items[0]
+    net = at.models[job.model]
+    with torch.no_grad():
+        params, held = job.begin(net, at.inbox, memory(items[0]))
+        tests = [i.at.test for i in items if i.at.test is not None]
+        rows = np.concatenate(tests)
+        parts = [_scores(items[0], net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))]
+        columns = {n: torch.cat([p[n] for p in parts]).double() for n in (parts[0] if parts else ())}
+    out, start = [], 0
+    for test in tests:
+        stop = start + len(test)
+        means = {n: float(c[start:stop].mean()) for n, c in columns.items()} if stop > start else {}
+        out.append({**means, "rows": float(len(test))})
+        start = stop
+    return out
+
+
+def shared_model(item: Item) -> tuple[object, ...]:
+    """Equal for served jobs that use the very same tensors."""
+    return item.job.shape(), *(id(t) for t in leaves(item.at.inbox)), *(id(t) for t in leaves(item.at.keep))
+
+
+def _starts(count: int) -> range:
+    return range(0, count, SCORING_BATCH)
+
+
+def _scores(item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]) -> dict[str, Tensor]:
+    batch = whole(item, rows)
+    seen = item.job.look(item.at.models, item.at.inbox, batch)
+    return item.job.score(net, params, batch._replace(seen=seen), held)

@@ -1,0 +1,150 @@
+"""Trees of tensors: nested dicts, lists and tuples, and what the engine does with them.
+
+Nothing here changes a tensor in place. A tree's other leaves (numbers, strings, None) are carried along.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tree = Any  # nested dict / list / tuple whose leaves are tensors and plain values
+Params = dict[str, Tensor]
+
+
+def leaves(tree: Tree) -> Iterator[Tensor]:
+    """The tensors of a tree, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for child in tree.values():
+            yield from leaves(child)
+    elif isinstance(tree, list | tuple):
+        for child in tree:
+            yield from leaves(child)
+
+
+def tmap(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """A tree of the same form with `fn` applied to its tensors (and to those of `others` beside them)."""
+    if isinstance(tree, Tensor):
+        return fn(tree, *others)
+    if isinstance(tree, dict):
+        return {k: tmap(fn, v, *(o[k] for o in others)) for k, v in tree.items()}
+    if isinstance(tree, list | tuple):
+        parts = [tmap(fn, v, *(o[i] for o in others)) for i, v in enumerate(tree)]
+        if isinstance(tree, list):
+            return parts
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return tree
+
+
+def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
+    """A tree's tensors, and the function that puts others in their places."""
+
+    def rebuild(tensors: Sequence[Tensor]) -> Tree:
+        rest = iter(tensors)
+        return tmap(lambda _: next(rest), tree)
+
+    return list(leaves(tree)), rebuild
+
+
+def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
+    """a + scale * b"""
+    return tmap(lambda x, y: torch.add(x, y, alpha=scale), a, b)
+
+
+def sub(a: Tree, b: Tree) -> Tree:
+    """a - b"""
+    return tmap(torch.sub, a, b)
+
+
+def scale(a: Tree, factor: float) -> Tree:
+    """factor * a"""
+    return tmap(lambda x: x * factor, a)
+
+
+def zeros(a: Tree) -> Tree:
+    """Zeros of the same form."""
+    return tmap(torch.zeros_like, a)
+
+
+def owned(tree: Tree) -> Tree:
+    """A copy that shares no memory: a kept row must not pin the stack that it was computed in."""
+    return tmap(lambda x: x.detach().clone(memory_format=torch.contiguous_format), tree)
+
+
+def nbytes(tree: Tree) -> int:
+    """Bytes that a tree takes on the wire: tensors as they are, other leaves 8 bytes each."""
+    if isinstance(tree, Tensor):
+        return tree.numel() * tree.element_size()
+    if isinstance(tree, dict):
+        return sum(nbytes(v) for v in tree.values())
+    if isinstance(tree, list | tuple):
+        return sum(nbytes(v) for v in tree)
+    if isinstance(tree, str | bytes):
+        return len(tree)
+    return 0 if tree is None else 8
+
+
+def same_form(tree: Tree, like: Tree) -> bool:
+    """Whether two trees have the same keys, shapes and types."""
+    if isinstance(like, Tensor):
+        return isinstance(tree, Tensor) and tree.shape == like.shape and tree.dtype == like.dtype
+    if isinstance(like, dict):
+        return (
+            isinstance(tree, dict)
+            and tree.keys() == like.keys()
+            and all(same_form(tree[k], v) for k, v in like.items())
+        )
+    if isinstance(like, list | tuple):
+        return (
+            isinstance(tree, list | tuple)
+            and len(tree) == len(like)
+            and all(same_form(t, v) for t, v in zip(tree, like, strict=True))
+        )
+    return not isinstance(tree, Tensor | dict | list | tuple)
+
+
+def finite(tree: Tree) -> bool:
+    """Whether no number of a tree is NaN or infinite."""
+    if isinstance(tree, float):
+        return tree - tree == 0.0
+    if isinstance(tree, Tensor):
+        if not (tree.is_floating_point() or tree.is_complex()):
+            return True
+        # A finite sum proves it in one pass; an infinite one may be an overflow, so it is looked at again.
+        return bool(torch.isfinite(tree.sum())) or bool(torch.isfinite(tree).all())
+    if isinstance(tree, dict):
+        return all(finite(v) for v in tree.values())
+    if isinstance(tree, list | tuple):
+        return all(finite(v) for v in tree)
+    return True
+
+
+def weighted_sum(trees: Sequence[Tree], weights: Tensor) -> Tree:
+    """sum_i weights[i] * trees[i]: one product per leaf, in the order given.
+
+    The rows are laid side by side first, so the result has the same bytes whether they come from one stack
+    or from many.
+    """
+
+    def combine(*rows: Tensor) -> Tensor:
+        table = _stack(rows)
+        return (weights.to(table.device, table.dtype) @ table.reshape(len(rows), -1)).reshape(rows[0].shape)
+
+    return tmap(combine, trees[0], *trees[1:])
+
+
+def _stack(rows: Sequence[Tensor]) -> Tensor:
+    """The rows as one contiguous table; free when they already are one, in this order."""
+    base = rows[0]._base
+    if base is not None and base.shape == (len(rows), *rows[0].shape) and base.is_contiguous():
+        step, inner = rows[0].numel(), base.stride()[1:]  # strides: a row may be a transposed view
+
+        def beside(i: int, row: Tensor) -> bool:
+            return row._base is base and row.storage_offset() == i * step and row.stride() == inner
+
+        if all(beside(i, row) for i, row in enumerate(rows)):
+            return base
+    return torch.stack(list(rows))
