@@ -1,0 +1,54 @@
+"""Potluck: federated learning for crowds whose members differ.
+
+    import potluck
+    run = potluck.run(potluck.Experiment(algorithm="fedavg"))
+    run.summary["accuracy_mean"], run.records, run.models["global"]
+
+Names are looked up when they are first used, so that importing Potluck is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from potluck.experiment import Comparison, Experiment, Run, compare, load, resume, run
+    from potluck.models import register as register_model
+    from potluck.report import write_report
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Comparison": ("potluck.experiment", "Comparison"),
+    "Experiment": ("potluck.experiment", "Experiment"),
+    "Run": ("potluck.experiment", "Run"),
+    "compare": ("potluck.experiment", "compare"),
+    "load": ("potluck.experiment", "load"),
+    "register_model": ("potluck.models", "register"),
+    "resume": ("potluck.experiment", "resume"),
+    "run": ("potluck.experiment", "run"),
+    "write_report": ("potluck.report", "write_report"),
+}
+
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Run",
+    "__version__",
+    "compare",
+    "load",
+    "register_model",
+    "resume",
+    "run",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _WHERE[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,7 +6,7 @@ of them does input or output, looks at a clock or keeps hidden state, so each ca
 between any two events and run by any runtime.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -65,45 +65,24 @@ class Samples(Protocol):
 
 
 class Local:
-    """What a job sees on its device: its rows, what was sent, what it kept, its seed.
+    """What a job sees on its device: its rows, what was sent, what it kept, its seed."""
 
-    Rows, memory and seed may be given as functions, called when first read: most jobs don't look at all.
-    """
-
-    __slots__ = ("_keep", "_rows", "_seed", "inbox", "models", "node", "pool", "test")
+    __slots__ = ("inbox", "keep", "models", "node", "pool", "rows", "seed", "test")
 
     def __init__(
         self,
         node: Node,
-        rows: "NDArray[np.int64] | Callable[[], NDArray[np.int64]]",
+        rows: NDArray[np.int64],
         inbox: dict[str, Tree],
-        keep: "Tree | Callable[[], Tree]",
-        seed: int | Callable[[], int],
+        keep: Tree,
+        seed: int,
         models: Nets,
         pool: Samples,
-        test: "NDArray[np.int64] | None" = None,
+        test: NDArray[np.int64] | None = None,
     ) -> None:
-        self.node, self.inbox, self.models, self.pool = node, inbox, models, pool
-        self._rows, self._keep, self._seed = rows, keep, seed
+        self.node, self.rows, self.inbox, self.keep = node, rows, inbox, keep
+        self.seed, self.models, self.pool = seed, models, pool
         self.test = test  # rows to be scored on; None unless the model is being served
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        if callable(self._rows):
-            self._rows = self._rows()
-        return self._rows
-
-    @property
-    def keep(self) -> Tree:
-        if callable(self._keep):
-            self._keep = self._keep()
-        return self._keep
-
-    @property
-    def seed(self) -> int:
-        if callable(self._seed):
-            self._seed = self._seed()
-        return self._seed
 
     @property
     def x(self) -> Tensor:
@@ -147,7 +126,8 @@ class Opaque(Job, Protocol):
     def run(self, at: Local) -> Result: ...
 
 
-class Rows(NamedTuple):
+@value(eq=False)
+class Rows:
     """Which of its rows a job trains on, batch by batch, padded to one shape."""
 
     index: NDArray[np.int64]  # [steps, batch] positions in Local.rows

@@ -2,8 +2,8 @@
 
 A key is a 64-bit integer. `derive` mixes integers into a key (a run's seed, a node, a task); the array
 functions hash positions under a key, in NumPy for the host and in tensor operations for the inside of a
-loss (where they must survive `torch.func.vmap`). The mixer is SplitMix64's finaliser. A key is spread over
-all its bits before a position is mixed in: after a plain XOR, seed 1 at 2 would equal seed 2 at 1.
+loss (where they must survive `torch.func.vmap`). All three agree: the mixer is SplitMix64's finaliser, of the
+position plus a multiple of the key that sets keys far apart (else seed 1 at 2 could equal seed 2 at 1).
 """
 
 import math
@@ -17,32 +17,27 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _A = 0xBF58476D1CE4E5B9
 _B = 0x94D049BB133111EB
-_STEP = 0xD1342543DE82EF95  # odd: makes a key's place among the parts matter
-_SPREAD = 0xD1342543DE82EF95  # odd, so that no two keys become one
+_STEP = 0xD1342543DE82EF95  # odd, so that no two keys become one
 
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _finished(z: int) -> int:
-    z = (z ^ z >> 30) * _A & _MASK
-    z = (z ^ z >> 27) * _B & _MASK
-    return z ^ z >> 31
-
-
 def derive(key: int, *parts: int) -> int:
     """A new key from a key and any integers; equal inputs give equal keys, in this order only."""
     for part in parts:
-        key = _finished(key * _STEP + int(part) + _GOLDEN & _MASK)
+        key = key * _STEP + int(part) + _GOLDEN & _MASK
+        key = (key ^ key >> 30) * _A & _MASK
+        key = (key ^ key >> 27) * _B & _MASK
+        key ^= key >> 31
     return key
 
 
 def hashed(key: int, positions: NDArray[np.integer]) -> NDArray[np.uint64]:
     """A 64-bit hash of every position under a key."""
     z = positions.astype(np.uint64)
-    z ^= np.uint64(_finished(key + _GOLDEN & _MASK))  # mixed first: else small keys only permute each other
-    z += np.uint64(_GOLDEN)
+    z += np.uint64(key * _STEP + _GOLDEN & _MASK)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_A)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_B)
     return z ^ (z >> np.uint64(31))
@@ -74,7 +69,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 def fold_in(key: Tensor, part: int | Tensor) -> Tensor:
     """`derive` for tensor keys: vmappable."""
-    z = (key * _signed(_SPREAD) ^ part) + _signed(_GOLDEN)
+    z = key * _signed(_STEP) + part + _signed(_GOLDEN)
     z = (z ^ _shift(z, 30)) * _signed(_A)
     z = (z ^ _shift(z, 27)) * _signed(_B)
     return z ^ _shift(z, 31)

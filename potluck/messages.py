@@ -18,7 +18,7 @@ TaskId = tuple[Any, int, int]  # lane, serial of its barrier, place in it: given
 Why = Literal["late", "gone", "bad", "refused"]
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Task:
     """Work for a device, or for an aggregator below: a closed value."""
 
@@ -30,7 +30,7 @@ class Task:
     id: TaskId | None = None
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Tell:
     """A one-way message: queued like a Task, never answered, and it may vanish."""
 
@@ -72,7 +72,7 @@ class Wake:
     tag: Any = None
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Note:
     """Something to record: a split, a tier, an anomaly."""
 
@@ -81,7 +81,7 @@ class Note:
     group: Any = None
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Answer:
     """An aggregator's reply to its parent."""
 
@@ -90,7 +90,7 @@ class Answer:
     weight: float
 
 
-@value
+@value(eq=False, light=True)
 class Spent:
     """Seconds of a task: download, compute, upload."""
 
@@ -103,7 +103,7 @@ class Spent:
         return self.down + self.compute + self.up
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Reply:
     """A task's result."""
 
@@ -114,7 +114,7 @@ class Reply:
     spent: Spent
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Lost:
     """A task or a move that will not be done: late, gone (device left), bad (update refused), refused."""
 

@@ -1,8 +1,8 @@
 """What came of a run, computed from its records: pure functions over long-format lines.
 
-A record has `round`, `time` (virtual seconds), `metric` and `value`, and says whose it is by `node`, `group` or
-`view`. Counters are cumulative. A run may serve several views (a personal and a global model, say); the one that
-is written first is the headline.
+A record has `round`, `time` (virtual seconds), `metric` and `value`, and says whose it is by `node`, `group`
+or `view`. Counters are cumulative. A run may serve several views (a personal and a global model, say); the
+one that is written first is the headline.
 """
 
 import statistics

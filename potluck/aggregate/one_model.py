@@ -3,6 +3,7 @@
 from typing import Any
 
 from potluck.codec import value
+from potluck.contracts import Got
 from potluck.trees import Params
 
 
@@ -16,3 +17,7 @@ class Global:
     round: int = 0
     since: int = 0  # rounds since a parent's model was adopted
     weight: float = 0.0  # samples behind the last merge
+
+    def after(self, got: Got, params: Params, opt: Any, picks: Any) -> "Global":
+        """The state one round later."""
+        return Global(params, opt, picks, self.round + 1, self.since + 1, sum(r.weight for r in got.replies))

@@ -38,10 +38,6 @@ class Barrier:
     lost: dict[int, Lost]
 
     @property
-    def closed(self) -> bool:
-        return len(self.got) >= self.enough or len(self.got) + len(self.lost) == len(self.due)
-
-    @property
     def missing(self) -> dict[int, Task]:
         return {i: t for i, t in enumerate(self.due) if i not in self.got and i not in self.lost}
 
@@ -101,14 +97,15 @@ class Rounds:
         if at is None:
             return []
         lane, serial, place = at
-        barrier = s.open.get(lane)
-        if barrier is None or barrier.serial != serial:
+        b = s.open.get(lane)
+        if b is None or b.serial != serial:
             return []  # of a barrier that has closed
-        if isinstance(e, Reply):
-            barrier.got[place] = e
+        if type(e) is Reply:
+            b.got[place] = e
         else:
-            barrier.lost[place] = e
-        return self._close(s, lane, ctx) if barrier.closed else []
+            b.lost[place] = e  # type: ignore[assignment]
+        closed = len(b.got) >= b.enough or len(b.got) + len(b.lost) == len(b.due)
+        return self._close(s, lane, ctx) if closed else []
 
     def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)

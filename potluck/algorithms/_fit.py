@@ -88,7 +88,7 @@ def _part(
     value: dict[str, Any] | str, p: inspect.Parameter, parts: list[Any], path: str, local: Train, inner: Inner
 ) -> Any:
     table = dict(value) if isinstance(value, dict) else {"kind": value}
-    offered = {
+    offered: dict[str, Build] = {
         cls.__name__.lower(): cls for cls in codec.values().values() if any(_suits(cls, m) for m in parts)
     }
     if any(hasattr(m, "merge") and hasattr(m, "plan") for m in parts):

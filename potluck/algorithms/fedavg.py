@@ -5,11 +5,11 @@ samples. Deviations: changes travel, not weights (the same mean); deadlines and 
 """
 
 from dataclasses import replace
-from typing import Self
 
 from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform, fold
 from potluck.codec import value
 from potluck.contracts import Context, Got
+from potluck.errors import require
 from potluck.jobs import Evaluate, Train
 from potluck.messages import Command, Node, Task, Until
 from potluck.trees import Tree, sub
@@ -28,6 +28,7 @@ class FedAvg:
     inner_rounds: int = 1  # below a parent: rounds before it is answered
 
     def start(self, ctx: Context) -> Global:
+        require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         params = ctx.models[self.local.model].init(ctx.key)
         return Global(params, self.server.start(params), self.select.start())
 
@@ -42,16 +43,16 @@ class FedAvg:
 
     def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
         params, opt = self.server.step(m.params, m.opt, fold(got.replies))
-        picks, weight = self.select.learn(m.picks, got, ctx), sum(r.weight for r in got.replies)
-        return Global(params, opt, picks, m.round + 1, m.since + 1, weight), []
+        return m.after(got, params, opt, self.select.learn(m.picks, got, ctx)), []
 
     def adopt(self, m: Global, task: Task, ctx: Context) -> Global:
         return replace(m, params=task.send["params"], since=0)
 
     def report(self, m: Global, task: Task, ctx: Context) -> tuple[Tree, float] | None:
-        return ({"delta": sub(m.params, task.send["params"])}, m.weight) if m.since >= self.inner_rounds else None
+        due = m.since >= self.inner_rounds
+        return ({"delta": sub(m.params, task.send["params"])}, m.weight) if due else None
 
-    def resized(self, clients: int, lr: float) -> Self:
+    def resized(self, clients: int, lr: float) -> "FedAvg":
         return replace(self, clients=clients, local=self.local.with_lr(lr))
 
     def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:

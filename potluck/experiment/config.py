@@ -1,13 +1,15 @@
 """An experiment: read from a file or made in Python, changed by settings, resolved to the last default."""
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck import algorithms
+from potluck.data import SOURCES as DATA_SOURCES
 from potluck.errors import ConfigError
 from potluck.experiment import problems, toml
 from potluck.experiment.tables import (
@@ -22,18 +24,20 @@ from potluck.experiment.tables import (
     every,
     given,
 )
+from potluck.fleet.sources import SOURCES as FLEET_SOURCES
 
+T = TypeVar("T", bound=Table)
 POINTS = 20  # evaluations of a run, unless told
 
 
 class Experiment(Table):
-    """One experiment: `Experiment.from_file(path)`, or `Experiment(algorithm="fedavg", data={"clients": 50})`."""
+    """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`."""
 
     name: str = "experiment"
     algorithm: str = "fedavg"
-    compare: list[str] = []
+    compare: list[str] = Field(default=[])
     seed: Annotated[int, Field(ge=0)] = 1
-    seeds: list[Annotated[int, Field(ge=0)]] = []  # of a comparison; else the one seed
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # of a comparison; else the one seed
     data: Data = Data()
     model: Model = Model()
     fleet: Devices = Devices()
@@ -41,7 +45,7 @@ class Experiment(Table):
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
     run: Execution = Execution()
-    algorithms: dict[str, dict[str, Any]] = {}
+    algorithms: dict[str, dict[str, Any]] = Field(default={})
 
     _source: str = PrivateAttr(default="experiment")
 
@@ -98,7 +102,9 @@ class Experiment(Table):
 
     def resolved(self) -> Self:
         """A copy in which everything that depends on other keys is written out; the same run again."""
-        data, stop, evaluate = self.data, self.stop, self.evaluate
+        stop, evaluate = self.stop, self.evaluate
+        data = _with_options(self.data, DATA_SOURCES[self.data.source])
+        fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
         if data.clients is None and data.partition != "by_user":
             data = data.model_copy(update={"clients": 20})
         if evaluate.rounds is None and evaluate.seconds is None:
@@ -107,13 +113,12 @@ class Experiment(Table):
             rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
             evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
         train = self.training("")
-        return type(self)(
-            **{**every(self), "data": data, "evaluate": evaluate, "train": train}, _source=self._source
-        )
+        found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train}
+        return type(self)(**{**every(self), **found}, _source=self._source)
 
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
-        return toml.write(every(self))
+        return toml.write({key: value for key, value in every(self).items() if value not in ([], {})})
 
     @property
     def source(self) -> str:
@@ -136,6 +141,16 @@ class Experiment(Table):
     @classmethod
     def _known_tables(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return {_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
+
+
+def _with_options(table: T, source: Callable[..., Any]) -> T:
+    """A table with the defaults of the source that it names."""
+    missing = {
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(source).parameters.items()
+        if p.default is not p.empty and getattr(table, name, 0) is None
+    }
+    return table.model_copy(update=missing)
 
 
 def _algorithm(name: str, shown: str) -> str:

@@ -2,7 +2,6 @@
 
 import types
 import typing
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -11,7 +10,7 @@ from potluck.errors import ConfigError, nearest
 
 
 def told(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
-    """The first problem that pydantic found, and how many there are beside it; `above` is the table's path."""
+    """The first problem that pydantic found, and how many there are; `above` is the path of the model."""
     problems = error.errors(include_url=False)
     first = next(
         (p for p in problems if p["type"] == "extra_forbidden"), problems[0]
@@ -29,7 +28,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         table = _descend(model, loc[:-1])
         known = list(table.model_fields) if table else []
-        return f"no such {'table' if isinstance(problem['input'], dict) else 'key'}; {nearest(str(loc[-1]), known)}"
+        noun = "table" if isinstance(problem["input"], dict) else "key"
+        return f"no such {noun}; {nearest(str(loc[-1]), known)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return "should be a table"
     if kind == "literal_error":

@@ -13,6 +13,7 @@ class Sampler(Protocol):
     """Draws a task's batches; `epochs` and `steps` are per-task, so they are arguments."""
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows: ...
+    def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int: ...  # rows that it draws
 
 
 @value
@@ -22,7 +23,7 @@ class Shuffled:
     limit: int | None = None  # use at most this many rows
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
-        n = len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
+        n = self._rows(at)
         if n == 0:
             return nothing(batch)
         per_epoch = -(-n // batch)
@@ -35,6 +36,16 @@ class Shuffled:
         weight[:, :n] = 1.0
         total = epochs * per_epoch if steps is None else steps
         return Rows(index.reshape(-1, batch)[:total], weight.reshape(-1, batch)[:total], float(n))
+
+    def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
+        n = self._rows(at)
+        if steps is None or n == 0:
+            return n * epochs
+        whole, rest = divmod(steps, -(-n // batch))
+        return n * whole + min(n, rest * batch)
+
+    def _rows(self, at: Local) -> int:
+        return len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
 
 
 def nothing(batch: int) -> Rows:

@@ -38,7 +38,7 @@ class Train:
 
     def cost(self, at: Local) -> Cost:
         net, params = at.models[self.model], at.inbox["params"]
-        passes = len(at.rows) * self.epochs if self.steps is None else self.steps * self.batch
+        passes = self.sampler.passes(at, self.batch, self.epochs, self.steps)
         ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(at, passes)
         trained = self._trained(net, params)
         return Cost(ops, {"delta": trained, **self.objective.sends(trained)})

@@ -103,5 +103,5 @@ class SimContext:
             online = np.ones(len(nodes), bool)
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
-        busy = sim.devices.queues
+        busy = sim.devices.first
         return [node for node in nodes.tolist() if node not in busy]

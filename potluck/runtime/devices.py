@@ -6,7 +6,6 @@ when its reply falls due, together with all others of the same shape that have s
 """
 
 from collections.abc import Hashable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from potluck.codec import value
 from potluck.contracts import Local, Result
 from potluck.errors import PotluckError
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology
-from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell, Why
+from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
 from potluck.runtime.executors import Executor
@@ -50,6 +49,33 @@ class Flight:
     result: Result | None = None  # computed, not yet delivered
 
 
+class _Seen(Local):
+    """What a job sees while its item runs; looked up when read, since most jobs don't look at all."""
+
+    __slots__ = ("_devices", "_flight", "_item")
+
+    def __init__(self, devices: "Devices", flight: Flight, item: Task | Tell) -> None:
+        self._devices, self._flight, self._item = devices, flight, item
+        self.node, self.inbox, self.test = item.to, item.send, None
+        self.models, self.pool = devices.models, devices.pool
+
+    @property
+    def rows(self) -> NDArray[np.int64]:  # type: ignore[override]
+        return self._devices.rows(self.node)
+
+    @property
+    def keep(self) -> Tree:
+        return self._devices.keeps.get(self.node, self._item.slot)
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        """By who asked for what, not by when it is computed."""
+        item, flight, seed = self._item, self._flight, self._devices.seed
+        if isinstance(item, Task) and item.id is not None:
+            return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
+        return keys.derive(seed, item.to, flight.id)
+
+
 class Devices:
     """All queues and flights; only what is busy takes memory."""
 
@@ -66,47 +92,61 @@ class Devices:
         seed: int,
     ) -> None:
         self.world, self.topology, self.clock, self.seed = world, topology, clock, seed
-        self.executor, self.keeps, self.accounts, self.records = executor, keeps, accounts, records
+        self.executor, self.keeps, self.records = executor, keeps, records
+        self.charge_to(accounts)
+        self.models, self.pool = world.models, world.pool
         self.always = isinstance(world.fleet.availability, Always)
         # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
+        self.size = topology.devices
         self.compute_ms, self.up_rate = memoryview(machines.compute), memoryview(machines.up)
         self.down_rate, self.latency = memoryview(machines.down), memoryview(machines.latency)
-        self.queues: dict[Node, list[int]] = {}  # the first one runs
         self.flights: dict[int, Flight] = {}
-        self.ids: dict[tuple[Node, TaskId], int] = {}
+        self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
+        self.behind: dict[Node, list[int]] = {}  # and those queued after it
+        self.ids: dict[Node, dict[TaskId, int]] = {n: {} for n in topology.aggregators}  # tasks by sender
         self.pending: dict[Hashable, dict[int, None]] = {}  # training that has started, by shape
         self.moved: dict[Node, NDArray[np.int64]] = {}  # rows of devices that gave or took some
         self._sent: tuple[Any, int] = (None, 0)  # last tree sent, and its bytes
         self._shape: tuple[Any, Hashable] = (None, None)  # last job, and its shape
+
+    def charge_to(self, accounts: Accounts) -> None:
+        """Where costs are summed up."""
+        self.accounts = accounts
+        self.took_part = memoryview(accounts.took_part)
 
     # ------------------------------------------------------------------------------------------ in and out
 
     def accept(self, sender: Node, item: Task | Tell | Move) -> None:
         """Put an item into its device's queue (a move: into both)."""
         self.clock.serial += 1
-        flight = Flight(self.clock.serial, sender, item)
-        self.flights[flight.id] = flight
+        fid = self.clock.serial
+        flight = self.flights[fid] = Flight(fid, sender, item)
         if type(item) is Task and item.id is not None:
-            self.ids[sender, item.id] = flight.id
-        nodes = (item.src, item.dst) if type(item) is Move else (item.to,)
+            self.ids[sender][item.id] = fid
+        nodes = _nodes(item)
         for node in nodes:
-            self.queues.setdefault(node, []).append(flight.id)
+            if node in self.first:
+                self.behind.setdefault(node, []).append(fid)
+            else:
+                self.first[node] = fid
         self._try(flight, nodes)
 
     def cancel(self, sender: Node, task: TaskId) -> bool:
         """Drop a task; what it has used so far is charged. False when it isn't on a device."""
-        fid = self.ids.pop((sender, task), None)
+        fid = self.ids[sender].pop(task, None)
         if fid is None:
             return False
         flight = self.flights.pop(fid)
         assert isinstance(flight.item, Task)
-        queue = self.queues[flight.item.to]
-        if queue[0] == fid:
+        node = flight.item.to
+        if self.first[node] == fid:
             self._unpend(flight)
             self._charge(flight)
-            self._next(flight.item.to)
+            self._next(node)
         else:
-            queue.remove(fid)
+            self.behind[node].remove(fid)
+            if not self.behind[node]:
+                del self.behind[node]
         return True
 
     def done(self, fid: int) -> tuple[Node, Reply | Lost] | None:
@@ -124,7 +164,7 @@ class Devices:
             assert not isinstance(item, Move)
             event = self._end_work(flight, item)
             if isinstance(item, Task) and item.id is not None:
-                del self.ids[flight.sender, item.id]
+                del self.ids[flight.sender][item.id]
             self._next(item.to)
         if isinstance(event, Lost):
             self.accounts.lose(event.why)
@@ -134,7 +174,7 @@ class Devices:
         """The rows that a device trains on now; aggregators have none."""
         mine = self.moved.get(node)
         if mine is None:
-            mine = self.world.partition.rows(node, "train") if node < self.topology.devices else NOBODY
+            mine = self.world.partition.rows(node, "train") if node < self.size else NOBODY
         return mine
 
     # -------------------------------------------------------------------------------------------- starting
@@ -142,7 +182,7 @@ class Devices:
     def _try(self, flight: Flight, nodes: tuple[Node, ...]) -> None:
         """Start an item if it is first in all of its queues."""
         for node in nodes:
-            if self.queues[node][0] != flight.id:
+            if self.first[node] != flight.id:
                 return
         flight.began = self.clock.now
         if type(flight.item) is Move:
@@ -156,21 +196,20 @@ class Devices:
 
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
         node, job = item.to, item.job
-        cost = job.cost(self._local(flight, item))
-        compute = cost.ops / REFERENCE_OPS * self.compute_ms[node] / 1000 + cost.seconds
-        flight.compute = compute
+        cost = job.cost(_Seen(self, flight, item))
+        flight.compute = cost.ops / REFERENCE_OPS * self.compute_ms[node] / 1000 + cost.seconds
         if node != flight.sender:  # an aggregator's work for itself needs no link
             if item.send is not self._sent[0]:
                 self._sent = item.send, nbytes(item.send)
             flight.bytes_down = self._sent[1]
             flight.down = self.latency[node] + 8 * flight.bytes_down / self.down_rate[node]
             if type(item) is Task:
-                flight.bytes_up = nbytes(cost.sends)
+                flight.bytes_up = nbytes(cost.sends) if cost.sends else 0
                 flight.up = self.latency[node] + 8 * flight.bytes_up / self.up_rate[node]
         flight.sends = cost.sends
-        if hasattr(job, "draw"):
-            if job is not self._shape[0]:
-                self._shape = job, job.shape()
+        if job is not self._shape[0]:
+            self._shape = job, (job.shape() if hasattr(job, "draw") else None)
+        if self._shape[1] is not None:
             self.pending.setdefault(self._shape[1], {})[flight.id] = None
 
     def _start_move(self, flight: Flight, move: Move) -> None:
@@ -184,7 +223,7 @@ class Devices:
         """The item's end, or the moment when a device of it goes (if it is there at all)."""
         availability, now = self.world.fleet.availability, self.clock.now
         for node in nodes:
-            if node < self.topology.devices:
+            if node < self.size:
                 leaves = availability.until(node, now) if availability.online(node, now) else now
                 if leaves < end:
                     # Noticing takes time too, else a loop of failures would stand still on the clock.
@@ -202,19 +241,16 @@ class Devices:
         problem = _problem(result, flight.sends)
         if problem:
             self.records.write(-1, self.clock.now, "bad_update", problem, node=item.to)
-            return self._lost(item, "bad")
+            return Lost(item, "bad") if isinstance(item, Task) else None
         if result.keep is not None:
             self.keeps.put(item.to, item.slot, result.keep)
         self.accounts.tasks += 1
-        if item.to < self.topology.devices:
-            self.accounts.took_part[item.to] = True
+        if item.to < self.size:
+            self.took_part[item.to] = True
         if isinstance(item, Tell):
             return None
         spent = Spent(flight.down, flight.compute, flight.up)
         return Reply(item, result.body, result.weight, result.metrics, spent)
-
-    def _lost(self, item: Task | Tell, why: Why) -> Lost | None:
-        return Lost(item, why) if isinstance(item, Task) else None
 
     def _end_move(self, flight: Flight, move: Move) -> Lost | None:
         self._charge(flight)
@@ -241,11 +277,11 @@ class Devices:
             return flight.result
         if not hasattr(item.job, "draw"):
             try:
-                return item.job.run(self._local(flight, item))  # type: ignore[attr-defined, no-any-return]
+                return item.job.run(_Seen(self, flight, item))  # type: ignore[attr-defined, no-any-return]
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 raise PotluckError(f"device {item.to}: {type(item.job).__name__}: {error}") from error
         batch = [self.flights.get(fid, flight) for fid in self.pending.pop(item.job.shape())]  # type: ignore[attr-defined]
-        items = [Item(f.item.job, self._local(f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
+        items = [Item(f.item.job, _Seen(self, f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
         for f, result in zip(batch, self.executor.run(items), strict=True):
             f.result = result
         assert flight.result is not None
@@ -253,18 +289,17 @@ class Devices:
 
     def _charge(self, flight: Flight) -> None:
         """Bytes and seconds up to now: all of them at the end, a part when it was cut short."""
-        item = flight.item
-        elapsed = self.clock.now - flight.began
         down, up = flight.bytes_down, flight.bytes_up
         total = flight.down + flight.compute + flight.up
+        elapsed = self.clock.now - flight.began
         if elapsed < total * (1 - 1e-12):
             down = _part(down, elapsed, flight.down)
             up = _part(up, elapsed - flight.down - flight.compute, flight.up)
             total = elapsed
-        node = item.dst if isinstance(item, Move) else item.to
-        tier = DEVICE if node < self.topology.devices else self.topology.tier(node)
+        nodes = _nodes(flight.item)
+        tier = DEVICE if nodes[-1] < self.size else self.topology.tier(nodes[-1])
         self.accounts.transfer(tier, down, up)
-        self.accounts.seconds += total * (2 if isinstance(item, Move) else 1)
+        self.accounts.seconds += total * len(nodes)
 
     def _unpend(self, flight: Flight) -> None:
         if flight.result is None and hasattr(flight.item, "job") and hasattr(flight.item.job, "draw"):
@@ -275,37 +310,30 @@ class Devices:
                 self.pending.pop(shape, None)
 
     def _next(self, node: Node) -> None:
-        queue = self.queues[node]
-        del queue[0]
-        if not queue:
-            del self.queues[node]
+        queue = self.behind.get(node)
+        if queue is None:
+            del self.first[node]
             return
-        flight = self.flights[queue[0]]
-        item = flight.item
-        self._try(flight, (item.src, item.dst) if isinstance(item, Move) else (item.to,))
-
-    def _local(self, flight: Flight, item: Task | Tell) -> Local:
-        node = item.to
-        seed = partial(self._seed, flight, item)
-        keep = partial(self.keeps.get, node, item.slot)
-        world = self.world
-        return Local(node, partial(self.rows, node), item.send, keep, seed, world.models, world.pool)
-
-    def _seed(self, flight: Flight, item: Task | Tell) -> int:
-        """By who asked for what, not by when it is computed."""
-        if isinstance(item, Task) and item.id is not None:
-            return keys.derive(self.seed, item.to, flight.sender, item.id[1], item.id[2])
-        return keys.derive(self.seed, item.to, flight.id)
+        self.first[node] = queue.pop(0)
+        if not queue:
+            del self.behind[node]
+        flight = self.flights[self.first[node]]
+        self._try(flight, _nodes(flight.item))
 
     # ------------------------------------------------------------------------------------------- snapshots
 
     def state(self) -> Any:
         pending = [list(fids) for fids in self.pending.values()]
-        return self.queues, self.flights, self.ids, pending, self.moved
+        return self.first, self.behind, self.flights, self.ids, pending, self.moved
 
     def restore(self, state: Any) -> None:
-        self.queues, self.flights, self.ids, pending, self.moved = state
+        self.first, self.behind, self.flights, self.ids, pending, self.moved = state
         self.pending = {self.flights[p[0]].item.job.shape(): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr, attr-defined]
+
+
+def _nodes(item: Task | Tell | Move) -> tuple[Node, ...]:
+    """The devices that an item occupies."""
+    return (item.src, item.dst) if type(item) is Move else (item.to,)  # type: ignore[union-attr]
 
 
 def _part(size: int, elapsed: float, seconds: float) -> int:
@@ -316,10 +344,11 @@ def _part(size: int, elapsed: float, seconds: float) -> int:
 
 def _problem(result: Result, sends: Tree) -> str | None:
     """Why an update must not reach an aggregate."""
-    if sends is not None and not same_form(result.body, sends):
-        return "keys, shapes or types differ from what the job promised"
-    if not finite(result.body):
-        return "NaN or infinite numbers"
+    if result.body or sends:
+        if sends is not None and not same_form(result.body, sends):
+            return "keys, shapes or types differ from what the job promised"
+        if not finite(result.body):
+            return "NaN or infinite numbers"
     if not (0 <= result.weight < float("inf")):
         return f"weight {result.weight}"
     return None

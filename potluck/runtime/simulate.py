@@ -1,5 +1,6 @@
 """The simulator: algorithms above, devices below, one virtual clock, one event at a time."""
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -156,8 +157,10 @@ class Simulation:
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> None:
         """To the end; a run that was resumed goes on where it was."""
-        threads = torch.get_num_threads()
+        threads, collector = torch.get_num_threads(), gc.get_threshold()
         torch.set_num_threads(1)  # small batches: two threads are slower than one
+        gc.freeze()  # messages come by the thousand and hold no cycles: don't look through
+        gc.set_threshold(200_000, 20, 100)  # everything for some, again and again
         try:
             if not self.states:
                 self.start()
@@ -174,12 +177,14 @@ class Simulation:
                 progress(self.progress())
         finally:
             torch.set_num_threads(threads)
+            gc.set_threshold(*collector)
+            gc.unfreeze()
             self.close()
 
     def start(self) -> None:
         """Let every aggregator begin, those below first, and look at the models before training."""
         for node in reversed(self.topology.aggregators):
-            self.states[node], commands = self.algorithms[node].init(self._context(node))
+            self.states[node], commands = self.algorithms[node].init(SimContext(self, node, (0,)))
             self._obey(node, commands)
         if self.stop.seconds is not None:
             self.clock.push(self.stop.seconds, STOP, None)
@@ -198,7 +203,7 @@ class Simulation:
             self._finish()
             return False
         kind, what = self.clock.pop()
-        if kind is DONE or kind == DONE:
+        if kind == DONE:
             heard = self.devices.done(what)
             if heard is not None:
                 self._hear(*heard)
@@ -242,15 +247,12 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------------- algorithms
 
-    def _context(self, node: Node) -> SimContext:
-        tick = self.ticks[node] = self.ticks[node] + 1
-        return SimContext(self, node, (tick,))
-
     def _hear(self, node: Node, event: Event) -> None:
-        self.states[node], commands = self.algorithms[node].receive(
-            self.states[node], event, self._context(node)
-        )
-        self._obey(node, commands)
+        tick = self.ticks[node] = self.ticks[node] + 1
+        algorithm, ctx = self.algorithms[node], SimContext(self, node, (tick,))
+        self.states[node], commands = algorithm.receive(self.states[node], event, ctx)
+        if commands:
+            self._obey(node, commands)
         if node == self.root and not self.stopping:
             self._count_rounds()
 
@@ -264,11 +266,11 @@ class Simulation:
             self._evaluate()
 
     def _obey(self, me: Node, commands: list[Command]) -> None:
-        accept = self.devices.accept
+        accept, devices = self.devices.accept, self.devices.size
         for c in commands:
             kind = type(c)
             if kind is Task:
-                if c.to < self.topology.devices or c.to == me:  # type: ignore[union-attr]
+                if c.to < devices or c.to == me:  # type: ignore[union-attr]
                     accept(me, c)  # type: ignore[arg-type]
                 else:
                     self._send_below(me, c)  # type: ignore[arg-type]
@@ -422,7 +424,7 @@ class Simulation:
             )
         for name in self._PLAIN:
             setattr(self, name, state[name])
-        self.devices.accounts = self.accounts
+        self.devices.charge_to(self.accounts)
         self.clock.restore(state["clock"])
         self.devices.restore(state["devices"])
         self.keeps.restore(*state["keeps"])

@@ -1,0 +1,19 @@
+"""The command line: `potluck run`, `resume`, `compare`, `algorithms`, `list`, `show`."""
+
+import sys
+from collections.abc import Sequence
+
+from potluck.errors import PotluckError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console entry point: what a user can mend is told in one line, with exit code 2."""
+    from potluck.cli.commands import app
+
+    try:
+        app(None if arguments is None else list(arguments), prog_name="potluck")
+    except (PotluckError, OSError) as error:
+        print(f"potluck: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,288 @@
+"""The commands. Results go to stdout, progress and remarks to stderr."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potluck import __version__
+from potluck.errors import ConfigError
+
+app = typer.Typer(
+    help="Federated learning for crowds whose members differ.\n\n"
+    "Begin with: [bold]potluck compare examples/demo.toml[/bold]",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
+]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.clients=100. Repeatable."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the results, made anew.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"potluck {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    file: File,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of the file's.")] = None,
+    settings: Settings = None,
+    out: Out = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment and say what came of it.
+
+    Example: [bold]potluck run examples/demo.toml --algorithm fedbuff --set stop.seconds=300[/bold]
+
+    The folder (runs/NAME-ALGORITHM-SEED unless told) holds all that is needed to repeat or resume the run.
+    """
+    from potluck import experiment as ex
+
+    wanted = ex.Experiment.from_file(file).with_overrides([
+        *(settings or []),
+        *([f"algorithm={json.dumps(algorithm)}"] if algorithm is not None else []),
+        *([f"seed={seed}"] if seed is not None else []),
+    ])  # fmt: skip
+    folder = out or Path("runs") / f"{wanted.name}-{_name(wanted.algorithm)}-{wanted.seed}"
+    with _resumable(folder), _screen(quiet)(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
+        done = ex.run(wanted, folder, watch, force=force)
+    _print_run(done, quiet, as_json)
+
+
+@app.command()
+def resume(folder: Folder, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Go on with a run or a comparison that was interrupted, killed or lost power.
+
+    Example: [bold]potluck resume runs/demo-fedavg-1[/bold]
+
+    The run continues from its newest good snapshot, as if it had never stopped.
+    """
+    from potluck import experiment as ex
+    from potluck.experiment.compare import resume_comparison
+    from potluck.experiment.folder import finished, is_comparison
+
+    screen = _screen(quiet)
+    if is_comparison(folder):
+        with _resumable(folder):
+            compared = resume_comparison(folder, screen)
+        _print_comparison(compared, quiet, as_json)
+        return
+    if finished(folder):
+        screen.say(f"{folder}: finished already")
+    with _resumable(folder), screen(folder.name) as watch:
+        done = ex.resume(folder, watch)
+    for remark in done.said:
+        screen.say(f"potluck: {remark}")
+    _print_run(done, quiet, as_json)
+
+
+@app.command()
+def compare(
+    file: File,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Instead of the file's.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="1,2,...", help="Instead of the file's.", show_default=False)
+    ] = None,
+    settings: Settings = None,
+    out: Out = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run several algorithms on the same crowd; print a table and write report.html.
+
+    Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
+
+    The folder (runs/NAME unless told) holds one folder for each run; an interrupted comparison can be resumed.
+    """
+    from potluck import experiment as ex
+
+    wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
+    names = None if algorithms is None else _listed("--algorithms", algorithms)
+    numbers = None if seeds is None else _numbers(seeds)
+    folder = out or Path("runs") / wanted.name
+    with _resumable(folder):
+        compared = ex.compare(wanted, names, numbers, folder, _screen(quiet), force=force)
+    _print_comparison(compared, quiet, as_json)
+
+
+@app.command()
+def algorithms(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the algorithms, or describe one: its paper, its idea, its parameters.
+
+    Example: [bold]potluck algorithms fedasync[/bold]
+    """
+    from dataclasses import asdict
+
+    from potluck import algorithms as registry
+    from potluck.cli import tables
+
+    if name is not None:
+        described = registry.describe(name)
+        if not _print(asdict(described), as_json):
+            tables.console.print(tables.of_algorithm(described))
+        return
+    everyone = [registry.describe(each) for each in registry.names()]
+    if not _print([asdict(each) for each in everyone], as_json):
+        tables.console.print(tables.of_algorithms(everyone))
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs below a folder and how far they are.
+
+    Example: [bold]potluck list runs/demo[/bold]
+    """
+    from potluck import experiment as ex
+    from potluck.cli import tables
+    from potluck.experiment.folder import is_run
+
+    if not folder.is_dir() and folder != Path("runs"):
+        raise ConfigError(f"{folder}: no such folder; runs are in ./runs unless told")
+    places = sorted(path.parent for path in folder.rglob("experiment.toml") if is_run(path.parent))
+    runs = [ex.load(place) for place in places]
+    lines = [
+        {
+            "folder": str(r.path),
+            "state": "finished" if r.finished else "unfinished",
+            **{key: r.summary[key] for key in ("name", "algorithm", "seed", "accuracy_mean")},
+        }
+        for r in runs
+    ]
+    if not _print(lines, as_json):
+        tables.console.print(tables.of_list(lines) if lines else f"no runs in {folder}")
+
+
+@app.command()
+def show(folder: Folder, as_json: Json = False) -> None:
+    """Show what a run or a comparison came to.
+
+    Example: [bold]potluck show runs/demo-fedavg-1 --json[/bold]
+    """
+    from potluck import experiment as ex
+    from potluck.experiment.compare import load_comparison
+    from potluck.experiment.folder import is_comparison
+
+    if is_comparison(folder):
+        compared = load_comparison(folder)
+        if not compared.runs:
+            raise ConfigError(f"{folder}: no run has begun; `potluck resume {folder}` begins")
+        _print_comparison(compared, False, as_json, write=False)
+    else:
+        _print_run(ex.load(folder), False, as_json)
+
+
+def _screen(quiet: bool) -> Any:
+    from potluck.cli.screen import Screen
+
+    return Screen(quiet)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = f"; go on with: potluck resume {folder}" if (folder / "experiment.toml").exists() else ""
+        typer.echo(f"\npotluck: interrupted{hint}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _print_run(run: Any, quiet: bool, as_json: bool) -> None:
+    from potluck.cli import tables
+
+    if not _print(run.summary, as_json) and not quiet:
+        tables.console.print(tables.of_run(run))
+
+
+def _print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = True) -> None:
+    from dataclasses import asdict
+
+    from potluck.cli import tables
+    from potluck.report import write_report
+
+    report = compared.path / "report.html"
+    if write:
+        write_report(compared, report)
+    told = {
+        "name": compared.experiment.name,
+        "target": compared.target,
+        "algorithms": [asdict(row) for row in compared.rows],
+        "runs": [run.summary for run in compared.runs],
+        "report": str(report),
+    }
+    if not _print(told, as_json) and not quiet:
+        tables.console.print(tables.of_comparison(compared))
+        tables.console.print(f"report: {report}", soft_wrap=True)
+
+
+def _print(content: Any, as_json: bool) -> bool:
+    """Print JSON if that is wanted; whether it was."""
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    return as_json
+
+
+def _name(algorithm: str) -> str:
+    from potluck.algorithms import canonical
+
+    return canonical(algorithm)
+
+
+def _listed(option: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ConfigError(f"{option} {text!r}: write names with commas between them, such as fedavg,fedbuff")
+    return parts
+
+
+def _numbers(text: str) -> Sequence[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3") from None

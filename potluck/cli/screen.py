@@ -1,0 +1,79 @@
+"""Progress on stderr: a live line on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Live
+
+from potluck.report.units import duration, percent
+from potluck.runtime import Progress
+
+Watch = Callable[[Progress], None]
+
+
+class Screen:
+    """Shows how far runs are; `with screen(name) as watch` follows one."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.console = Console(stderr=True, highlight=False)
+
+    def say(self, text: str) -> None:
+        """A remark, in one line."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Watch | None]:
+        if self.quiet:
+            yield None
+        elif self.console.is_terminal:
+            with self._live(name) as watch:
+                yield watch
+        else:
+            yield self._lines(name)
+
+    @contextmanager
+    def _live(self, name: str) -> Iterator[Watch]:
+        remaining = _Remaining()
+        columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[text]}"))
+        with Live(*columns, console=self.console, refresh_per_second=8) as live:
+            bar = live.add_task(f"{name:<12}", total=1.0, text="getting ready")
+            yield lambda p: live.update(bar, completed=p.done, text=f"{_where(p)}{remaining(p.done)}")
+
+    def _lines(self, name: str) -> Watch:
+        remaining, shown = _Remaining(), [-1]
+
+        def watch(p: Progress) -> None:
+            left = remaining(p.done)
+            if int(10 * p.done) > shown[0]:
+                shown[0] = int(10 * p.done)
+                self.say(f"{name}: {p.done:4.0%}  {_where(p)}{left}")
+
+        return watch
+
+
+class _Remaining:
+    """Real time that is left, judged by this session's pace: a resumed run doesn't begin at 0."""
+
+    def __init__(self) -> None:
+        self.began, self.first = time.monotonic(), -1.0
+
+    def __call__(self, done: float) -> str:
+        spent = time.monotonic() - self.began
+        if self.first < 0:
+            self.began, self.first, spent = time.monotonic(), done, 0.0
+        if done >= 1:
+            return f", took {duration(spent)}"
+        if spent < 1 or done - self.first <= 0:
+            return ""
+        return f", {duration(spent * (1 - done) / (done - self.first))} left"
+
+
+def _where(p: Progress) -> str:
+    accuracy = "" if p.accuracy is None else f", accuracy {percent(p.accuracy)}"
+    return f"round {p.round}, {duration(p.time)} of virtual time{accuracy}"

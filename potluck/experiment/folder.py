@@ -1,0 +1,186 @@
+"""A run's folder: what was asked for, how it is computed, what came of it.
+
+experiment.toml     complete: `potluck run experiment.toml` repeats the run
+plan.json           executor and sizes, pinned, since resuming must compute alike
+records.jsonl       what was measured, append-only
+keep.log            what devices remember between tasks
+snapshots/          where to go on after an end that nobody planned
+sessions.jsonl      seconds of real time, one line for each start
+summary.json        what the run came to: written last, so a folder that has one is finished
+models/             what was trained, one safetensors file for each view
+"""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import nn
+
+from potluck.contracts import ModelSpec
+from potluck.errors import ConfigError, SnapshotError
+from potluck.experiment.config import Experiment
+from potluck.models import Models
+from potluck.trees import Params
+
+EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
+SESSIONS, SNAPSHOTS, MODELS, REPORT = "sessions.jsonl", "snapshots", "models", "report.html"
+_OWN = {
+    EXPERIMENT,
+    PLAN,
+    RECORDS,
+    SUMMARY,
+    SESSIONS,
+    SNAPSHOTS,
+    MODELS,
+    REPORT,
+    "keep.log",
+    f"{SUMMARY}.partial",
+}
+
+
+def claim(folder: Path, force: bool) -> None:
+    """See to it that a folder can be made; `force` allows to replace what Potluck made, and nothing else."""
+    at = f"out = {str(folder)!r}"
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if not force:
+        fix = f"go on with `potluck resume {folder}`" if (folder / EXPERIMENT).exists() else "name another"
+        raise ConfigError(f"{at}: exists already; {fix}, or replace a run with --force")
+    if not folder.is_dir() or folder.is_symlink():
+        raise ConfigError(f"{at}: not a plain folder, so it isn't replaced; name another")
+    if any(folder.iterdir()) and not (folder / EXPERIMENT).is_file():
+        raise ConfigError(f"{at}: holds no {EXPERIMENT}, so it isn't a run and isn't deleted; name another")
+    foreign = _foreign(folder)
+    if foreign is not None:
+        raise ConfigError(
+            f"{at}: holds {foreign.name!r}, which Potluck didn't make; move it, or name another"
+        )
+
+
+def create(folder: Path, files: dict[str, str], force: bool) -> None:
+    """A new folder with these files; replaces what `claim` allows."""
+    claim(folder, force)
+    try:
+        if (folder / EXPERIMENT).is_file():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
+
+
+def _foreign(folder: Path) -> Path | None:
+    """The first thing in a run or a comparison that belongs to neither."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and is_run(entry):
+            if inner := _foreign(entry):
+                return inner
+        elif entry.name not in _OWN:
+            return entry
+    return None
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / EXPERIMENT).is_file() and (folder / PLAN).is_file()
+
+
+def is_comparison(folder: Path) -> bool:
+    return (folder / EXPERIMENT).is_file() and not (folder / PLAN).is_file()
+
+
+def check_run(folder: Path) -> None:
+    """An error that says what is there instead of a run."""
+    if is_run(folder):
+        return
+    if not folder.exists():
+        raise SnapshotError(f"{folder}: no such folder; `potluck list` shows the runs that there are")
+    what = "a comparison; name one of the runs in it" if is_comparison(folder) else "not the folder of a run"
+    raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
+
+
+def finished(folder: Path) -> bool:
+    return (folder / SUMMARY).is_file()
+
+
+def experiment(folder: Path) -> Experiment:
+    return Experiment.from_file(folder / EXPERIMENT)
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """All whole lines; a run that is being written, or was killed, may end in half of one."""
+    path = folder / RECORDS
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise SnapshotError(f"{path}: damaged ({error}); resume the run, or run it again") from None
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
+    except ValueError as error:
+        raise SnapshotError(f"{folder / SUMMARY}: damaged ({error}); delete it and resume the run") from None
+    return summary
+
+
+def add_session(folder: Path, seconds: float) -> None:
+    with open(folder / SESSIONS, "a") as file:
+        file.write(json.dumps({"seconds": round(seconds, 3)}) + "\n")
+
+
+def wall_seconds(folder: Path) -> float:
+    """Real time of all sessions that came to an orderly end."""
+    path = folder / SESSIONS
+    lines = path.read_text().splitlines() if path.exists() else []
+    return float(sum(json.loads(line)["seconds"] for line in lines))
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    partial = folder / f"{SUMMARY}.partial"
+    partial.write_text(json.dumps(summary, indent=2) + "\n")
+    os.replace(partial, folder / SUMMARY)
+
+
+def write_models(folder: Path, served: dict[str, tuple[ModelSpec, Params]], models: Models) -> None:
+    """One file a view; its metadata say how to build the module again."""
+    (folder / MODELS).mkdir(exist_ok=True)
+    for i, (view, (spec, params)) in enumerate(served.items()):
+        inputs = "" if models.inputs is None else str(models.inputs).removeprefix("torch.")
+        about = {
+            "view": view,
+            "order": str(i),
+            "model": json.dumps({"name": spec.name, "width": spec.width, "depth": spec.depth}),
+            "shape": json.dumps(models.shape),
+            "classes": str(models.classes),
+            "dtype": str(models.dtype).removeprefix("torch."),
+            "inputs": inputs,
+        }
+        name = re.sub(r"[^\w.-]+", "-", str(view)) or "model"
+        path = folder / MODELS / f"{name}.safetensors"
+        safetensors.torch.save_file(
+            {k: v.detach().cpu().contiguous() for k, v in params.items()}, path, about
+        )
+
+
+def read_models(folder: Path) -> dict[str, nn.Module]:
+    """The trained modules by view, in the order in which they were served."""
+    import torch
+
+    found: dict[str, tuple[int, nn.Module]] = {}
+    for path in sorted((folder / MODELS).glob("*.safetensors")):
+        with safetensors.safe_open(path, "pt") as file:
+            about = file.metadata()
+        dtype = getattr(torch, about["dtype"])
+        inputs = getattr(torch, about["inputs"]) if about["inputs"] else None
+        models = Models(tuple(json.loads(about["shape"])), int(about["classes"]), dtype, inputs)
+        module = models[ModelSpec(**json.loads(about["model"]))].module(safetensors.torch.load_file(path))
+        found[about["view"]] = (int(about["order"]), module)
+    return {view: module for view, (_, module) in sorted(found.items(), key=lambda item: item[1][0])}

@@ -1,0 +1,173 @@
+"""Runs: started, resumed, loaded, compared."""
+
+import datetime
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from potluck import metrics
+from potluck.errors import ConfigError, PotluckError
+from potluck.experiment import build, folder
+from potluck.experiment.build import Setting
+from potluck.experiment.config import Experiment
+from potluck.runtime import Progress, Simulation, World
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What came of a run; read from its folder, or held in memory if it has none."""
+
+    experiment: Experiment
+    summary: dict[str, Any]
+    path: Path | None = None
+    said: list[str] = field(default_factory=list)  # remarks on resuming, for people
+    _lines: list[dict[str, Any]] | None = None
+    _modules: dict[str, nn.Module] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.summary['algorithm']}-{self.summary['seed']}"
+
+    @property
+    def finished(self) -> bool:
+        return self.summary["finished"] is not None
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The records as they were written, one dict each."""
+        if self._lines is not None:
+            return self._lines
+        return folder.read_records(self.path) if self.path else []
+
+    @cached_property
+    def records(self) -> "pd.DataFrame":
+        """The records as a table in long format: run, round, time, metric, value, node, group, view."""
+        import pandas as pd
+
+        columns = ["round", "time", "metric", "value", "node", "group", "view"]
+        table = pd.DataFrame(self.lines, columns=columns)
+        table.insert(0, "run", self.name)
+        return table
+
+    @cached_property
+    def models(self) -> dict[str, nn.Module]:
+        """The trained models by view: ordinary modules in evaluation mode."""
+        if self._modules is not None:
+            return self._modules
+        return folder.read_models(self.path) if self.path else {}
+
+
+def run(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    progress: Watch | None = None,
+    *,
+    algorithm: Any = None,
+    force: bool = False,
+    world: World | None = None,
+) -> Run:
+    """Run an experiment, in memory or into the folder `out`.
+
+    `algorithm` is a rule made in Python that takes the place of the experiment's. `world` saves building one
+    that another run of the same data, fleet and seed has built already.
+    """
+    path = None if out is None else Path(out)
+    if path is not None:
+        folder.claim(path, force)
+    setting = build.prepare(experiment, algorithm, world)
+    plan, reason = build.decide(setting.experiment)
+    if path is not None:
+        files = {
+            folder.EXPERIMENT: setting.experiment.to_toml(),
+            folder.PLAN: build.plan_to_json(plan, reason),
+        }
+        folder.create(path, files, force)
+    try:
+        sim = Simulation(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
+        return _finish(setting, sim, path, progress)
+    except PotluckError:
+        if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
+            shutil.rmtree(path)  # it never got anywhere
+        raise
+
+
+def resume(
+    out: str | Path, progress: Watch | None = None, *, algorithm: Any = None, world: World | None = None
+) -> Run:
+    """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
+    path = Path(out)
+    folder.check_run(path)
+    if folder.finished(path):
+        return load(path)
+    experiment = folder.experiment(path)
+    if algorithm is None and not _by_name(experiment):
+        raise ConfigError(
+            f"{path}: was run with a {experiment.algorithm} made in Python; "
+            f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
+        )
+    setting = build.prepare(experiment, algorithm, world)
+    plan = build.plan_from_json((path / folder.PLAN).read_text())
+    sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
+    if plan.torch != torch.__version__:
+        sim.said.append(
+            f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
+        )
+    return _finish(setting, sim, path, progress)
+
+
+def load(out: str | Path) -> Run:
+    """A run from its folder, finished or not."""
+    path = Path(out)
+    folder.check_run(path)
+    experiment = folder.experiment(path)
+    if folder.finished(path):
+        return Run(experiment, folder.read_summary(path), path)
+    lines = folder.read_records(path)
+    return Run(experiment, _summary(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines)
+
+
+def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
+    began = time.monotonic()
+    try:
+        sim.run(progress)
+    finally:
+        seconds = time.monotonic() - began
+        if path is not None:
+            folder.add_session(path, seconds)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    models, served = setting.world.models, sim.served()
+    if path is None:
+        modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
+        summary = _summary(setting.experiment, sim.records, seconds, now)
+        return Run(setting.experiment, summary, None, sim.said, sim.records, modules)
+    folder.write_models(path, served, models)  # type: ignore[arg-type]
+    lines = folder.read_records(path)
+    summary = _summary(setting.experiment, lines, folder.wall_seconds(path), now)
+    folder.write_summary(path, summary)
+    return Run(setting.experiment, summary, path, sim.said, lines)
+
+
+def _summary(
+    experiment: Experiment, lines: Sequence[dict[str, Any]], wall: float, finished: str | None
+) -> dict[str, Any]:
+    target = experiment.stop.target or experiment.evaluate.target
+    about = {"name": experiment.name, "algorithm": experiment.algorithm, "seed": experiment.seed}
+    return {**about, **metrics.summarise(lines, target), "wall_seconds": round(wall, 3), "finished": finished}
+
+
+def _by_name(experiment: Experiment) -> bool:
+    from potluck.algorithms import names
+
+    return experiment.algorithm in names()

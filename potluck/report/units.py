@@ -1,0 +1,42 @@
+"""Numbers as people read them."""
+
+from potluck.metrics import Spread
+
+NONE = "–"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the two largest units that matter: 95 is `1 min 35 s`."""
+    if seconds is None:
+        return NONE
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
+def size(count: float | None) -> str:
+    """Bytes: 1,500,000 is `1.5 MB`."""
+    if count is None:
+        return NONE
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
+def percent(share: float | None) -> str:
+    """A share of 1: 0.956 is `95.6 %`."""
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def percents(shares: Spread) -> str:
+    """A mean share and how far seeds lie apart: `95.6 ± 0.4 %`."""
+    if shares.mean is None or shares.deviation is None:
+        return percent(shares.mean)
+    return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
