@@ -30,9 +30,7 @@ def value(cls: type[T], /) -> type[T]: ...
 @overload
 def value(*, frozen: bool = True, eq: bool = True, light: bool = False) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True)
-def value(
-    cls: type | None = None, /, *, frozen: bool = True, eq: bool = True, light: bool = False
-) -> Any:
+def value(cls: type | None = None, /, *, frozen: bool = True, eq: bool = True, light: bool = False) -> Any:
     """Make a class a slotted dataclass, frozen unless said, that can be snapshotted and sent.
 
     `light` leaves freezing to the type checker: made by the thousand, such values cost a third.

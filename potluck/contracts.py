@@ -57,8 +57,10 @@ class Nets(Protocol):
 class Samples(Protocol):
     """All rows of a federation, whoever holds them."""
 
-    x: Tensor
-    y: Tensor
+    @property
+    def x(self) -> Tensor: ...
+    @property
+    def y(self) -> Tensor: ...
 
 
 # ------------------------------------------------------------------------------------------- device side
@@ -183,7 +185,9 @@ class Training(Job, Protocol):
     def look(self, models: Nets, sent: Tree, batch: Batch) -> Tree: ...  # frozen models, once per row
     def blank(self, sent: Tree) -> Tree: ...  # what a device that kept nothing starts from
     def begin(self, net: Net, sent: Tree, keep: Tree) -> tuple[Params, Tree]: ...  # trained, held
-    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]: ...
+    def loss(
+        self, net: Net, params: Params, batch: Batch, held: Tree
+    ) -> tuple[Tensor, dict[str, Tensor]]: ...
     def finish(
         self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[Tree, Tree, dict[str, Tensor]]: ...  # body, keep (None: as before), metrics

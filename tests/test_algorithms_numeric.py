@@ -83,7 +83,7 @@ def test_fedavg_below_a_parent_answers_with_its_change():
 
 def test_fedprox_pulls_towards_the_model_that_was_sent():
     rule, ctx = fedprox(clients=1, mu=0.2), desk(w=1.0, b=2.0)
-    _m, commands = rule.plan(rule.start(ctx), None, ctx)
+    _, commands = rule.plan(rule.start(ctx), None, ctx)
     (task,) = tasks(commands)
     at = local([3.0], [1], task.send)
     net, (batch,) = Line(), batches(task.job, at)

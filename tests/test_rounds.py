@@ -94,9 +94,9 @@ def test_lost_tasks_count_as_answered_and_are_told():
     a, b, c = tasks(out)
     for event in (Lost(b, "gone"), Lost(a, "bad")):
         s, _ = loop.receive(s, event, ctx)
-    s, _ = loop.receive(s, answer(c), ctx)
+    s, out = loop.receive(s, answer(c), ctx)
     assert s.model.merges == [("a", [3], [(1, "bad"), (2, "gone")])]
-    for task in tasks(_):
+    for task in tasks(out):
         s, out = loop.receive(s, Lost(task, "refused"), ctx)
     assert s.model.merges[-1] == ("a", [], [(1, "refused"), (2, "refused"), (3, "refused")])
     assert len(tasks(out)) == 3  # a round in which all were lost is over too

@@ -67,7 +67,7 @@ def find(name: str) -> Callable[..., Any]:
     return make
 
 
-def make(name: str, local: Train, **params: Any) -> Any:
+def make(name: str, local: Train, /, **params: Any) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
@@ -77,7 +77,7 @@ def make(name: str, local: Train, **params: Any) -> Any:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def complete(name: str, local: Train, **params: Any) -> dict[str, Any]:
+def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
     """The parameters and all defaults beside them, as TOML can hold them."""
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)

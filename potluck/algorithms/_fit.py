@@ -74,11 +74,14 @@ def _fit(value: Any, p: inspect.Parameter, path: str, local: Train, inner: Inner
         return _part(value, p, parts, path, local, inner)
     if parts and not isinstance(value, bool | int | float | str | list):
         return value  # made in Python
+    plain = [m for m in members if m not in parts and m is not types.NoneType]
+    if not plain:
+        raise ConfigError(f"{path} = {value!r}: name a part, or give a table with its kind and settings")
     config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    adapter: TypeAdapter[Any] = TypeAdapter(typing.Union[tuple(plain)], config=config)  # noqa: UP007
     try:
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
-        adapter = TypeAdapter(p.annotation, config=config)
-        return adapter.validate_python(value, strict=not isinstance(value, list))
+        return None if value is None else adapter.validate_python(value, strict=not isinstance(value, list))
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Input ")
         raise ConfigError(f"{path} = {value!r}: {why} ({short(p.annotation)})") from None

@@ -92,7 +92,7 @@ def resume(folder: Folder, quiet: Quiet = False, as_json: Json = False) -> None:
     The run continues from its newest good snapshot, as if it had never stopped.
     """
     from potluck import experiment as ex
-    from potluck.experiment.compare import resume_comparison
+    from potluck.experiment.comparison import resume_comparison
     from potluck.experiment.folder import finished, is_comparison
 
     screen = _screen(quiet)
@@ -129,7 +129,7 @@ def compare(
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
-    The folder (runs/NAME unless told) holds one folder for each run; an interrupted comparison can be resumed.
+    The folder (runs/NAME unless told) holds one folder for each run; what was interrupted can be resumed.
     """
     from potluck import experiment as ex
 
@@ -204,7 +204,7 @@ def show(folder: Folder, as_json: Json = False) -> None:
     Example: [bold]potluck show runs/demo-fedavg-1 --json[/bold]
     """
     from potluck import experiment as ex
-    from potluck.experiment.compare import load_comparison
+    from potluck.experiment.comparison import load_comparison
     from potluck.experiment.folder import is_comparison
 
     if is_comparison(folder):

@@ -26,7 +26,7 @@ def of_run(run: Run) -> RenderableType:
         "global test": percent(s["global_accuracy"]),
         "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
         "traffic": f"{size(s['bytes_up'])} up, {size(s['bytes_down'])} down",
-        "devices": f"{s['participants']} took part, {s['tasks']} tasks, {duration(s['device_seconds'])} of their time",
+        "devices": f"{s['participants']} took part in {s['tasks']} tasks of {duration(s['device_seconds'])}",
         "lost": ", ".join(f"{n} {why}" for why, n in s["lost"].items()),
         "real time": duration(s["wall_seconds"]),
         "folder": str(run.path or ""),

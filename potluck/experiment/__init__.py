@@ -1,6 +1,6 @@
 """Experiments: described in one file, run, resumed and compared."""
 
-from potluck.experiment.compare import Comparison, compare
+from potluck.experiment.comparison import Comparison, compare
 from potluck.experiment.config import Experiment
 from potluck.experiment.runs import Run, load, resume, run
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from potluck.experiment import Comparison
-from potluck.experiment.compare import Row
+from potluck.experiment.comparison import Row
 from potluck.metrics import Spread
 from potluck.report.units import NONE, duration, percent, percents, size
 

@@ -120,9 +120,10 @@ def _curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
 def _band(
     lines: Sequence[tuple[list[float], list[float]]],
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Mean, least and greatest of several curves, each taken as straight between its points, where all are."""
-    if not lines:
-        return [], [], [], []
+    """Mean, least and greatest of several curves (straight between their points), as far as all go."""
+    if len(lines) < 2:
+        x, y = lines[0] if lines else ([], [])
+        return x, y, y, y
     end = min(max(x) for x, _ in lines)
     places = sorted({place for x, _ in lines for place in x if place <= end})
     table = np.array([np.interp(places, x, y) for x, y in lines])

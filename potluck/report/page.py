@@ -21,10 +21,10 @@ h1 { margin-bottom: 0; } h2 { margin: 2.5rem 0 0.5rem; }
 figure { margin: 0; } figcaption { margin-top: 0.25rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: 0.4rem 0.8rem; text-align: right; white-space: nowrap; }
+th, td { border-bottom: 1px solid var(--line); padding: 0.4rem 0.6rem; text-align: right; }
+th, td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 .best { font-weight: 700; }
-code { background: color-mix(in srgb, var(--soft) 15%, transparent); border-radius: 4px; padding: 0.1em 0.35em; }
 """
 
 # Plotly draws in fixed colours, so they follow the page's when it turns dark or light.

@@ -21,13 +21,14 @@ TRIES = 30  # draws of a sample by rejection before everybody is looked at
 class SimContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
-    __slots__ = ("_among", "_key", "_rng", "_sim", "_stream", "me", "owed", "stop")
+    __slots__ = ("_among", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop")
 
     def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
         self._sim, self.me, self._stream = sim, me, stream
         self._among: list[Node] | None = None
         self._rng: np.random.Generator | None = None
         self._key: int | None = None
+        self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
         self.owed: Task | None = None
         self.stop = False
 
@@ -72,7 +73,9 @@ class SimContext:
 
     def only(self, nodes: Iterable[Node]) -> "SimContext":
         view = SimContext(self._sim, self.me, self._stream)
-        view._among, view._rng, view._key = list(nodes), self.rng, self.key
+        if self._taken is None:
+            self._taken = set()
+        view._among, view._rng, view._key, view._taken = list(nodes), self.rng, self.key, self._taken
         return view.holding(self.owed, self.stop)
 
     def holding(self, owed: Task | None, stop: bool) -> "SimContext":
@@ -80,6 +83,13 @@ class SimContext:
         return self
 
     def sample(self, count: int) -> list[Node]:
+        if self._taken is None:
+            self._taken = set()
+        chosen = self._drawn(count)
+        self._taken.update(chosen)
+        return chosen
+
+    def _drawn(self, count: int) -> list[Node]:
         children = self.children
         n = len(children)
         if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
@@ -103,5 +113,5 @@ class SimContext:
             online = np.ones(len(nodes), bool)
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
-        busy = sim.devices.first
-        return [node for node in nodes.tolist() if node not in busy]
+        busy, taken = sim.devices.first, self._taken or ()
+        return [node for node in nodes.tolist() if node not in busy and node not in taken]

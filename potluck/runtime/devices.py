@@ -1,79 +1,32 @@
 """The devices of a simulation: one queue each, what runs on them, how long it takes and what comes out.
 
-Tasks, tells and moves to one device run one after another. Nothing else touches a device while an item runs on
-it, so its rows and its memory are those of the start however late the item is computed: a task is trained
+Tasks, tells and moves to one device run one after another. Nothing else touches a device while an item runs
+on it, so its rows and its memory are those of the start however late the item is computed: a task is trained
 when its reply falls due, together with all others of the same shape that have started by then.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from potluck import keys
-from potluck.codec import value
-from potluck.contracts import Local, Result
-from potluck.errors import PotluckError
+from potluck.contracts import Result
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology
 from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
 from potluck.runtime.executors import Executor
+from potluck.runtime.flight import Flight, Seen, occupied, part, problem
 from potluck.runtime.keeps import Keeps
-from potluck.runtime.records import Records
-from potluck.runtime.training import Item
+from potluck.runtime.moves import drawn
+from potluck.runtime.training import Item, batch_shape, run_alone
 from potluck.runtime.world import World
-from potluck.trees import Tree, finite, nbytes, same_form
+from potluck.trees import nbytes
 
 DONE = "done"
 NOBODY: NDArray[np.int64] = np.zeros(0, np.int64)
-
-
-@value(frozen=False, eq=False)
-class Flight:
-    """An item on its way through a device."""
-
-    id: int
-    sender: Node
-    item: Task | Tell | Move
-    began: float = -1.0  # -1: waits in its queue
-    down: float = 0.0  # seconds
-    compute: float = 0.0
-    up: float = 0.0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    gone: bool = False  # its device leaves before the end
-    sends: Tree = None  # the form that its body must have
-    result: Result | None = None  # computed, not yet delivered
-
-
-class _Seen(Local):
-    """What a job sees while its item runs; looked up when read, since most jobs don't look at all."""
-
-    __slots__ = ("_devices", "_flight", "_item")
-
-    def __init__(self, devices: "Devices", flight: Flight, item: Task | Tell) -> None:
-        self._devices, self._flight, self._item = devices, flight, item
-        self.node, self.inbox, self.test = item.to, item.send, None
-        self.models, self.pool = devices.models, devices.pool
-
-    @property
-    def rows(self) -> NDArray[np.int64]:  # type: ignore[override]
-        return self._devices.rows(self.node)
-
-    @property
-    def keep(self) -> Tree:
-        return self._devices.keeps.get(self.node, self._item.slot)
-
-    @property
-    def seed(self) -> int:  # type: ignore[override]
-        """By who asked for what, not by when it is computed."""
-        item, flight, seed = self._item, self._flight, self._devices.seed
-        if isinstance(item, Task) and item.id is not None:
-            return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
-        return keys.derive(seed, item.to, flight.id)
 
 
 class Devices:
@@ -88,18 +41,18 @@ class Devices:
         executor: Executor,
         keeps: Keeps,
         accounts: Accounts,
-        records: Records,
+        record: Callable[..., None],
         seed: int,
     ) -> None:
         self.world, self.topology, self.clock, self.seed = world, topology, clock, seed
-        self.executor, self.keeps, self.records = executor, keeps, records
+        self.executor, self.keeps, self.record = executor, keeps, record
         self.charge_to(accounts)
         self.models, self.pool = world.models, world.pool
         self.always = isinstance(world.fleet.availability, Always)
         # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
         self.size = topology.devices
-        self.compute_ms, self.up_rate = memoryview(machines.compute), memoryview(machines.up)
-        self.down_rate, self.latency = memoryview(machines.down), memoryview(machines.latency)
+        self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
+        self.down_rate, self.latency = machines.down.data, machines.latency.data
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
         self.behind: dict[Node, list[int]] = {}  # and those queued after it
@@ -112,7 +65,7 @@ class Devices:
     def charge_to(self, accounts: Accounts) -> None:
         """Where costs are summed up."""
         self.accounts = accounts
-        self.took_part = memoryview(accounts.took_part)
+        self.took_part = accounts.took_part.data
 
     # ------------------------------------------------------------------------------------------ in and out
 
@@ -123,7 +76,7 @@ class Devices:
         flight = self.flights[fid] = Flight(fid, sender, item)
         if type(item) is Task and item.id is not None:
             self.ids[sender][item.id] = fid
-        nodes = _nodes(item)
+        nodes = occupied(item)
         for node in nodes:
             if node in self.first:
                 self.behind.setdefault(node, []).append(fid)
@@ -196,7 +149,7 @@ class Devices:
 
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
         node, job = item.to, item.job
-        cost = job.cost(_Seen(self, flight, item))
+        cost = job.cost(Seen(self, flight, item))
         flight.compute = cost.ops / REFERENCE_OPS * self.compute_ms[node] / 1000 + cost.seconds
         if node != flight.sender:  # an aggregator's work for itself needs no link
             if item.send is not self._sent[0]:
@@ -208,7 +161,7 @@ class Devices:
                 flight.up = self.latency[node] + 8 * flight.bytes_up / self.up_rate[node]
         flight.sends = cost.sends
         if job is not self._shape[0]:
-            self._shape = job, (job.shape() if hasattr(job, "draw") else None)
+            self._shape = job, batch_shape(job)
         if self._shape[1] is not None:
             self.pending.setdefault(self._shape[1], {})[flight.id] = None
 
@@ -238,9 +191,9 @@ class Devices:
             self._unpend(flight)
             return Lost(item, "gone") if isinstance(item, Task) else None
         result = self._computed(flight, item)
-        problem = _problem(result, flight.sends)
-        if problem:
-            self.records.write(-1, self.clock.now, "bad_update", problem, node=item.to)
+        wrong = problem(result, flight.sends)
+        if wrong:
+            self.record("bad_update", wrong, node=item.to)
             return Lost(item, "bad") if isinstance(item, Task) else None
         if result.keep is not None:
             self.keeps.put(item.to, item.slot, result.keep)
@@ -257,17 +210,9 @@ class Devices:
         if flight.gone:
             return Lost(move, "gone")
         have = self.rows(move.src)
-        labels = self.world.pool.y[torch.tensor(have)].numpy()
-        order = keys.hashed(keys.derive(self.seed, flight.id), have)
-        taken: list[NDArray[np.intp]] = []
-        for label, count in move.take:
-            places = np.flatnonzero(labels == label)
-            if len(places) < count or count < 0:
-                return Lost(move, "refused")  # whole: nothing has moved yet
-            taken.append(places[np.argsort(order[places], kind="stable")[:count]])
-        go = np.concatenate(taken) if taken else np.zeros(0, np.intp)
-        if len(np.unique(go)) < len(go):
-            return Lost(move, "refused")  # a label named twice
+        go = drawn(have, self.world.pool.y, move, keys.derive(self.seed, flight.id))
+        if go is None:
+            return Lost(move, "refused")
         self.moved[move.dst] = np.concatenate([self.rows(move.dst), have[go]])
         self.moved[move.src] = np.delete(have, go)
         return None
@@ -275,13 +220,11 @@ class Devices:
     def _computed(self, flight: Flight, item: Task | Tell) -> Result:
         if flight.result is not None:
             return flight.result
-        if not hasattr(item.job, "draw"):
-            try:
-                return item.job.run(_Seen(self, flight, item))  # type: ignore[attr-defined, no-any-return]
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                raise PotluckError(f"device {item.to}: {type(item.job).__name__}: {error}") from error
-        batch = [self.flights.get(fid, flight) for fid in self.pending.pop(item.job.shape())]  # type: ignore[attr-defined]
-        items = [Item(f.item.job, _Seen(self, f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
+        shape = batch_shape(item.job)
+        if shape is None:
+            return run_alone(item.job, Seen(self, flight, item))
+        batch = [self.flights.get(fid, flight) for fid in self.pending.pop(shape)]
+        items = [Item(f.item.job, Seen(self, f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
         for f, result in zip(batch, self.executor.run(items), strict=True):
             f.result = result
         assert flight.result is not None
@@ -293,21 +236,20 @@ class Devices:
         total = flight.down + flight.compute + flight.up
         elapsed = self.clock.now - flight.began
         if elapsed < total * (1 - 1e-12):
-            down = _part(down, elapsed, flight.down)
-            up = _part(up, elapsed - flight.down - flight.compute, flight.up)
+            down = part(down, elapsed, flight.down)
+            up = part(up, elapsed - flight.down - flight.compute, flight.up)
             total = elapsed
-        nodes = _nodes(flight.item)
+        nodes = occupied(flight.item)
         tier = DEVICE if nodes[-1] < self.size else self.topology.tier(nodes[-1])
         self.accounts.transfer(tier, down, up)
         self.accounts.seconds += total * len(nodes)
 
     def _unpend(self, flight: Flight) -> None:
-        if flight.result is None and hasattr(flight.item, "job") and hasattr(flight.item.job, "draw"):
-            shape = flight.item.job.shape()
-            waiting = self.pending.get(shape, {})
-            waiting.pop(flight.id, None)
-            if not waiting:
-                self.pending.pop(shape, None)
+        assert not isinstance(flight.item, Move)
+        waiting = self.pending.get(batch_shape(flight.item.job), {})
+        waiting.pop(flight.id, None)
+        if not waiting:
+            self.pending.pop(batch_shape(flight.item.job), None)
 
     def _next(self, node: Node) -> None:
         queue = self.behind.get(node)
@@ -318,7 +260,7 @@ class Devices:
         if not queue:
             del self.behind[node]
         flight = self.flights[self.first[node]]
-        self._try(flight, _nodes(flight.item))
+        self._try(flight, occupied(flight.item))
 
     # ------------------------------------------------------------------------------------------- snapshots
 
@@ -328,27 +270,4 @@ class Devices:
 
     def restore(self, state: Any) -> None:
         self.first, self.behind, self.flights, self.ids, pending, self.moved = state
-        self.pending = {self.flights[p[0]].item.job.shape(): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr, attr-defined]
-
-
-def _nodes(item: Task | Tell | Move) -> tuple[Node, ...]:
-    """The devices that an item occupies."""
-    return (item.src, item.dst) if type(item) is Move else (item.to,)  # type: ignore[union-attr]
-
-
-def _part(size: int, elapsed: float, seconds: float) -> int:
-    if seconds <= 0 or elapsed >= seconds:
-        return size if elapsed > 0 else 0
-    return int(size * max(0.0, elapsed) / seconds)
-
-
-def _problem(result: Result, sends: Tree) -> str | None:
-    """Why an update must not reach an aggregate."""
-    if result.body or sends:
-        if sends is not None and not same_form(result.body, sends):
-            return "keys, shapes or types differ from what the job promised"
-        if not finite(result.body):
-            return "NaN or infinite numbers"
-    if not (0 <= result.weight < float("inf")):
-        return f"weight {result.weight}"
-    return None
+        self.pending = {batch_shape(self.flights[p[0]].item.job): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr]

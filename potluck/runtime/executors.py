@@ -58,4 +58,6 @@ def make_executor(plan: ExecutionPlan) -> Executor:
         from potluck.runtime.stacked import Stacked
 
         return Stacked(plan.chunk)
-    raise ConfigError(f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}")
+    raise ConfigError(
+        f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}"
+    )

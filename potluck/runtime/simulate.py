@@ -4,32 +4,15 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 
 from potluck.aggregate import placed
-from potluck.codec import value
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError, SnapshotError, StalledError
-from potluck.fleet import CLOUD, Topology, machines
-from potluck.messages import (
-    Answer,
-    Cancel,
-    Command,
-    Event,
-    Lost,
-    Move,
-    Node,
-    Note,
-    Reply,
-    Spent,
-    Stop,
-    Task,
-    Tell,
-    Until,
-    Wake,
-)
+from potluck.fleet import Topology, machines
+from potluck.messages import Answer, Cancel, Command, Event, Move, Node, Note, Stop, Task, Tell, Until, Wake
 from potluck.runtime import snapshot
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
@@ -38,46 +21,14 @@ from potluck.runtime.devices import DONE, Devices
 from potluck.runtime.evaluate import evaluate, panel, served
 from potluck.runtime.executors import ExecutionPlan, make_executor
 from potluck.runtime.keeps import Keeps
+from potluck.runtime.links import HEAR, Links
 from potluck.runtime.records import Record, Records
+from potluck.runtime.schedule import EvaluateAt, Progress, StopAt
 from potluck.runtime.world import World
-from potluck.trees import Params, finite, nbytes
+from potluck.trees import Params
 
-HEAR, EVALUATE, STOP = "hear", "evaluate", "stop"
+EVALUATE, STOP = "evaluate", "stop"
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
-
-
-@value
-class StopAt:
-    """When an experiment ends: at the first of these."""
-
-    rounds: int | None = None
-    seconds: float | None = None  # virtual
-    device_seconds: float | None = None
-    target: float | None = None  # mean accuracy of the headline view
-
-    def __post_init__(self) -> None:
-        if self.rounds is None and self.seconds is None and self.device_seconds is None:
-            raise ConfigError(
-                "stop: set rounds, seconds or device_seconds (a target alone may never be reached)"
-            )
-
-
-@value
-class EvaluateAt:
-    """How often served models are scored: every so many rounds or virtual seconds; always at both ends."""
-
-    rounds: int | None = None
-    seconds: float | None = None
-    panel: int = 200  # at most so many devices, always the same
-
-
-class Progress(NamedTuple):
-    """Where a run stands."""
-
-    round: int
-    time: float
-    accuracy: float | None
-    done: float  # share of the way to the nearest end, 0 to 1
 
 
 class Simulation:
@@ -122,16 +73,13 @@ class Simulation:
             self.executor,
             self.keeps,
             self.accounts,
-            self.logs,
+            self.record,
             seed,
         )
         self.always = self.devices.always
-        self.links = true
+        self.links = Links(self.topology, true, self.clock, self.accounts)
         self.states: dict[Node, Any] = {}
         self.ticks = dict.fromkeys(self.topology.aggregators, 0)  # events heard, for their randomness
-        self.owing: dict[tuple[Node, Any], tuple[float, float]] = {}  # asked of aggregators: sent, arrived
-        self.messages = 0  # on their way between aggregators
-        self.wakes = 0  # alarms that are set
         self.idle_looks = 0
         self.round = 0
         self.evaluations = 0
@@ -198,8 +146,8 @@ class Simulation:
         """One event; False when the run is over."""
         if self.finished:
             return False
-        quiet = not self.devices.flights and self.messages == 0
-        if quiet and (self.stopping or (self.wakes == 0 and self._nothing_left())):
+        quiet = not self.devices.flights and self.links.messages == 0
+        if quiet and (self.stopping or (self.links.wakes == 0 and self._nothing_left())):
             self._finish()
             return False
         kind, what = self.clock.pop()
@@ -208,7 +156,8 @@ class Simulation:
             if heard is not None:
                 self._hear(*heard)
         elif kind == HEAR:
-            self._deliver(*what)
+            if self.links.arrived(*what):
+                self._hear(*what)
         elif kind == EVALUATE:
             if not self.stopping and self.often.seconds is not None:
                 self._evaluate()
@@ -273,63 +222,20 @@ class Simulation:
                 if c.to < devices or c.to == me:  # type: ignore[union-attr]
                     accept(me, c)  # type: ignore[arg-type]
                 else:
-                    self._send_below(me, c)  # type: ignore[arg-type]
+                    self.links.below(me, c)  # type: ignore[arg-type]
             elif isinstance(c, Tell | Move):
                 accept(me, c)
             elif isinstance(c, Cancel):
                 if not self.devices.cancel(me, c.id):
-                    self.owing.pop((me, c.id), None)
+                    self.links.forget(me, c.id)
             elif isinstance(c, Note):
                 self.record(c.name, c.value, group=c.group)
             elif isinstance(c, Wake):
-                self._later(max(c.at, self.now), me, c)
+                self.links.later(max(c.at, self.now), me, c)
             elif isinstance(c, Answer):
-                self._send_above(me, c)
+                self.links.above(me, c)
             else:
                 assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
-
-    # ------------------------------------------------------------------------------ between two aggregators
-
-    def _later(self, at: float, node: Node, event: Event) -> None:
-        self.clock.push(at, HEAR, (node, event))
-        if isinstance(event, Wake):
-            self.wakes += 1
-        else:
-            self.messages += 1
-
-    def _deliver(self, node: Node, event: Event) -> None:
-        if isinstance(event, Wake):
-            self.wakes -= 1
-        else:
-            self.messages -= 1
-        if isinstance(event, Reply | Lost):
-            if self.owing.pop((node, event.what.id if isinstance(event, Lost) else event.task.id), None) is None:  # type: ignore[union-attr]
-                return  # cancelled meanwhile
-            if isinstance(event, Lost):
-                self.accounts.lose(event.why)
-        self._hear(node, event)
-
-    def _send_below(self, me: Node, task: Task) -> None:
-        size = nbytes(task.send)
-        seconds = float(self.links.latency[task.to] + 8 * size / self.links.down[task.to])
-        self.owing[me, task.id] = (self.now, self.now + seconds)
-        self.accounts.transfer(self.topology.tier(task.to), size, 0)
-        self._later(self.now + seconds, task.to, task)
-
-    def _send_above(self, me: Node, answer: Answer) -> None:
-        parent = self.topology.parent(me)
-        assert parent is not None
-        asked = self.owing.get((parent, answer.task.id))
-        if asked is None:
-            return  # no longer wanted
-        size = nbytes(answer.body)
-        up = float(self.links.latency[me] + 8 * size / self.links.up[me])
-        self.accounts.transfer(self.topology.tier(me), 0, size)
-        sent, arrived = asked
-        spent = Spent(arrived - sent, self.now - arrived, up)
-        good = finite(answer.body) and finite(float(answer.weight))
-        event = Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
-        self._later(self.now + up, parent, event)
 
     # --------------------------------------------------------------------------------------- ends and looks
 
@@ -368,7 +274,7 @@ class Simulation:
                 "is anyone online and idle, and does every plan that waits wait for something?"
             )
         for node in waiting:
-            self._later(look, node, Wake(look, None))
+            self.links.later(look, node, Wake(look, None))
         return False
 
     def _finish(self) -> None:
@@ -389,9 +295,6 @@ class Simulation:
     _PLAIN = (
         "states",
         "ticks",
-        "owing",
-        "messages",
-        "wakes",
         "idle_looks",
         "round",
         "evaluations",
@@ -412,6 +315,7 @@ class Simulation:
             "keeps": (self.keeps.state(), kept),
             "clock": self.clock.state(),
             "devices": self.devices.state(),
+            "links": self.links.state(),
             **{name: getattr(self, name) for name in self._PLAIN},
         }
 
@@ -425,8 +329,10 @@ class Simulation:
         for name in self._PLAIN:
             setattr(self, name, state[name])
         self.devices.charge_to(self.accounts)
+        self.links.accounts = self.accounts
         self.clock.restore(state["clock"])
         self.devices.restore(state["devices"])
+        self.links.restore(state["links"])
         self.keeps.restore(*state["keeps"])
         self.logs.truncate(state["records"])
 
@@ -443,6 +349,3 @@ class Simulation:
         sim.restore(state)
         sim.snapshots, sim.said = serial, said
         return sim
-
-
-__all__ = ["CLOUD", "EvaluateAt", "Progress", "Simulation", "StopAt"]

@@ -103,13 +103,19 @@ def _train_stack(items: Sequence[Item], draws: Sequence[Rows]) -> list[Result]:
             seen,
             [t[:k] for t in held_tensors],
         )
-        job.optim.step(active, grads, [[t[:k] for t in row] for row in state], _rates(rates[:k], active), s + 1)
+        job.optim.step(
+            active, grads, [[t[:k] for t in row] for row in state], _rates(rates[:k], active), s + 1
+        )
         for name, mean in means.items():
             total = sums.setdefault(name, mean.new_zeros(count))
             total[:k] += mean
 
     taken = torch.tensor(steps, dtype=weight.dtype)
-    traced = [*(total / taken.clamp_min(1) for total in sums.values()), taken, torch.tensor(rates, dtype=weight.dtype)]
+    traced = [
+        *(total / taken.clamp_min(1) for total in sums.values()),
+        taken,
+        torch.tensor(rates, dtype=weight.dtype),
+    ]
 
     def finish(p: list[Tensor], s: list[Tensor], k: list[Tensor], h: list[Tensor], t: list[Tensor]) -> Tree:
         trace = Trace(dict(zip(sums, t, strict=False)), t[-2], t[-1])
@@ -123,7 +129,11 @@ def _train_stack(items: Sequence[Item], draws: Sequence[Rows]) -> list[Result]:
         body, kept, metrics = _map(
             finish, count, all_mapped(params), *given, all_mapped(held_tensors), all_mapped(traced)
         )
-    body_rows, kept_rows, metric_rows = _unstacked(body, count), _unstacked(kept, count), _floats(metrics, count)
+    body_rows, kept_rows, metric_rows = (
+        _unstacked(body, count),
+        _unstacked(kept, count),
+        _floats(metrics, count),
+    )
     out = []
     for i, item in enumerate(items):
         report = metric_rows[i]
@@ -151,7 +161,7 @@ def _tables(items: Sequence[Item], draws: Sequence[Rows]) -> tuple[Tensor, Tenso
 
 
 def _looked(items: Sequence[Item], sent: _Common) -> tuple[list[Tensor], Callable[[Any], Tree] | None]:
-    """What frozen models make of every client's rows [client, row, ...], padded by each client's first row."""
+    """What frozen models make of every client's rows [client, row, ...], padded by the last row."""
     job, at = items[0]
     most = max(len(i.at.rows) for i in items)
     if most == 0:

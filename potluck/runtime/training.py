@@ -1,5 +1,6 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck import keys
-from potluck.contracts import Batch, Local, Net, Result, Rows, Trace, Training
+from potluck.contracts import Batch, Job, Local, Net, Result, Rows, Trace, Training
+from potluck.errors import PotluckError
 from potluck.trees import Params, Tree, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
@@ -19,6 +21,21 @@ class Item(NamedTuple):
 
     job: Training
     at: Local
+
+
+def batch_shape(job: Job) -> Hashable | None:
+    """Training jobs of equal shape may be computed together; None for jobs that run as they like."""
+    shape: Callable[[], Hashable] | None = getattr(job, "shape", None)
+    return None if shape is None else shape()
+
+
+def run_alone(job: Job, at: Local) -> Result:
+    """Run a job that is not training."""
+    try:
+        result: Result = job.run(at)  # type: ignore[attr-defined]
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise PotluckError(f"device {at.node}: {type(job).__name__}: {error}") from error
+    return result
 
 
 def train(item: Item) -> Result:
@@ -60,7 +77,7 @@ def memory(item: Item) -> Tree:
     return item.job.blank(item.at.inbox) if item.at.keep is None else item.at.keep
 
 
-def laid_out(item: Item, rows: Rows) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+def laid_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of the pool, weights and keys of every step."""
     x = item.at.pool.x
     steps = len(rows.index)
@@ -106,7 +123,9 @@ def scored_together(items: list[Item]) -> list[dict[str, float]]:
         params, held = job.begin(net, at.inbox, memory(items[0]))
         tests = [i.at.test for i in items if i.at.test is not None]
         rows = np.concatenate(tests)
-        parts = [_scores(items[0], net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))]
+        parts = [
+            _scores(items[0], net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))
+        ]
         columns = {n: torch.cat([p[n] for p in parts]).double() for n in (parts[0] if parts else ())}
     out, start = [], 0
     for test in tests:

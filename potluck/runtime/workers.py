@@ -91,12 +91,14 @@ class Workers:
                 pipe.send(("inboxes", trees))
                 self._give(pipe, items, inboxes, todo, working)
             while working:
-                for pipe in wait(list(working)):
-                    assert isinstance(pipe, Connection)
+                for ready in wait(list(working)):
+                    pipe = next(p for p in working if p is ready)
                     good, content = pipe.recv()
                     place = working.pop(pipe)
                     if not good:
-                        raise PotluckError(f"device {items[place].at.node}: {type(items[place].job).__name__}: {content}")
+                        raise PotluckError(
+                            f"device {items[place].at.node}: {type(items[place].job).__name__}: {content}"
+                        )
                     body, weight, keep, metrics = content
                     results[place] = Result(_unpacked(body), weight, _unpacked(keep), metrics)
                     self._give(pipe, items, inboxes, todo, working)

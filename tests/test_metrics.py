@@ -1,0 +1,87 @@
+import pytest
+
+from potluck import metrics
+from potluck.metrics import Point, Spread
+
+
+def record(round, time, metric, value, **whose):
+    return {"round": round, "time": time, "metric": metric, "value": value, **whose}
+
+
+RECORDS = [
+    record(0, 0.0, "accuracy_mean", 0.1, view="personal"),
+    record(0, 0.0, "accuracy_mean", 0.2, view="global"),
+    record(0, 0.0, "device_seconds", 0.0),
+    record(2, 10.0, "accuracy", 0.3, view="personal", node=4),
+    record(2, 10.0, "accuracy_mean", 0.6, view="personal"),
+    record(2, 10.0, "accuracy_mean", 0.9, view="global"),
+    record(2, 10.0, "global_accuracy", 0.5, view="global"),
+    record(2, 10.0, "bytes_up", 100.0, group="device"),
+    record(2, 10.0, "bytes_up", 7.0, group="edge"),
+    record(2, 10.0, "lost", 1, group="late"),
+    record(4, 25.0, "accuracy_mean", 0.8, view="personal"),
+    record(4, 25.0, "accuracy_worst10", 0.4, view="personal"),
+    record(4, 25.0, "accuracy_worst10", 0.7, view="global"),
+    record(4, 25.0, "bytes_up", 150.0, group="device"),
+    record(4, 25.0, "bytes_down", 30.0, group="device"),
+    record(4, 25.0, "lost", 3, group="late"),
+    record(4, 25.0, "lost", 1, group="gone"),
+    record(5, 26.0, "split", "a -> b, c", group="a"),
+]
+
+
+def test_the_first_view_is_the_headline():
+    assert metrics.headline(RECORDS) == "personal"
+    assert metrics.headline([]) is None
+
+
+def test_series_takes_one_view_in_order():
+    assert metrics.series(RECORDS, "accuracy_mean", "personal") == [(0, 0, 0.1), (2, 10, 0.6), (4, 25, 0.8)]
+    assert len(metrics.series(RECORDS, "accuracy_mean")) == 5
+
+
+def test_totals_add_up_groups_that_were_not_written_again():
+    # At 25 s the edge wrote nothing, so its 7 bytes still count: 150 + 7.
+    assert metrics.totals(RECORDS, "bytes_up") == [(2, 10.0, 107.0), (4, 25.0, 157.0)]
+
+
+@pytest.mark.parametrize(("target", "seconds"), [(0.1, 0.0), (0.6, 10.0), (0.61, 25.0), (0.81, None), (None, None)])
+def test_time_to_target(target, seconds):
+    points = [Point(0, 0.0, 0.1), Point(2, 10.0, 0.6), Point(4, 25.0, 0.8), Point(6, 30.0, 0.7)]
+    assert metrics.time_to(points, target) == seconds
+
+
+def test_summary_by_hand():
+    summary = metrics.summarise(RECORDS, target=0.7)
+    assert summary == {
+        "view": "personal",
+        "accuracy_mean": 0.8,
+        "accuracy_worst10": 0.4,
+        "accuracy_best10": None,
+        "accuracy_variance": None,
+        "global_accuracy": 0.5,  # of the view that has one
+        "virtual_seconds": 26.0,
+        "rounds": 5,
+        "target": 0.7,
+        "time_to_target": 25.0,
+        "bytes_up": 157.0,
+        "bytes_down": 30.0,
+        "device_seconds": 0.0,
+        "tasks": 0,
+        "participants": 0,
+        "lost": {"late": 3, "gone": 1},
+    }
+
+
+def test_summary_of_nothing():
+    summary = metrics.summarise([])
+    assert summary["accuracy_mean"] is None
+    assert summary["rounds"] == 0
+
+
+def test_spread():
+    assert Spread.of([0.5]) == (0.5, None)
+    assert Spread.of([0.4, 0.6]) == (0.5, pytest.approx(0.02**0.5))
+    # One seed that never got there must not vanish from the mean.
+    assert Spread.of([10.0, None]) == (None, None)
+    assert Spread.of([]) == (None, None)
