@@ -33,6 +33,7 @@ class ModelSpec:
     name: str = "mlp"
     width: float = 1.0
     depth: float = 1.0
+    outputs: int | None = None  # as many as there are classes, unless said
 
 
 class Net(Protocol):
@@ -40,6 +41,7 @@ class Net(Protocol):
 
     ops: int  # multiply-accumulates of one forward pass of one sample
     nbytes: int
+    classes: int  # outputs
     head_names: tuple[str, ...]  # parameters of the last layer
 
     def init(self, key: int) -> Params: ...
@@ -173,21 +175,29 @@ class Optim(Protocol):
 
 @runtime_checkable
 class Training(Job, Protocol):
-    """A job that executors may batch. All but `draw` are pure tensor functions: vmappable, no `.item()`."""
+    """A job that executors may batch. All but `draw` are pure tensor functions: vmappable, no `.item()`.
+
+    Order of calls: draw; look, once per own row, if it looks; begin, which gives what is trained and what is
+    held beside it; loss, once a step; review, per own row, if it looks; finish. score is for test rows.
+    """
 
     @property
     def model(self) -> ModelSpec: ...
     @property
     def optim(self) -> Optim: ...
 
+    @property
+    def looks(self) -> bool: ...  # whether own rows are looked at as a whole: `look` before, `review` after
+
     def shape(self) -> Hashable: ...  # jobs of equal shape may train in one batch; lr and steps may differ
     def draw(self, at: Local) -> Rows: ...
-    def look(self, models: Nets, sent: Tree, batch: Batch) -> Tree: ...  # frozen models, once per row
     def blank(self, sent: Tree) -> Tree: ...  # what a device that kept nothing starts from
-    def begin(self, net: Net, sent: Tree, keep: Tree) -> tuple[Params, Tree]: ...  # trained, held
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree: ...  # frozen models
+    def begin(self, net: Net, sent: Tree, keep: Tree, own: Batch | None) -> tuple[Params, Tree]: ...
     def loss(
         self, net: Net, params: Params, batch: Batch, held: Tree
     ) -> tuple[Tensor, dict[str, Tensor]]: ...
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]: ...  # per row
     def finish(
         self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[Tree, Tree, dict[str, Tensor]]: ...  # body, keep (None: as before), metrics
@@ -281,7 +291,7 @@ class Inner(Rule[M], Protocol[M]):
 class Cohort(Rule[M], Protocol[M]):
     """A rule that can run inside another that shares out clients and learning rates."""
 
-    def resized(self, clients: int, lr: float) -> Self: ...
+    def resized(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
 
 
 class Tiered(Protocol):

@@ -47,6 +47,7 @@ class Move:
     src: Node
     dst: Node
     take: tuple[tuple[int, int], ...]  # (label, how many); the source draws them by seed
+    id: TaskId | None = None
 
 
 @value
@@ -59,9 +60,12 @@ class Until:
 
 @value
 class Cancel:
-    """Drop a task that is no longer wanted; its device is free at once."""
+    """Drop a task, or an alarm by its tag, that is no longer wanted; a device is free of it at once.
 
-    id: TaskId
+    As an event: the parent no longer wants the task of this id.
+    """
+
+    id: Any
 
 
 @value
@@ -128,4 +132,4 @@ class Stop:
 
 
 Command = Task | Tell | Move | Until | Cancel | Wake | Note | Answer
-Event = Task | Reply | Lost | Wake | Stop
+Event = Task | Cancel | Reply | Lost | Wake | Stop

@@ -3,7 +3,7 @@
 Nothing here changes a tensor in place. A tree's other leaves (numbers, strings, None) are carried along.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -104,6 +104,17 @@ def same_form(tree: Tree, like: Tree) -> bool:
             and all(same_form(t, v) for t, v in zip(tree, like, strict=True))
         )
     return not isinstance(tree, Tensor | dict | list | tuple)
+
+
+def form(tree: Tree) -> Hashable:
+    """Equal for trees with the same keys, shapes, types and other leaves: those that can be stacked."""
+    if isinstance(tree, Tensor):
+        return tuple(tree.shape), tree.dtype
+    if isinstance(tree, dict):
+        return tuple((k, form(v)) for k, v in tree.items())
+    if isinstance(tree, list | tuple):
+        return type(tree).__name__, tuple(form(v) for v in tree)
+    return type(tree).__name__, tree
 
 
 def finite(tree: Tree) -> bool:

@@ -127,7 +127,7 @@ def fit(job, at):
     """Train as plainly as can be: body, keep and metrics of a job."""
     net = at.models[job.model]
     keep = job.blank(at.inbox) if at.keep is None else at.keep
-    params, held = job.begin(net, at.inbox, keep)
+    params, held = job.begin(net, at.inbox, keep, None)
     params = {name: p.clone() for name, p in params.items()}
     state = job.optim.start(list(params.values()))
     steps = 0

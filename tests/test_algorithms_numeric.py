@@ -87,13 +87,13 @@ def test_fedprox_pulls_towards_the_model_that_was_sent():
     (task,) = tasks(commands)
     at = local([3.0], [1], task.send)
     net, (batch,) = Line(), batches(task.job, at)
-    _, held = task.job.begin(net, task.send, None)
+    _, held = task.job.begin(net, task.send, None, None)
     moved = numbers(1.5, 1.0)
 
     def slope(job, held):
         return torch.func.grad(lambda p: job.loss(net, p, batch, held)[0])(moved)
 
-    plain = slope(Train(), Train().begin(net, task.send, None)[1])
+    plain = slope(Train(), Train().begin(net, task.send, None, None)[1])
     extra = {name: g - plain[name] for name, g in slope(task.job, held).items()}
     assert close(extra, numbers(0.2 * (1.5 - 1.0), 0.2 * (1.0 - 2.0)))  # mu (w - w_sent)
     # and the data's own part: (sigmoid(w x + b) - y) (x, 1)
@@ -314,9 +314,9 @@ def test_scaffold_leaves_out_who_had_nothing_to_train_on():
 
 
 def test_scaffold_can_be_a_cohort():
-    small = scaffold(clients=8).resized(3, 0.025)
+    small = scaffold(clients=8).resized(3, 0.25)
     assert small.inner.clients == 3
-    assert small.inner.local.optim.lr == 0.025
+    assert small.inner.local.optim.lr == 0.25 * Train().optim.lr
 
 
 # ------------------------------------------------------------------------------------------- configuration

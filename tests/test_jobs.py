@@ -7,19 +7,19 @@ import torch
 from hypothesis import given, settings
 from support import SPEC, Line, batches, close, fit, local, numbers
 
-from potluck.contracts import Batch, Job, Opaque, Trace, Training
+from potluck.contracts import Batch, Job, ModelSpec, Opaque, Trace, Training
 from potluck.jobs import (
     SGD,
     Adam,
     Correct,
     CrossEntropy,
-    Evaluate,
     LabelCounts,
     Probe,
     Prox,
     Shuffled,
     Train,
     fine_tuned,
+    used,
 )
 from potluck.trees import same_form
 
@@ -171,8 +171,7 @@ def test_costs_count_the_rows_that_are_drawn():
     assert Train(batch=2, steps=4).cost(at).ops == 3 * (5 + 2) * 2  # 2 + 2 + 1, then 2
     assert Train(sampler=Shuffled(limit=2)).cost(at).ops == 3 * 2 * 2
     assert Train(steps=4).cost(local([], [], SENT)).ops == 0
-    assert Evaluate().cost(at).ops == 5 * 2
-    assert Evaluate().cost(at).sends == {}
+    assert used(ModelSpec()).cost(at).ops == 0
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
@@ -181,7 +180,7 @@ def test_padding_counts_nothing(objective):
     job = Train(objective=objective, batch=2, optim=SGD(0.2))
     at = local(X, Y, SENT)
     net, keep = Line(), numbers(0.1, 0.1)
-    params, held = job.begin(net, SENT, keep)
+    params, held = job.begin(net, SENT, keep, None)
     *_, last = batches(job, at)
     assert last.weight.tolist() == [1.0, 0.0]
     alone = Batch(last.x[:1], last.y[:1], last.weight[:1], last.key, None)
@@ -201,7 +200,7 @@ def test_objectives_are_the_same_under_vmap(objective):
         return {name: torch.stack([t[name] for t in trees]) for name in trees[0]}
 
     def step(params, keep, steps):
-        _, held = job.begin(net, SENT, keep)
+        _, held = job.begin(net, SENT, keep, None)
         slope = torch.func.grad(lambda p: job.loss(net, p, batch, held)[0])(params)
         trace = Trace({}, steps, torch.tensor(0.5, dtype=torch.float64))
         body, kept, _ = job.finish(params, SENT, keep, held, trace)
@@ -220,12 +219,12 @@ def test_objectives_are_the_same_under_vmap(objective):
 def test_corrected_gradients_are_g_minus_own_plus_all():
     job, net = Train(objective=Correct()), Line()
     keep, batch = numbers(0.5, 0.25), whole(local(X, Y, SENT))
-    _, held = job.begin(net, SENT, keep)
+    _, held = job.begin(net, SENT, keep, None)
 
     def slope(job, held):
         return torch.func.grad(lambda p: job.loss(net, p, batch, held)[0])(SENT["params"])
 
-    plain = slope(Train(), Train().begin(net, SENT, None)[1])
+    plain = slope(Train(), Train().begin(net, SENT, None, None)[1])
     corrected = slope(job, held)
     assert close(corrected, numbers(plain["w"].item() - 0.5 + 0.2, plain["b"].item() - 0.25 - 0.3))
 
@@ -237,7 +236,7 @@ def test_a_device_that_kept_nothing_starts_from_zero_control():
     body, keep, _ = fit(Train(objective=Correct(), batch=5, optim=SGD(0.5)), local(X, Y, SENT))
     # one step from zero: c_i+ is the gradient itself, (x - y) / lr - c with y = x - lr (g + c)
     slope = torch.func.grad(
-        lambda p: Train().loss(Line(), p, whole(local(X, Y, SENT)), ({}, None))[0],
+        lambda p: Train().loss(Line(), p, whole(local(X, Y, SENT)), ({}, p, None))[0],
     )(SENT["params"])
     assert close(keep, slope)
     assert close(body["control"], slope)
@@ -245,7 +244,7 @@ def test_a_device_that_kept_nothing_starts_from_zero_control():
 
 def test_training_the_head_leaves_the_rest():
     job = Train(part="head", batch=5, optim=SGD(1.0))
-    params, (frozen, _) = job.begin(Line(), SENT, None)
+    params, (frozen, _, _) = job.begin(Line(), SENT, None, None)
     assert list(params) == ["b"]
     assert list(frozen) == ["w"]
     at = local(X, Y, SENT)
@@ -258,7 +257,7 @@ def test_training_the_head_leaves_the_rest():
 
 def test_jobs_that_differ_in_rate_and_steps_share_a_batch():
     one = Train(optim=SGD(0.1, 0.9), epochs=2)
-    assert one.shape() == one.with_lr(0.3).shape() == replace(one, steps=5, sampler=Shuffled(3)).shape()
+    assert one.shape() == one.slowed(3.0).shape() == replace(one, steps=5, sampler=Shuffled(3)).shape()
     for other in (
         replace(one, batch=3),
         replace(one, objective=Prox()),
@@ -270,23 +269,23 @@ def test_jobs_that_differ_in_rate_and_steps_share_a_batch():
 
 def test_scores_are_per_row():
     at = local(X, Y, SENT)
-    params, held = Evaluate().begin(Line(), SENT, None)
-    scores = Evaluate().score(Line(), params, whole(at), held)
+    params, held = used(ModelSpec()).begin(Line(), SENT, None, None)
+    scores = used(ModelSpec()).score(Line(), params, whole(at), held)
     logits = [0.4 * x - 0.1 for x in X]
     assert scores["accuracy"].tolist() == [float((z > 0) == (y == 1)) for z, y in zip(logits, Y, strict=True)]
     expected = [np.log1p(np.exp(-z if y else z)) for z, y in zip(logits, Y, strict=True)]
     assert scores["loss"].tolist() == pytest.approx(expected)
-    trained, held = Train(part="head").begin(Line(), SENT, None)
+    trained, held = Train(part="head").begin(Line(), SENT, None, None)
     again = Train(part="head").score(Line(), trained, whole(at), held)
     assert again["loss"].tolist() == pytest.approx(expected)
-    assert len(Evaluate().draw(at).index) == 0
+    assert len(used(ModelSpec()).draw(at).index) == 0
 
 
 # -------------------------------------------------------------------------------------------- other jobs
 
 
 def test_jobs_are_what_they_say():
-    assert all(isinstance(job, Training) for job in (Train(), Evaluate()))
+    assert all(isinstance(job, Training) for job in (Train(), used(ModelSpec())))
     assert all(isinstance(job, Opaque) and isinstance(job, Job) for job in (Probe(), LabelCounts(2)))
     assert not isinstance(Train(), Opaque)
     assert not isinstance(Probe(), Training)

@@ -45,7 +45,9 @@ def test_totals_add_up_groups_that_were_not_written_again():
     assert metrics.totals(RECORDS, "bytes_up") == [(2, 10.0, 107.0), (4, 25.0, 157.0)]
 
 
-@pytest.mark.parametrize(("target", "seconds"), [(0.1, 0.0), (0.6, 10.0), (0.61, 25.0), (0.81, None), (None, None)])
+@pytest.mark.parametrize(
+    ("target", "seconds"), [(0.1, 0.0), (0.6, 10.0), (0.61, 25.0), (0.81, None), (None, None)]
+)
 def test_time_to_target(target, seconds):
     points = [Point(0, 0.0, 0.1), Point(2, 10.0, 0.6), Point(4, 25.0, 0.8), Point(6, 30.0, 0.7)]
     assert metrics.time_to(points, target) == seconds

@@ -6,10 +6,11 @@ when enough have, or at its deadline; what is late by then is cancelled and repo
 Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
 """
 
+from dataclasses import field
 from typing import Any
 
 from potluck.codec import value
-from potluck.contracts import Context, Got, Rule
+from potluck.contracts import Context, Got
 from potluck.messages import (
     Answer,
     Cancel,
@@ -17,6 +18,7 @@ from potluck.messages import (
     Event,
     Lane,
     Lost,
+    Move,
     Node,
     Reply,
     Stop,
@@ -34,8 +36,10 @@ class Barrier:
     serial: int
     due: list[Task]
     enough: int
+    alarm: bool  # whether a deadline is set
     got: dict[int, Reply]
     lost: dict[int, Lost]
+    astray: list[Lost]  # moves that came to nothing
 
     @property
     def missing(self) -> dict[int, Task]:
@@ -49,8 +53,9 @@ class Run:
     model: Any
     open: dict[Lane, Barrier]
     serial: int = 0
-    owed: Task | None = None
-    fresh: bool = False  # owed has come but isn't adopted yet
+    owed: Task | None = None  # the parent's task that is worked on
+    fresh: bool = False  # it has come but isn't adopted yet
+    queue: list[Task] = field(default_factory=list)  # and those that came after it
     stop: bool = False
 
 
@@ -72,11 +77,18 @@ class Rounds:
             case Lost(what=Task() as task):
                 out = self._arrive(s, task.id, e, ctx)
             case Wake(tag=(lane, int(serial))) if lane in s.open and s.open[lane].serial == serial:
+                s.open[lane].alarm = False
                 out = self._close(s, lane, ctx)
+            case Lost(what=Move(id=(lane, serial, _))) if lane in s.open and s.open[lane].serial == serial:
+                s.open[lane].astray.append(e)
             case Task():
-                s.owed, s.fresh = e, True
+                s.queue.append(e)
+            case Cancel():
+                s.queue = [task for task in s.queue if task.id != e.id]
+                if s.owed is not None and s.owed.id == e.id:
+                    s.owed, s.fresh = None, False
             case Stop():
-                out = [Cancel(t.id) for b in s.open.values() for t in b.missing.values() if t.id]
+                out = [c for lane, b in s.open.items() for c in _called_off(lane, b)]
                 s.open, s.stop = {}, True
             case _:
                 pass  # a wake-up of a barrier that has closed, or a call to look again
@@ -110,12 +122,14 @@ class Rounds:
     def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
         lost = b.lost | {i: Lost(t, "late") for i, t in b.missing.items()}
-        got = Got([b.got[i] for i in sorted(b.got)], [lost[i] for i in sorted(lost)])
+        got = Got([b.got[i] for i in sorted(b.got)], [*(lost[i] for i in sorted(lost)), *b.astray])
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
-        return [*(Cancel(t.id) for t in b.missing.values() if t.id), *commands]
+        return [*_called_off(lane, b), *commands]
 
     def _fill(self, s: Run, ctx: Context) -> list[Command]:
         out: list[Command] = []
+        if s.owed is None and s.queue:
+            s.owed, s.fresh = s.queue.pop(0), True
         if s.owed is not None and not s.open:
             if s.fresh:
                 s.model, s.fresh = self.rule.adopt(s.model, s.owed, ctx.holding(s.owed, s.stop)), False
@@ -123,6 +137,8 @@ class Rounds:
             if answer is not None:
                 out.append(Answer(s.owed, *answer))
                 s.owed = None
+                if s.queue:
+                    return out + self._fill(s, ctx)
         if s.fresh:
             return out  # it waits for a boundary: what is open may end, but nothing new begins
         seen = ctx.holding(s.owed, s.stop)
@@ -141,21 +157,26 @@ class Rounds:
             if type(c) is Task:
                 c = Task(c.to, c.job, c.send, c.tag, c.slot, (lane, serial, len(due)))
                 due.append(c)
+            elif type(c) is Move:
+                c = Move(c.src, c.dst, c.take, (lane, serial, len(out)))
             elif type(c) is Until:
                 until = c
                 continue
             out.append(c)
         if due:
             enough = len(due) if until.enough is None else min(until.enough, len(due))
-            s.open[lane] = Barrier(serial, due, enough, {}, {})
+            s.open[lane] = Barrier(serial, due, enough, until.after is not None, {}, {}, [])
             if until.after is not None:
                 out.append(Wake(ctx.now + until.after, (lane, serial)))
         return out
 
 
+def _called_off(lane: Lane, b: Barrier) -> list[Command]:
+    """What a barrier that ends no longer wants: the missing tasks and its alarm."""
+    tasks: list[Command] = [Cancel(t.id) for t in b.missing.values()]
+    return [*tasks, Cancel((lane, b.serial))] if b.alarm else tasks
+
+
 def placed(rule_or_algorithm: Any) -> Any:
     """An algorithm: what is given, or the loop around it when it is a rule."""
     return rule_or_algorithm if hasattr(rule_or_algorithm, "receive") else Rounds(rule_or_algorithm)
-
-
-__all__ = ["Barrier", "Got", "Rounds", "Rule", "Run", "placed"]

@@ -11,7 +11,7 @@ from potluck.aggregate.select import Select, Uniform
 from potluck.codec import value
 from potluck.contracts import Context, Got
 from potluck.errors import require
-from potluck.jobs.train import Evaluate, Train
+from potluck.jobs.train import Train, used
 from potluck.messages import Command, Node, Note, Reply, Task, Until
 from potluck.trees import Params
 
@@ -74,7 +74,7 @@ class Stream:
         return Flow(params, mixed, picks, m.version + changed, m.round + ended), notes
 
     def serve(self, m: Flow, node: Node, ctx: Context) -> dict[str, Task]:
-        return {"global": Task(node, Evaluate(self.local.model), {"params": m.params})}
+        return {"global": Task(node, used(self.local.model), {"params": m.params})}
 
 
 def polynomial(staleness: int, power: float) -> float:

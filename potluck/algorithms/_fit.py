@@ -78,7 +78,8 @@ def _fit(value: Any, p: inspect.Parameter, path: str, local: Train, inner: Inner
     if not plain:
         raise ConfigError(f"{path} = {value!r}: name a part, or give a table with its kind and settings")
     config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
-    adapter: TypeAdapter[Any] = TypeAdapter(typing.Union[tuple(plain)], config=config)  # noqa: UP007
+    kind: Any = typing.Union[tuple(plain)]  # noqa: UP007 - of as many as there are
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
     try:
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
         return None if value is None else adapter.validate_python(value, strict=not isinstance(value, list))

@@ -10,7 +10,7 @@ from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform, fol
 from potluck.codec import value
 from potluck.contracts import Context, Got
 from potluck.errors import require
-from potluck.jobs import Evaluate, Train
+from potluck.jobs import Train, used
 from potluck.messages import Command, Node, Task, Until
 from potluck.trees import Tree, sub
 
@@ -52,8 +52,8 @@ class FedAvg:
         due = m.since >= self.inner_rounds
         return ({"delta": sub(m.params, task.send["params"])}, m.weight) if due else None
 
-    def resized(self, clients: int, lr: float) -> "FedAvg":
-        return replace(self, clients=clients, local=self.local.with_lr(lr))
+    def resized(self, clients: int, rate: float) -> "FedAvg":
+        return replace(self, clients=clients, local=self.local.slowed(rate))
 
     def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
-        return {"global": Task(node, Evaluate(self.local.model), {"params": m.params})}
+        return {"global": Task(node, used(self.local.model), {"params": m.params})}

@@ -64,7 +64,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment and say what came of it.
+    """Run the experiment of FILE, a TOML file, and say what came of it.
 
     Example: [bold]potluck run examples/demo.toml --algorithm fedbuff --set stop.seconds=300[/bold]
 
@@ -177,6 +177,8 @@ def list_runs(
 
     Example: [bold]potluck list runs/demo[/bold]
     """
+    from rich.text import Text
+
     from potluck import experiment as ex
     from potluck.cli import tables
     from potluck.experiment.folder import is_run
@@ -194,7 +196,7 @@ def list_runs(
         for r in runs
     ]
     if not _print(lines, as_json):
-        tables.console.print(tables.of_list(lines) if lines else f"no runs in {folder}")
+        tables.console.print(tables.of_list(lines) if lines else Text(f"no runs in {folder}"))
 
 
 @app.command()
@@ -258,7 +260,7 @@ def _print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = T
     }
     if not _print(told, as_json) and not quiet:
         tables.console.print(tables.of_comparison(compared))
-        tables.console.print(f"report: {report}", soft_wrap=True)
+        typer.echo(f"report: {report}")
 
 
 def _print(content: Any, as_json: bool) -> bool:
@@ -269,9 +271,13 @@ def _print(content: Any, as_json: bool) -> bool:
 
 
 def _name(algorithm: str) -> str:
+    """As the registry spells it; a wrong name is left to be told by those who know the file."""
     from potluck.algorithms import canonical
 
-    return canonical(algorithm)
+    try:
+        return canonical(algorithm)
+    except ConfigError:
+        return algorithm
 
 
 def _listed(option: str, text: str) -> list[str]:

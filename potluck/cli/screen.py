@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Live
 
@@ -42,7 +43,7 @@ class Screen:
         remaining = _Remaining()
         columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[text]}"))
         with Live(*columns, console=self.console, refresh_per_second=8) as live:
-            bar = live.add_task(f"{name:<12}", total=1.0, text="getting ready")
+            bar = live.add_task(f"{escape(name):<12}", total=1.0, text="getting ready")
             yield lambda p: live.update(bar, completed=p.done, text=f"{_where(p)}{remaining(p.done)}")
 
     def _lines(self, name: str) -> Watch:

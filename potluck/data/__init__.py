@@ -2,7 +2,7 @@
 
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split
 from potluck.data.partition import KINDS, by_user, dirichlet, divide, iid, procedural, shards
-from potluck.data.pool import Pool
+from potluck.data.pool import Pool, reserved
 from potluck.data.sources import SOURCES, load
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "iid",
     "load",
     "procedural",
+    "reserved",
     "shards",
 ]

@@ -17,7 +17,7 @@ def labels(pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def shuffled_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int64]:
     """The non-test rows by hash, if they are enough for so many clients."""
-    rows = np.flatnonzero(~pool.test)
+    rows = pool.free
     most = len(rows) // cut.smallest
     if clients < 1:
         raise ConfigError(f"clients = {clients}: must be at least 1")

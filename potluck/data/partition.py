@@ -100,7 +100,7 @@ def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Held
     """
     if pool.user is None:
         raise DataError(f"by_user: {pool.name} doesn't say who wrote its rows; use dirichlet or shards")
-    rows = np.flatnonzero(~pool.test)
+    rows = pool.free
     users, at, counts = np.unique(pool.user[rows], return_inverse=True, return_counts=True)
     chosen = np.flatnonzero(counts >= cut.smallest)
     left_out = len(users) - len(chosen)
@@ -135,7 +135,7 @@ def procedural(
         raise ConfigError(f"clients = {clients}: must be at least 1")
     if largest < cut.smallest:
         raise ConfigError(f"largest = {largest}: must be at least smallest = {cut.smallest}")
-    rows = np.flatnonzero(~pool.test)
+    rows = pool.free
     _, at, per_class = np.unique(labels(pool, rows), return_inverse=True, return_counts=True)
     enough = per_class >= 3
     usable = int(enough.sum())

@@ -1,6 +1,6 @@
 """All rows of a data set, before anybody holds them: checked, normalised, with a global test set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ TEST_SHARE = 0.2  # of every class, where a source names no test rows itself
 # Fixed: the global test set and `limit` must be the same in runs of different seeds.
 _TEST_KEY = derive(0, int.from_bytes(b"test"))
 _LIMIT_KEY = derive(0, int.from_bytes(b"limit"))
+_SERVER = int.from_bytes(b"server")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,12 @@ class Pool:
     name: str
     mean: float = 0.0  # over all values of the non-test rows, before any `limit`
     std: float = 1.0
+    server: NDArray[np.bool_] | None = None  # [M] rows of the server, which no client has either
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """Rows that clients may hold."""
+        return np.flatnonzero(~self.test if self.server is None else ~(self.test | self.server))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,13 +80,24 @@ def limited(pool: Pool, limit: int) -> Pool:
     """The pool with all its test rows but at most `limit` others: the first ones of a fixed shuffle."""
     if limit < 1:
         raise ConfigError(f"data.limit = {limit}: must be at least 1, or left out to keep every row")
-    rows = np.flatnonzero(~pool.test)
+    rows = pool.free
     keep = pool.test.copy()
     keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
     index = torch.from_numpy(np.flatnonzero(keep))
     user = None if pool.user is None else pool.user[keep]
     test = pool.test[keep]
     return Pool(pool.x[index], pool.y[index], pool.classes, test, user, pool.name, pool.mean, pool.std)
+
+
+def reserved(pool: Pool, share: float, key: int) -> Pool:
+    """The pool with a share of its non-test rows, drawn by key, set aside for the server."""
+    if not 0 < share < 1:
+        raise ConfigError(f"data.server = {share}: must be between 0 and 1, or left out for none")
+    rows = pool.free
+    order = np.argsort(hashed(derive(key, _SERVER), rows), kind="stable")
+    server = np.zeros(len(pool), np.bool_)
+    server[rows[order[: max(1, round(share * len(rows)))]]] = True
+    return replace(pool, server=server)
 
 
 def _seen(array: NDArray[np.generic]) -> str:

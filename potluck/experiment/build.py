@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ import torch
 
 from potluck import algorithms, codec, data, fleet
 from potluck.contracts import ModelSpec
-from potluck.errors import ConfigError, PotluckError
+from potluck.errors import PotluckError
 from potluck.experiment.config import Experiment
 from potluck.experiment.tables import Training, every
 from potluck.jobs import SGD, Adam, Train
@@ -48,7 +49,7 @@ class Setting:
 
 def prepare(experiment: Experiment, algorithm: Any = None, world: World | None = None) -> Setting:
     """Build everything that can be wrong; `algorithm`: a rule made in Python instead of the experiment's."""
-    with _located(experiment):
+    with located(experiment):
         for name in experiment.algorithms:
             _make(experiment, name)  # so that a typo shows even if it isn't this one's turn
         if algorithm is None:
@@ -79,7 +80,7 @@ def build_world(experiment: Experiment) -> World:
     pool = data.load(d.source, root=None if d.root is None else Path(d.root), limit=d.limit, **options)
     if pool.x.is_floating_point():
         pool = replace(pool, x=pool.x.to(dtype))
-    with _under("data."):
+    with _under("data"):
         partition = data.divide(
             pool,
             d.partition,
@@ -165,16 +166,16 @@ def _mark(algorithm: Any) -> bytes:
 
 
 @contextmanager
-def _under(prefix: str) -> Iterator[None]:
-    """Name the table in the errors of those who don't know that they are called from a file."""
+def _under(table: str) -> Iterator[None]:
+    """Name the table in errors about a key, of those who don't know that they are called from a file."""
     try:
         yield
-    except ConfigError as error:
-        raise ConfigError(f"{prefix}{error}") from None
+    except PotluckError as error:
+        raise type(error)(re.sub(r"^(?=\w+ = )", f"{table}.", str(error))) from None
 
 
 @contextmanager
-def _located(experiment: Experiment) -> Iterator[None]:
+def located(experiment: Experiment) -> Iterator[None]:
     """Name the file in every error."""
     try:
         yield

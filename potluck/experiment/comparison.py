@@ -97,7 +97,8 @@ def compare(
 ) -> Comparison:
     """Run every algorithm with every seed, one after another; without `out`, in memory."""
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
-    names = names or [registry.canonical(experiment.algorithm)]
+    with build.located(experiment):
+        names = names or [registry.canonical(experiment.algorithm)]
     full = experiment.updated(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
     _check_distinct("compare", full.compare)
     _check_distinct("seeds", full.seeds)

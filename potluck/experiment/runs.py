@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from potluck import metrics
-from potluck.errors import ConfigError, PotluckError
+from potluck.errors import ConfigError
 from potluck.experiment import build, folder
 from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
@@ -97,7 +97,7 @@ def run(
     try:
         sim = Simulation(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
         return _finish(setting, sim, path, progress)
-    except PotluckError:
+    except Exception:
         if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
             shutil.rmtree(path)  # it never got anywhere
         raise

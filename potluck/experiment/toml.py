@@ -14,7 +14,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def read(path: Path) -> dict[str, Any]:
     """The content of a TOML file."""
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        return tomllib.loads(path.read_bytes().decode() + "\n")  # else an error in the last line names none
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; write one, or start from examples/demo.toml") from None
     except IsADirectoryError:

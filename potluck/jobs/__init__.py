@@ -5,14 +5,13 @@ from potluck.jobs.objective import CrossEntropy, Objective, Prox
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.probe import LabelCounts, Probe
 from potluck.jobs.sampling import Sampler, Shuffled
-from potluck.jobs.train import Evaluate, Train, fine_tuned
+from potluck.jobs.train import Train, fine_tuned, used
 
 __all__ = [
     "SGD",
     "Adam",
     "Correct",
     "CrossEntropy",
-    "Evaluate",
     "LabelCounts",
     "Objective",
     "Probe",
@@ -21,4 +20,5 @@ __all__ = [
     "Shuffled",
     "Train",
     "fine_tuned",
+    "used",
 ]

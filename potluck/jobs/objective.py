@@ -1,10 +1,10 @@
-"""Local objectives: what a device minimises, beside its own data.
+"""Local objectives: what a device minimises on its own rows.
 
 A new objective is one small class that says what differs from plain cross-entropy; the defaults below are
-"nothing more". Everything but `sends` is a pure tensor function (see `contracts.Training`).
+"nothing more". All that touches tensors must be a pure function of them (see `contracts.Training`).
 """
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,13 +18,24 @@ from potluck.trees import Params, Tree
 class Objective(Protocol):
     """The parts of local training that papers change; all have defaults."""
 
-    def look(self, models: Nets, sent: Tree, batch: Batch) -> Tree:
-        """What frozen models make of rows, computed once per row; None: nothing."""
-        return None
+    looks: ClassVar[bool] = False  # whether `look` and `review` are wanted: a pass over all own rows each
 
     def blank(self, sent: Tree) -> Tree:
         """What a device that kept nothing starts from."""
         return None
+
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        """What frozen models make of rows: computed once per row, found again in `batch.seen`."""
+        return {}
+
+    def form(self, sent: Tree) -> Params:
+        """Parameters of the form of those that are trained."""
+        params: Params = sent["params"]
+        return params
+
+    def start(self, sent: Tree, keep: Tree, own: Batch | None) -> Params:
+        """The parameters that training starts from; `own`: all own rows and what `look` saw, if it looks."""
+        return self.form(sent)
 
     def hold(self, sent: Tree, keep: Tree) -> Tree:
         """What `loss` needs beside the parameters; constant over the task's steps."""
@@ -33,6 +44,15 @@ class Objective(Protocol):
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
         """What is added to the mean cross-entropy of the batch."""
         return 0.0
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        """What a step descends, and numbers whose means over the steps are reported."""
+        data = cross_entropy(net, params, batch)
+        return data + self.penalty(net, params, batch, held), {"loss": data.detach()}
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        """Per own row after training; weighted means are reported."""
+        return {}
 
     def sends(self, params: Params) -> dict[str, Tree]:
         """The form of what `finish` adds to the reply's body."""
@@ -44,7 +64,11 @@ class Objective(Protocol):
         """What is sent beside the delta, and what the device keeps (None: as before)."""
         return {}, None
 
-    def ops(self, at: Local, passes: int) -> float:
+    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
+        """Per test row: how good the model is."""
+        return classified(net, params, batch)
+
+    def ops(self, net: Net, at: Local, passes: int) -> float:
         """Multiply-accumulates beside the model's own training: frozen models' forward passes, say."""
         return 0.0
 
@@ -58,6 +82,13 @@ def cross_entropy(net: Net, params: Params, batch: Batch) -> Tensor:
     """Mean cross-entropy of a batch."""
     logits = net(params, batch.x, batch.key)
     return weighted_mean(F.cross_entropy(logits, batch.y, reduction="none"), batch.weight)
+
+
+def classified(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
+    """Per row: whether the most likely class is the right one, and the loss."""
+    logits = net(params, batch.x)
+    right = (logits.argmax(-1) == batch.y).to(logits.dtype)
+    return {"accuracy": right, "loss": F.cross_entropy(logits, batch.y, reduction="none")}
 
 
 @value

@@ -4,15 +4,14 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Literal, Self
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from potluck.codec import value
 from potluck.contracts import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
 from potluck.fleet import TRAINING_FACTOR
-from potluck.jobs.objective import CrossEntropy, Objective, cross_entropy
+from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
-from potluck.jobs.sampling import Sampler, Shuffled, nothing
+from potluck.jobs.sampling import Sampler, Shuffled
 from potluck.trees import Params, Tree, sub
 
 
@@ -29,95 +28,63 @@ class Train:
     steps: int | None = None  # a number of batches instead of epochs
     part: Literal["all", "head"] = "all"  # what is trained; the rest stays as it was sent
 
-    def with_lr(self, lr: float) -> Self:
-        return replace(self, optim=replace(self.optim, lr=lr))
+    def slowed(self, rate: float) -> Self:
+        """The same at another learning rate; `rate` is a factor."""
+        return replace(self, optim=replace(self.optim, lr=self.optim.lr * rate))
+
+    @property
+    def looks(self) -> bool:
+        return self.objective.looks
 
     def shape(self) -> Hashable:
         optim = replace(self.optim, lr=0.0)
         return type(self), self.model, self.objective, type(self.sampler), optim, self.batch, self.part
 
     def cost(self, at: Local) -> Cost:
-        net, params = at.models[self.model], at.inbox["params"]
+        net = at.models[self.model]
         passes = self.sampler.passes(at, self.batch, self.epochs, self.steps)
-        ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(at, passes)
-        trained = self._trained(net, params)
+        ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(net, at, passes)
+        trained = self._trained(net, self.objective.form(at.inbox))
         return Cost(ops, {"delta": trained, **self.objective.sends(trained)})
 
     def draw(self, at: Local) -> Rows:
         return self.sampler.draw(at, self.batch, self.epochs, self.steps)
 
-    def look(self, models: Nets, sent: Tree, batch: Batch) -> Tree:
-        return self.objective.look(models, sent, batch)
-
     def blank(self, sent: Tree) -> Tree:
         return self.objective.blank(sent)
 
-    def begin(self, net: Net, sent: Tree, keep: Tree) -> tuple[Params, Tree]:
-        trained = self._trained(net, sent["params"])
-        frozen = {k: v for k, v in sent["params"].items() if k not in trained}
-        return trained, (frozen, self.objective.hold(sent, keep))
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        return self.objective.look(models, net, sent, keep, batch)
+
+    def begin(self, net: Net, sent: Tree, keep: Tree, own: Batch | None) -> tuple[Params, Tree]:
+        whole = self.objective.start(sent, keep, own)
+        trained = self._trained(net, whole)
+        frozen = {k: v for k, v in whole.items() if k not in trained}
+        return trained, (frozen, trained, self.objective.hold(sent, keep))
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        frozen, mine = held
-        data = cross_entropy(net, {**frozen, **params}, batch)
-        return data + self.objective.penalty(net, params, batch, mine), {"loss": data.detach()}
+        return self.objective.loss(net, {**held[0], **params}, batch, held[2])
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        return self.objective.review(net, {**held[0], **params}, own, held[2])
 
     def finish(
         self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[Tree, Tree, dict[str, Tensor]]:
-        delta = sub(params, {name: sent["params"][name] for name in params})
-        more, kept = self.objective.finish(delta, sent, keep, held[1], trace)
+        delta = sub(params, held[1])
+        more, kept = self.objective.finish(delta, sent, keep, held[2], trace)
         return {"delta": delta, **more}, kept, trace.means
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        return classified(net, {**held[0], **params}, batch)
+        return self.objective.score(net, {**held[0], **params}, batch, held[2])
 
     def _trained(self, net: Net, params: Params) -> Params:
         return params if self.part == "all" else {k: params[k] for k in net.head_names}
 
 
-@value
-class Evaluate:
-    """Use a model as it was sent: training of no steps, so that it is scored like any other."""
-
-    model: ModelSpec = ModelSpec()
-    optim: SGD | Adam = SGD(lr=0.0)
-
-    def shape(self) -> Hashable:
-        return type(self), self.model
-
-    def cost(self, at: Local) -> Cost:
-        return Cost(len(at.rows) * at.models[self.model].ops, {})
-
-    def draw(self, at: Local) -> Rows:
-        return nothing(1)
-
-    def look(self, models: Nets, sent: Tree, batch: Batch) -> Tree:
-        return None
-
-    def blank(self, sent: Tree) -> Tree:
-        return None
-
-    def begin(self, net: Net, sent: Tree, keep: Tree) -> tuple[Params, Tree]:
-        return sent["params"], None
-
-    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        return cross_entropy(net, params, batch), {}
-
-    def finish(
-        self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
-    ) -> tuple[Tree, Tree, dict[str, Tensor]]:
-        return {}, None, {}
-
-    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        return classified(net, params, batch)
-
-
-def classified(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
-    """Per row: whether the most likely class is the right one, and the loss."""
-    logits = net(params, batch.x)
-    right = (logits.argmax(-1) == batch.y).to(logits.dtype)
-    return {"accuracy": right, "loss": F.cross_entropy(logits, batch.y, reduction="none")}
+def used(model: ModelSpec, objective: Objective = CrossEntropy()) -> Train:
+    """Use a model as it is: training of no steps, so that it is scored like any other."""
+    return Train(model, objective, epochs=0)
 
 
 def fine_tuned(local: Train, epochs: int = 1, part: Literal["all", "head"] = "all") -> Train:

@@ -35,6 +35,7 @@ class Model:
         dtype: torch.dtype = torch.float32,
         inputs: torch.dtype | None = None,
     ) -> None:
+        classes = spec.outputs or classes
         self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
         self.inputs = inputs or dtype
         self._builder = builder(spec, self.shape, classes)

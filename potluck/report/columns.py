@@ -18,17 +18,17 @@ class Column(NamedTuple):
 
 
 def columns(comparison: Comparison) -> list[Column]:
-    """What is told of every algorithm."""
+    """What is told of every algorithm; where there is little room, the last columns are left out."""
     rows = comparison.rows
     sent = [NONE if r.bytes.mean is None else size(r.bytes.mean) for r in rows]
     return [
         _won("accuracy", rows, lambda r: r.accuracy, percents, max),
-        _won("worst 10 %", rows, lambda r: r.worst, percents, max),
         _won("global test", rows, lambda r: r.everywhere, percents, max),
-        _won(f"time to {percent(comparison.target)}", rows, lambda r: r.seconds_to_target, _durations, min),
+        _won(f"time to {_whole(comparison.target)}", rows, lambda r: r.seconds_to_target, _durations, min),
         Column("speed-up", [NONE if r.speed_up is None else f"{r.speed_up:.1f}x" for r in rows], set()),
-        Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),
+        _won("worst 10 %", rows, lambda r: r.worst, percents, max),
         Column("traffic", sent, set()),
+        Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),
         Column("device time", [duration(r.device_seconds.mean) for r in rows], set()),
     ]
 
@@ -44,6 +44,10 @@ def _won(
     known = [mean for mean in means if mean is not None]
     won = {i for i, mean in enumerate(means) if mean is not None and mean == best(known)}
     return Column(name, [text(value(row)) for row in rows], won if len(rows) > 1 else set())
+
+
+def _whole(share: float | None) -> str:
+    return percent(share).replace(".0 %", " %")
 
 
 def _durations(times: Spread) -> str:

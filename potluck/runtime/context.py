@@ -114,4 +114,8 @@ class SimContext:
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
         busy, taken = sim.devices.first, self._taken or ()
-        return [node for node in nodes.tolist() if node not in busy and node not in taken]
+        free = [node for node in nodes.tolist() if node not in busy and node not in taken]
+        if sim.topology.tiers:
+            owing = sim.links.busy(self.me)
+            free = [node for node in free if node not in owing]
+        return free

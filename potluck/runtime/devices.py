@@ -26,7 +26,7 @@ from potluck.runtime.world import World
 from potluck.trees import nbytes
 
 DONE = "done"
-NOBODY: NDArray[np.int64] = np.zeros(0, np.int64)
+NO_ROWS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class Devices:
@@ -124,11 +124,11 @@ class Devices:
         return None if event is None else (flight.sender, event)
 
     def rows(self, node: Node) -> NDArray[np.int64]:
-        """The rows that a device trains on now; aggregators have none."""
+        """The rows that a device trains on now; of the aggregators, the cloud may have some."""
+        if node >= self.size:
+            return self.world.server_rows() if node == self.topology.root else NO_ROWS
         mine = self.moved.get(node)
-        if mine is None:
-            mine = self.world.partition.rows(node, "train") if node < self.size else NOBODY
-        return mine
+        return self.world.partition.rows(node, "train") if mine is None else mine
 
     # -------------------------------------------------------------------------------------------- starting
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from potluck.fleet import Profiles, Topology
-from potluck.messages import Answer, Event, Lost, Node, Reply, Spent, Task, TaskId, Wake
+from potluck.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, TaskId, Wake
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
 from potluck.trees import finite, nbytes
@@ -12,67 +12,82 @@ HEAR = "hear"
 
 
 class Links:
-    """Messages on their way between aggregation points, and which answers are still wanted."""
+    """Messages on their way between aggregation points, alarms, and which answers are still wanted."""
 
     def __init__(self, topology: Topology, machines: Profiles, clock: Clock, accounts: Accounts) -> None:
         self.topology, self.machines, self.clock, self.accounts = topology, machines, clock, accounts
-        self.owing: dict[tuple[Node, TaskId | None], tuple[float, float]] = {}  # when sent, when arrived
+        # By sender and id: to whom, when sent, when it arrives.
+        self.owing: dict[Node, dict[TaskId | None, tuple[Node, float, float]]] = {
+            node: {} for node in topology.aggregators
+        }
+        self.alarms: dict[tuple[Node, Any], int] = {}  # set and not called off, by node and tag: its serial
         self.messages = 0  # on their way
-        self.wakes = 0  # alarms that are set
 
-    def later(self, at: float, node: Node, event: Event) -> None:
-        """Let an aggregator hear an event at a time."""
-        self.clock.push(at, HEAR, (node, event))
-        if isinstance(event, Wake):
-            self.wakes += 1
-        else:
-            self.messages += 1
+    def busy(self, me: Node) -> set[Node]:
+        """Aggregators below that owe this one an answer."""
+        return {to for to, _, _ in self.owing[me].values()}
+
+    def alarm(self, node: Node, wake: Wake) -> None:
+        """Wake an aggregator at a time; of alarms with the same tag the last one counts."""
+        at = max(wake.at, self.clock.now)
+        self.clock.push(at, HEAR, (node, wake, self.clock.serial + 1))
+        self.alarms[node, wake.tag] = self.clock.serial
 
     def below(self, me: Node, task: Task) -> None:
         """Send a task to an aggregator below."""
         size = nbytes(task.send)
         seconds = float(self.machines.latency[task.to] + 8 * size / self.machines.down[task.to])
-        self.owing[me, task.id] = (self.clock.now, self.clock.now + seconds)
+        self.owing[me][task.id] = (task.to, self.clock.now, self.clock.now + seconds)
         self.accounts.transfer(self.topology.tier(task.to), size, 0)
-        self.later(self.clock.now + seconds, task.to, task)
+        self._later(self.clock.now + seconds, task.to, task)
 
     def above(self, me: Node, answer: Answer) -> None:
         """Send an answer to the parent, unless it no longer wants it."""
         parent = self.topology.parent(me)
         assert parent is not None
-        asked = self.owing.get((parent, answer.task.id))
+        asked = self.owing[parent].get(answer.task.id)
         if asked is None:
             return
         size = nbytes(answer.body)
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])
         self.accounts.transfer(self.topology.tier(me), 0, size)
-        sent, arrived = asked
+        _, sent, arrived = asked
         spent = Spent(arrived - sent, self.clock.now - arrived, up)
         good = finite(answer.body) and finite(float(answer.weight))
         event = (
             Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
         )
-        self.later(self.clock.now + up, parent, event)
+        self._later(self.clock.now + up, parent, event)
 
-    def forget(self, me: Node, task: TaskId) -> None:
-        """An answer that is no longer wanted."""
-        self.owing.pop((me, task), None)
+    def cancel(self, me: Node, what: Any) -> None:
+        """Call off an alarm, or a task to an aggregator, which is told so."""
+        if self.alarms.pop((me, what), None) is None:
+            asked = self.owing[me].pop(what, None)
+            if asked is not None:
+                to = asked[0]
+                self._later(self.clock.now + float(self.machines.latency[to]), to, Cancel(what))
 
-    def arrived(self, node: Node, event: Event) -> bool:
-        """Count a message in; False when nobody waits for it any more."""
+    def arrived(self, node: Node, event: Event, serial: int) -> bool:
+        """Take a message off its way; False when nobody waits for it any more."""
         if isinstance(event, Wake):
-            self.wakes -= 1
+            if self.alarms.get((node, event.tag)) != serial:
+                return False
+            del self.alarms[node, event.tag]
             return True
         self.messages -= 1
         if isinstance(event, Reply):
-            return self.owing.pop((node, event.task.id), None) is not None
+            return self.owing[node].pop(event.task.id, None) is not None
         if isinstance(event, Lost) and isinstance(event.what, Task):
             self.accounts.lose(event.why)
-            return self.owing.pop((node, event.what.id), None) is not None
+            return self.owing[node].pop(event.what.id, None) is not None
         return True
 
     def state(self) -> Any:
-        return self.owing, self.messages, self.wakes
+        return self.owing, self.alarms, self.messages
 
     def restore(self, state: Any) -> None:
-        self.owing, self.messages, self.wakes = state
+        self.owing, self.alarms, self.messages = state
+
+    def _later(self, at: float, node: Node, event: Event) -> None:
+        self.clock.push(at, HEAR, (node, event, 0))
+        self.messages += 1

@@ -12,7 +12,21 @@ from potluck.aggregate import placed
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError, SnapshotError, StalledError
 from potluck.fleet import Topology, machines
-from potluck.messages import Answer, Cancel, Command, Event, Move, Node, Note, Stop, Task, Tell, Until, Wake
+from potluck.messages import (
+    Answer,
+    Cancel,
+    Command,
+    Event,
+    Lane,
+    Move,
+    Node,
+    Note,
+    Stop,
+    Task,
+    Tell,
+    Until,
+    Wake,
+)
 from potluck.runtime import snapshot
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
@@ -28,6 +42,7 @@ from potluck.runtime.world import World
 from potluck.trees import Params
 
 EVALUATE, STOP = "evaluate", "stop"
+LOOK = "look again"  # tag of the alarm of an aggregator that waits for devices
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
 
 
@@ -134,6 +149,7 @@ class Simulation:
         for node in reversed(self.topology.aggregators):
             self.states[node], commands = self.algorithms[node].init(SimContext(self, node, (0,)))
             self._obey(node, commands)
+            self._look_again(node)
         if self.stop.seconds is not None:
             self.clock.push(self.stop.seconds, STOP, None)
         if self.often.seconds is not None:
@@ -147,7 +163,7 @@ class Simulation:
         if self.finished:
             return False
         quiet = not self.devices.flights and self.links.messages == 0
-        if quiet and (self.stopping or (self.links.wakes == 0 and self._nothing_left())):
+        if quiet and (self.stopping or (not self.links.alarms and self._nothing_left())):
             self._finish()
             return False
         kind, what = self.clock.pop()
@@ -157,7 +173,7 @@ class Simulation:
                 self._hear(*heard)
         elif kind == HEAR:
             if self.links.arrived(*what):
-                self._hear(*what)
+                self._hear(*what[:2])
         elif kind == EVALUATE:
             if not self.stopping and self.often.seconds is not None:
                 self._evaluate()
@@ -202,6 +218,8 @@ class Simulation:
         self.states[node], commands = algorithm.receive(self.states[node], event, ctx)
         if commands:
             self._obey(node, commands)
+        if not self.always:
+            self._look_again(node)
         if node == self.root and not self.stopping:
             self._count_rounds()
 
@@ -227,11 +245,11 @@ class Simulation:
                 accept(me, c)
             elif isinstance(c, Cancel):
                 if not self.devices.cancel(me, c.id):
-                    self.links.forget(me, c.id)
+                    self.links.cancel(me, c.id)
             elif isinstance(c, Note):
                 self.record(c.name, c.value, group=c.group)
             elif isinstance(c, Wake):
-                self.links.later(max(c.at, self.now), me, c)
+                self.links.alarm(me, c)
             elif isinstance(c, Answer):
                 self.links.above(me, c)
             else:
@@ -256,26 +274,30 @@ class Simulation:
         for node in self.topology.aggregators:
             self._hear(node, Stop())
 
+    def _look_again(self, node: Node) -> None:
+        """An aggregator with parked lanes and nothing under way is woken when devices may have come."""
+        if self.always or self.devices.ids[node] or self.links.owing[node] or self.stopping:
+            self.idle_looks = 0
+        elif (node, LOOK) not in self.links.alarms and self._waiting(node):
+            look = self.world.fleet.availability.change(self.now)
+            self.idle_looks += 1
+            if look < float("inf") and self.idle_looks <= PATIENCE:
+                self.links.alarm(node, Wake(look, LOOK))
+
+    def _waiting(self, node: Node) -> list[Lane]:
+        lanes: list[Lane] = self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,)))
+        return lanes
+
     def _nothing_left(self) -> bool:
-        """Nothing is under way: the algorithm is done, waits for devices to come online, or is stuck."""
-        waiting = {
-            node: lanes
-            for node in self.topology.aggregators
-            if (lanes := self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,))))
-        }
-        if not waiting:
-            return True
-        look = self.world.fleet.availability.change(self.now)
-        self.idle_looks += 1
-        if look == float("inf") or self.idle_looks > PATIENCE:
-            lanes = "; ".join(f"{self.topology.name(n)}: lanes {lanes}" for n, lanes in waiting.items())
+        """With nothing under way and no alarm set, the algorithm is done, unless lanes are stuck."""
+        stuck = {node: lanes for node in self.topology.aggregators if (lanes := self._waiting(node))}
+        if stuck:
+            who = "; ".join(f"{self.topology.name(n)}: lanes {lanes}" for n, lanes in stuck.items())
             raise StalledError(
-                f"at {self.now:.0f} virtual seconds nothing is under way and nobody can be asked ({lanes}): "
+                f"at {self.now:.0f} virtual seconds nothing is under way and nobody can be asked ({who}): "
                 "is anyone online and idle, and does every plan that waits wait for something?"
             )
-        for node in waiting:
-            self.links.later(look, node, Wake(look, None))
-        return False
+        return True
 
     def _finish(self) -> None:
         self.round = self.algorithms[self.root].round(self.states[self.root])

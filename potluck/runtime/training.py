@@ -11,7 +11,7 @@ from torch import Tensor
 from potluck import keys
 from potluck.contracts import Batch, Job, Local, Net, Result, Rows, Trace, Training
 from potluck.errors import PotluckError
-from potluck.trees import Params, Tree, leaves, tmap
+from potluck.trees import Params, Tree, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
 
@@ -43,15 +43,16 @@ def train(item: Item) -> Result:
     job, at = item
     net, rows = at.models[job.model], job.draw(at)
     sent, keep = at.inbox, memory(item)
-    started, held = job.begin(net, sent, keep)
+    own = looked_at(item, net, at.rows) if job.looks else None
+    with torch.no_grad():
+        started, held = job.begin(net, sent, keep, own)
     tensors = [p.detach().clone().requires_grad_() for p in started.values()]
     params = dict(zip(started, tensors, strict=True))
     state = job.optim.start(tensors)
-    look = looked(item)
     pick, weight, step_keys = laid_out(item, rows)
     sums: dict[str, Tensor] = {}
     for s in range(len(rows.index)):
-        seen = None if look is None else tmap(lambda t, s=s: t[rows.index[s]], look)
+        seen = None if own is None else tmap(lambda t, s=s: t[rows.index[s]], own.seen)
         batch = Batch(at.pool.x[pick[s]], at.pool.y[pick[s]], weight[s], step_keys[s], seen)
         loss, means = job.loss(net, params, batch, held)
         grads = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
@@ -62,9 +63,10 @@ def train(item: Item) -> Result:
     with torch.no_grad():
         final = {name: p.detach() for name, p in params.items()}
         steps = weight.new_tensor(float(len(rows.index)))
-        trace = Trace(
-            {name: total / steps for name, total in sums.items()}, steps, weight.new_tensor(job.optim.lr)
-        )
+        means = {name: total / steps for name, total in sums.items()}
+        if own is not None:
+            means |= weighted_means(job.review(net, final, own, held), own.weight)
+        trace = Trace(means, steps, weight.new_tensor(job.optim.lr))
         body, kept, metrics = job.finish(final, sent, keep, held, trace)
         report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
@@ -90,10 +92,14 @@ def laid_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def looked(item: Item) -> Tree | None:
-    """What frozen models make of the device's rows, once per row; None when the job has none."""
+def looked_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
+    """Rows as one batch, with what the job's frozen models make of them."""
+    batch = whole(item, rows)
+    if not item.job.looks:
+        return batch
     with torch.no_grad():
-        return item.job.look(item.at.models, item.at.inbox, whole(item, item.at.rows))
+        seen = item.job.look(item.at.models, net, item.at.inbox, memory(item), batch)
+    return batch._replace(seen=seen)
 
 
 def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
@@ -103,6 +109,12 @@ def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
     key = keys.as_tensor(keys.derive(item.at.seed, -2)).to(pool.x.device)
     pick = torch.tensor(rows, device=pool.x.device)
     return Batch(pool.x[pick], pool.y[pick], ones, key, None)
+
+
+def weighted_means(columns: dict[str, Tensor], weight: Tensor) -> dict[str, Tensor]:
+    """Means over rows; padding has weight 0."""
+    total = weight.sum().clamp_min(1e-12)
+    return {name: (column * weight).sum() / total for name, column in columns.items()}
 
 
 def scored(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
@@ -120,7 +132,8 @@ def scored_together(items: list[Item]) -> list[dict[str, float]]:
     job, at = items[0]
     net = at.models[job.model]
     with torch.no_grad():
-        params, held = job.begin(net, at.inbox, memory(items[0]))
+        own = looked_at(items[0], net, at.rows) if job.looks else None
+        params, held = job.begin(net, at.inbox, memory(items[0]), own)
         tests = [i.at.test for i in items if i.at.test is not None]
         rows = np.concatenate(tests)
         parts = [
@@ -136,9 +149,12 @@ def scored_together(items: list[Item]) -> list[dict[str, float]]:
     return out
 
 
-def shared_model(item: Item) -> tuple[object, ...]:
-    """Equal for served jobs that use the very same tensors."""
-    return item.job.shape(), *(id(t) for t in leaves(item.at.inbox)), *(id(t) for t in leaves(item.at.keep))
+def shared_model(item: Item) -> Hashable:
+    """Equal for served jobs that score the very same model; one that looks at its own rows is its own."""
+    if item.job.looks:
+        return id(item.at)
+    given = (item.at.inbox, item.at.keep)
+    return item.job.shape(), form(given), tuple(id(t) for t in leaves(given))
 
 
 def _starts(count: int) -> range:
@@ -146,6 +162,4 @@ def _starts(count: int) -> range:
 
 
 def _scores(item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]) -> dict[str, Tensor]:
-    batch = whole(item, rows)
-    seen = item.job.look(item.at.models, item.at.inbox, batch)
-    return item.job.score(net, params, batch._replace(seen=seen), held)
+    return item.job.score(net, params, looked_at(item, net, rows), held)

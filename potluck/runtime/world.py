@@ -23,6 +23,11 @@ class World:
         """The global test set."""
         return np.flatnonzero(self.pool.test)
 
+    def server_rows(self) -> NDArray[np.int64]:
+        """The cloud's own rows, if some were set aside for it."""
+        server = self.pool.server
+        return np.zeros(0, np.int64) if server is None else np.flatnonzero(server)
+
     def row_bytes(self) -> int:
         """Bytes of one sample when it moves between devices: its input and its label."""
         x = self.pool.x
