@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from potluck.codec import value
-from potluck.errors import ConfigError
+from potluck.errors import ConfigError, require
 
 
 @value
@@ -16,10 +16,18 @@ class StopAt:
     target: float | None = None  # mean accuracy of the headline view
 
     def __post_init__(self) -> None:
+        for name in ("rounds", "seconds", "device_seconds"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"stop.{name}", value, "must be above 0")
         if self.rounds is None and self.seconds is None and self.device_seconds is None:
             raise ConfigError(
                 "stop: set rounds, seconds or device_seconds (a target alone may never be reached)"
             )
+
+    def share(self, rounds: int, seconds: float, device_seconds: float) -> float:
+        """How far a run has come towards its nearest end, 0 to 1."""
+        ends = ((rounds, self.rounds), (seconds, self.seconds), (device_seconds, self.device_seconds))
+        return min(1.0, max(reached / wanted for reached, wanted in ends if wanted is not None))
 
 
 @value

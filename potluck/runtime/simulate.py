@@ -185,16 +185,8 @@ class Simulation:
         return True
 
     def progress(self) -> Progress:
-        stop = self.stop
-        shares = [0.0]
-        for reached, wanted in (
-            (self.round, stop.rounds),
-            (self.now, stop.seconds),
-            (self.accounts.seconds, stop.device_seconds),
-        ):
-            if wanted:
-                shares.append(reached / wanted)
-        return Progress(self.round, self.now, self.accuracy, min(1.0, max(shares)))
+        done = self.stop.share(self.round, self.now, self.accounts.seconds)
+        return Progress(self.round, self.now, self.accuracy, done)
 
     def served(self) -> dict[str, tuple[ModelSpec, Params]]:
         """The models that the cloud serves, by view."""
@@ -314,17 +306,10 @@ class Simulation:
         self.snapshots += 1
         snapshot.write(self.folder / "snapshots", self.snapshots, self.state())
 
+    # What changes during a run and is stored as it is.
     _PLAIN = (
-        "states",
-        "ticks",
-        "idle_looks",
-        "round",
-        "evaluations",
-        "evaluated",
-        "accuracy",
-        "stopping",
-        "finished",
-        "accounts",
+        *("states", "ticks", "round", "accounts", "evaluations", "evaluated", "accuracy"),
+        *("idle_looks", "stopping", "finished"),
     )
 
     def state(self) -> dict[str, Any]:
