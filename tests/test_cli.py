@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -8,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from potluck.cli import main
+from potluck.cli import main, tables
+from potluck.cli.screen import Screen, _Remaining
+from potluck.runtime import Progress
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SMALL = """
@@ -150,6 +154,33 @@ def test_algorithms(potluck):
     assert re.search(r"overcommit +float +1.0 +ask so many times", out)
     code, out, _ = potluck("algorithms", "fedavg", "--json")
     assert json.loads(out)["parameters"][0]["name"] == "clients"
+
+
+def test_a_terminal_sees_one_live_line():
+    screen, text = Screen(quiet=False), io.StringIO()
+    screen.console = Console(file=text, force_terminal=True, width=80, color_system=None)
+    with screen("fedavg-1") as watch:
+        for done in (0.1, 0.5, 1.0):
+            watch(Progress(int(done * 10), done * 100, done, done))
+    assert re.search(r"fedavg-1 .*━━━ round 10, 1 min 40 s virtual, 100.0 %, took ", text.getvalue())
+
+
+def test_time_left_is_judged_by_this_session(monkeypatch):
+    clock = iter([0.0, 10.0, 30.0, 50.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    remaining = _Remaining()
+    assert remaining(0.5) == "just begun"  # resumed halfway, after 10 s of getting ready
+    assert remaining(0.75) == "20 s left"  # a quarter took 20 s
+    assert remaining(1.0) == "took 50 s"
+
+
+def test_narrow_terminals_see_fewer_columns(potluck, monkeypatch):
+    potluck("compare", "small.toml", "-q")
+    monkeypatch.setattr(tables.console, "width", 60)
+    out = potluck("show", "runs/small")[1]
+    assert "accuracy" in out
+    assert "device time" not in out
+    assert max(map(len, out.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("command", ["", "run", "resume", "compare", "algorithms", "list", "show"])

@@ -1,5 +1,6 @@
 import json
 import tomllib
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import given
 import potluck
 from potluck import algorithms, codec
 from potluck.aggregate import Adaptive, Average, Uniform
+from potluck.algorithms import _fit
 from potluck.algorithms.fedavg import FedAvg
+from potluck.contracts import Rule
 from potluck.errors import ConfigError, PotluckError, SnapshotError
 from potluck.experiment import Experiment, build, folder, toml
 from potluck.jobs import SGD, Prox, Train
+from potluck.models import registry
 
 SMALL = {
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
@@ -85,6 +89,58 @@ def test_a_complete_table_makes_the_same_algorithm():
 def test_meanings_come_from_the_file():
     (deadline,) = (p for p in algorithms.describe("fedavg").parameters if p.name == "deadline")
     assert (deadline.type, deadline.default, deadline.meaning) == ("float | None", "None", "seconds")
+
+
+@codec.value
+class Wrapper:
+    """An algorithm around another, with a parameter of every kind."""
+
+    inner: Rule[Any]
+    local: Train = Train()
+    sizes: tuple[float, ...] = ()
+    share: float | None = 0.5
+
+    def __post_init__(self):
+        if self.share is not None and self.share > 1:
+            raise ValueError(f"share = {self.share}: at most 1")
+
+
+def wrapped(**params):
+    inner = {name: algorithms.find(name) for name in ("fedavg", "fedprox")}
+    return Wrapper(**_fit.arguments(Wrapper, params, "algorithms.wrapper", Train(batch=7), lambda: inner))
+
+
+def test_algorithms_take_algorithms():
+    made = wrapped(inner={"kind": "FedProx", "mu": 0.5, "clients": 2}, sizes=[1, 0.5], share=None)
+    assert made == Wrapper(
+        FedAvg(clients=2, local=Train(objective=Prox(0.5), batch=7)), Train(batch=7), (1.0, 0.5), None
+    )
+    assert wrapped(inner="fedavg").inner == FedAvg(local=Train(batch=7))
+    assert wrapped(inner=made.inner).inner is made.inner
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "algorithms.wrapper.inner is missing: it needs a value of type Rule"),
+        ({"inner": "fedavgg"}, "algorithms.wrapper.inner.kind = 'fedavgg': no such part; did you mean"),
+        ({"inner": {"kind": "fedprox", "mo": 1}}, "algorithms.wrapper.inner.mo = 1: no such parameter"),
+        (
+            {"inner": "fedavg", "sizes": ["x"]},
+            r"algorithms.wrapper.sizes = \['x'\]: should be a valid number",
+        ),
+    ],
+)
+def test_wrong_parts_are_named(params, message):
+    with pytest.raises(ConfigError, match=message):
+        wrapped(**params)
+
+
+def test_what_a_file_cannot_hold_is_left_out():
+    assert _fit.plain(Wrapper(FedAvg())) is None  # its training comes from elsewhere
+    assert _fit.plain(Adaptive(lr=0.5))["kind"] == "Adaptive"
+    assert _fit.plain((1, 2.5, "x")) == [1, 2.5, "x"]
+    assert _fit.plain(print) is None
 
 
 # -------------------------------------------------------------------------------------------------- files
@@ -278,7 +334,7 @@ class Interrupt:
 def test_resuming_gives_the_same_run(tmp_path):
     # Long enough for progress to be told before the end.
     often = {"executor": "loop", "snapshot_every": 0.1}
-    wanted = small(stop={"rounds": 400}, evaluate={"rounds": 50}, run=often)
+    wanted = small(stop={"rounds": 200}, evaluate={"rounds": 50}, run=often)
     straight = potluck.run(wanted, tmp_path / "straight")
     with pytest.raises(KeyboardInterrupt):
         potluck.run(wanted, tmp_path / "broken", Interrupt(0.05))
@@ -318,11 +374,11 @@ class Eager(FedAvg):
 def test_a_rule_made_in_python(tmp_path):
     rule = Eager(clients=2, local=Train(build.ModelSpec("linear")))
     with pytest.raises(KeyboardInterrupt):
-        potluck.run(small(stop={"rounds": 400}), tmp_path / "a", Interrupt(0), algorithm=rule)
+        potluck.run(small(stop={"rounds": 150}), tmp_path / "a", Interrupt(0), algorithm=rule)
     assert potluck.load(tmp_path / "a").summary["algorithm"] == "Eager"
     with pytest.raises(ConfigError, match=r"Eager made in Python; resume it there: potluck.resume"):
         potluck.resume(tmp_path / "a")
-    assert potluck.resume(tmp_path / "a", algorithm=rule).summary["rounds"] == 400
+    assert potluck.resume(tmp_path / "a", algorithm=rule).summary["rounds"] == 150
 
 
 def test_bad_input_leaves_nothing_behind(tmp_path):
@@ -339,7 +395,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path):
 
 def test_failing_later_leaves_nothing_behind(tmp_path):
     rule = FedAvg(local=Train(build.ModelSpec("none")))  # found out only when it starts
-    with pytest.raises(ConfigError, match="unknown model"):
+    with pytest.raises(ConfigError, match=r"unknown model"):
         potluck.run(small(), tmp_path / "a", algorithm=rule)
     assert not (tmp_path / "a").exists()
 
@@ -380,6 +436,26 @@ def test_the_plan_is_decided_once(monkeypatch):
     assert build.decide(Experiment(run={"workers": 1}))[0].executor == "loop"
     assert build.decide(Experiment(run={"executor": "stacked"}))[0].executor == "stacked"
     assert build.plan_from_json(build.plan_to_json(*build.decide(mlp))) == build.decide(mlp)[0]
+
+
+def test_devices_may_come_and_go():
+    away = {"availability": "on_off", "period": 100.0, "share": 0.5}
+    run = potluck.run(small(fleet=away, stop={"seconds": 20.0}))
+    assert run.summary["participants"] > 0
+
+
+def test_models_of_ones_own(tmp_path):
+    def narrow(shape, classes):
+        return torch.nn.Linear(shape[0], classes, bias=False)
+
+    potluck.register_model("narrow", narrow)
+    try:
+        run = potluck.run(small(model={"name": "narrow"}), tmp_path / "a")
+        assert run.models["global"].bias is None
+    finally:
+        del registry._builders["narrow"]
+    with pytest.raises(ConfigError, match=r"unknown model 'narrow'.*register your own with"):
+        _ = potluck.load(tmp_path / "a").models
 
 
 # -------------------------------------------------------------------------------------------- comparisons

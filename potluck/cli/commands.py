@@ -1,7 +1,7 @@
 """The commands. Results go to stdout, progress and remarks to stderr."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from potluck import __version__
+from potluck.cli.options import File, Folder, Force, Json, Out, Quiet, Settings, listed, numbers
 from potluck.errors import ConfigError
 
 app = typer.Typer(
@@ -20,22 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
-]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", show_default=False)]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.clients=100. Repeatable."),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder of the results, made anew.", show_default=False),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -134,11 +119,11 @@ def compare(
     from potluck import experiment as ex
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    names = None if algorithms is None else _listed("--algorithms", algorithms)
-    numbers = None if seeds is None else _numbers(seeds)
+    names = None if algorithms is None else listed("--algorithms", algorithms)
+    chosen = None if seeds is None else numbers(seeds)
     folder = out or Path("runs") / wanted.name
     with _resumable(folder):
-        compared = ex.compare(wanted, names, numbers, folder, _screen(quiet), force=force)
+        compared = ex.compare(wanted, names, chosen, folder, _screen(quiet), force=force)
     _print_comparison(compared, quiet, as_json)
 
 
@@ -278,17 +263,3 @@ def _name(algorithm: str) -> str:
         return canonical(algorithm)
     except ConfigError:
         return algorithm
-
-
-def _listed(option: str, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise ConfigError(f"{option} {text!r}: write names with commas between them, such as fedavg,fedbuff")
-    return parts
-
-
-def _numbers(text: str) -> Sequence[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3") from None

@@ -41,10 +41,17 @@ class Screen:
     @contextmanager
     def _live(self, name: str) -> Iterator[Watch]:
         remaining = _Remaining()
-        columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[text]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[text]}"))
         with Live(*columns, console=self.console, refresh_per_second=8) as live:
-            bar = live.add_task(f"{escape(name):<12}", total=1.0, text="getting ready")
-            yield lambda p: live.update(bar, completed=p.done, text=f"{_where(p)}{remaining(p.done)}")
+            bar = live.add_task(f"{escape(name):<10}", total=1.0, text="getting ready")
+
+            def watch(p: Progress) -> None:  # short: bar and text should fit into 80 columns
+                text = (
+                    f"round {p.round}, {duration(p.time)} virtual, {percent(p.accuracy)}, {remaining(p.done)}"
+                )
+                live.update(bar, completed=p.done, text=text)
+
+            yield watch
 
     def _lines(self, name: str) -> Watch:
         remaining, shown = _Remaining(), [-1]
@@ -53,7 +60,8 @@ class Screen:
             left = remaining(p.done)
             if int(10 * p.done) > shown[0]:
                 shown[0] = int(10 * p.done)
-                self.say(f"{name}: {p.done:4.0%}  {_where(p)}{left}")
+                where = f"round {p.round}, {duration(p.time)} of virtual time, accuracy {percent(p.accuracy)}"
+                self.say(f"{name}: {p.done:4.0%}  {where}, {left}")
 
         return watch
 
@@ -62,19 +70,16 @@ class _Remaining:
     """Real time that is left, judged by this session's pace: a resumed run doesn't begin at 0."""
 
     def __init__(self) -> None:
-        self.began, self.first = time.monotonic(), -1.0
+        self.entered = self.began = time.monotonic()
+        self.first = -1.0  # share that was done when training began
 
     def __call__(self, done: float) -> str:
-        spent = time.monotonic() - self.began
+        now = time.monotonic()
         if self.first < 0:
-            self.began, self.first, spent = time.monotonic(), done, 0.0
+            self.began, self.first = now, done
         if done >= 1:
-            return f", took {duration(spent)}"
+            return f"took {duration(now - self.entered)}"
+        spent = now - self.began
         if spent < 1 or done - self.first <= 0:
-            return ""
-        return f", {duration(spent * (1 - done) / (done - self.first))} left"
-
-
-def _where(p: Progress) -> str:
-    accuracy = "" if p.accuracy is None else f", accuracy {percent(p.accuracy)}"
-    return f"round {p.round}, {duration(p.time)} of virtual time{accuracy}"
+            return "just begun"
+        return f"{duration(spent * (1 - done) / (done - self.first))} left"

@@ -181,6 +181,11 @@ def read_models(folder: Path) -> dict[str, nn.Module]:
         dtype = getattr(torch, about["dtype"])
         inputs = getattr(torch, about["inputs"]) if about["inputs"] else None
         models = Models(tuple(json.loads(about["shape"])), int(about["classes"]), dtype, inputs)
-        module = models[ModelSpec(**json.loads(about["model"]))].module(safetensors.torch.load_file(path))
-        found[about["view"]] = (int(about["order"]), module)
+        try:
+            model = models[ModelSpec(**json.loads(about["model"]))]
+        except ConfigError as error:
+            raise ConfigError(
+                f"{path}: {error}; register your own with potluck.register_model first"
+            ) from None
+        found[about["view"]] = (int(about["order"]), model.module(safetensors.torch.load_file(path)))
     return {view: module for view, (_, module) in sorted(found.items(), key=lambda item: item[1][0])}

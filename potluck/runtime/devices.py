@@ -53,6 +53,7 @@ class Devices:
         self.size = topology.devices
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
+        self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
         self.behind: dict[Node, list[int]] = {}  # and those queued after it
@@ -71,8 +72,7 @@ class Devices:
 
     def accept(self, sender: Node, item: Task | Tell | Move) -> None:
         """Put an item into its device's queue (a move: into both)."""
-        self.clock.serial += 1
-        fid = self.clock.serial
+        fid = self.accepted = self.accepted + 1
         flight = self.flights[fid] = Flight(fid, sender, item)
         if type(item) is Task and item.id is not None:
             self.ids[sender][item.id] = fid
@@ -111,8 +111,8 @@ class Devices:
         event: Reply | Lost | None
         if type(item) is Move:
             event = self._end_move(flight, item)
-            self._next(item.src)
-            self._next(item.dst)
+            for node in occupied(item):
+                self._next(node)
         else:
             assert not isinstance(item, Move)
             event = self._end_work(flight, item)
@@ -125,10 +125,12 @@ class Devices:
 
     def rows(self, node: Node) -> NDArray[np.int64]:
         """The rows that a device trains on now; of the aggregators, the cloud may have some."""
+        mine = self.moved.get(node)
+        if mine is not None:
+            return mine
         if node >= self.size:
             return self.world.server_rows() if node == self.topology.root else NO_ROWS
-        mine = self.moved.get(node)
-        return self.world.partition.rows(node, "train") if mine is None else mine
+        return self.world.partition.rows(node, "train")
 
     # -------------------------------------------------------------------------------------------- starting
 
@@ -145,6 +147,8 @@ class Devices:
         end = flight.began + flight.down + flight.compute + flight.up
         if not self.always:
             end = self._until(flight, nodes, end)
+            if flight.gone and type(flight.item) is not Move:
+                self._unpend(flight)  # nobody will see what it computes
         self.clock.push(end, DONE, flight.id)
 
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
@@ -167,7 +171,7 @@ class Devices:
 
     def _start_move(self, flight: Flight, move: Move) -> None:
         # Relayed by the hub: both ends are busy for the whole path.
-        size = self.world.row_bytes() * sum(n for _, n in move.take)
+        size = self.world.row_bytes() * sum(max(0, n) for _, n in move.take)
         flight.bytes_up = flight.bytes_down = size
         flight.up = self.latency[move.src] + 8 * size / self.up_rate[move.src]
         flight.down = self.latency[move.dst] + 8 * size / self.down_rate[move.dst]
@@ -188,7 +192,6 @@ class Devices:
     def _end_work(self, flight: Flight, item: Task | Tell) -> Reply | Lost | None:
         self._charge(flight)
         if flight.gone:
-            self._unpend(flight)
             return Lost(item, "gone") if isinstance(item, Task) else None
         result = self._computed(flight, item)
         wrong = problem(result, flight.sends)
@@ -236,8 +239,9 @@ class Devices:
         total = flight.down + flight.compute + flight.up
         elapsed = self.clock.now - flight.began
         if elapsed < total * (1 - 1e-12):
-            down = part(down, elapsed, flight.down)
-            up = part(up, elapsed - flight.down - flight.compute, flight.up)
+            moves = type(flight.item) is Move  # rows go up before they come down
+            down = part(down, elapsed - flight.up if moves else elapsed, flight.down)
+            up = part(up, elapsed if moves else elapsed - flight.down - flight.compute, flight.up)
             total = elapsed
         nodes = occupied(flight.item)
         tier = DEVICE if nodes[-1] < self.size else self.topology.tier(nodes[-1])
@@ -266,8 +270,8 @@ class Devices:
 
     def state(self) -> Any:
         pending = [list(fids) for fids in self.pending.values()]
-        return self.first, self.behind, self.flights, self.ids, pending, self.moved
+        return self.accepted, self.first, self.behind, self.flights, self.ids, pending, self.moved
 
     def restore(self, state: Any) -> None:
-        self.first, self.behind, self.flights, self.ids, pending, self.moved = state
+        self.accepted, self.first, self.behind, self.flights, self.ids, pending, self.moved = state
         self.pending = {batch_shape(self.flights[p[0]].item.job): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr]

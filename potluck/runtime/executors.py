@@ -26,7 +26,7 @@ class ExecutionPlan:
     workers: int = 1
     chunk: int = 64  # clients in one stack
     dtype: str = "float32"
-    torch: str = torch.__version__
+    torch: str = str(torch.__version__)
 
 
 class Executor(Protocol):

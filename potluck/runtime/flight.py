@@ -62,7 +62,9 @@ class Seen(Local):
 
 def occupied(item: Task | Tell | Move) -> tuple[Node, ...]:
     """The devices that an item occupies."""
-    return (item.src, item.dst) if type(item) is Move else (item.to,)  # type: ignore[union-attr]
+    if type(item) is Move:
+        return (item.src, item.dst) if item.src != item.dst else (item.src,)
+    return (item.to,)  # type: ignore[union-attr]
 
 
 def part(size: int, elapsed: float, seconds: float) -> int:

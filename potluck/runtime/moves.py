@@ -10,7 +10,9 @@ from potluck.messages import Move
 
 
 def drawn(have: NDArray[np.int64], labels: Tensor, move: Move, key: int) -> NDArray[np.intp] | None:
-    """Places in the sender's rows, drawn by key; None when it holds too few: whole or not at all."""
+    """Places in the sender's rows, drawn by key; None when it can't be: whole or not at all."""
+    if move.src == move.dst:
+        return None
     mine = labels[torch.tensor(have)].numpy()
     order = keys.hashed(key, have)
     taken = [np.zeros(0, np.intp)]

@@ -30,8 +30,8 @@ class Stacked:
         draws = [item.job.draw(item.at) for item in items]
         alike: dict[Hashable, list[int]] = {}
         for i in sorted(range(len(items)), key=lambda i: -len(draws[i].index)):
-            item = items[i]
-            alike.setdefault((item.job.shape(), form((item.at.inbox, memory(item)))), []).append(i)
+            item, trains = items[i], len(draws[i].index) > 0  # no steps, no means of them
+            alike.setdefault((item.job.shape(), trains, form((item.at.inbox, memory(item)))), []).append(i)
         results: dict[int, Result] = {}
         for group in alike.values():
             for start in range(0, len(group), self.chunk):

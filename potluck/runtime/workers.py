@@ -5,6 +5,7 @@ small batches are slower than one. Tensors cross as plain arrays, longest task f
 """
 
 import multiprocessing
+import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -42,6 +43,7 @@ def _unpacked(tree: Tree) -> Tree:
 def _serve(mine: Connection, others: list[Connection], pool: Any, models: Any) -> None:
     for other in others:
         other.close()  # else a sibling would keep this pipe open after the parent's death
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     torch.set_num_threads(1)
     inboxes: list[Tree] = []
     while True:
@@ -60,6 +62,8 @@ def _serve(mine: Connection, others: list[Connection], pool: Any, models: Any) -
             at = Local(node, rows, inboxes[inbox], _unpacked(keep), seed, models, pool, test)
             r = train(Item(job, at))
             mine.send((True, (_packed(r.body), r.weight, _packed(r.keep), dict(r.metrics))))
+        except OSError:
+            return  # the parent has gone
         except Exception as error:
             mine.send((False, f"{type(error).__name__}: {error}"))
 

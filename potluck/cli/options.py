@@ -1,0 +1,40 @@
+"""Options that several commands share, and lists written with commas."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from potluck.errors import ConfigError
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
+]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.clients=100. Repeatable."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the results, made anew.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+
+
+def listed(option: str, text: str) -> list[str]:
+    """Names with commas between them."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ConfigError(f"{option} {text!r}: write names with commas between them, such as fedavg,fedbuff")
+    return parts
+
+
+def numbers(text: str) -> list[int]:
+    """Seeds with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3") from None

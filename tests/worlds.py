@@ -1,0 +1,81 @@
+"""Small federations for tests: few rows, unequal devices, double precision."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import torch
+
+from potluck import fleet, keys
+from potluck.contracts import ModelSpec
+from potluck.data import Held, load
+from potluck.fleet import Always
+from potluck.jobs import SGD, Train
+from potluck.models import Models
+from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+
+torch.set_num_threads(1)  # as Simulation.run does; here for those that step by hand
+
+SIZES = (3, 7, 10, 12, 5, 9, 20, 4, 11, 6)  # train rows: batches of 4 leave partial ones
+SPEC = ModelSpec("mlp", width=0.03)  # 6 hidden units
+LOCAL = Train(SPEC, optim=SGD(0.1, momentum=0.9), batch=4)
+LOOP, WORKERS, STACKED = (ExecutionPlan(e, workers=2, chunk=3) for e in ("loop", "workers", "stacked"))
+
+
+@cache
+def pool(rows=400, classes=4, dimension=5, dtype=torch.float64):
+    found = load("synthetic", rows=rows, classes=classes, dimension=dimension)
+    return replace(found, x=found.x.to(dtype))
+
+
+def dealt(pool, sizes, key=0):
+    """A partition with exactly so many train rows each, one to validate and three to test on."""
+    rows = np.flatnonzero(~pool.test)
+    rows = rows[keys.shuffled(key, len(rows))]
+    cells = np.array([[n, 1, 3] for n in sizes]).reshape(-1)
+    offsets = np.concatenate([[0], np.cumsum(cells)])
+    assert offsets[-1] <= len(rows), "a larger pool is needed"
+    return Held(rows[: offsets[-1]], offsets)
+
+
+def small(
+    sizes=SIZES, *, data=None, availability=Always(), source="mobile", users=None, edges=None, **profile
+):
+    """A world of a few devices; `profile` is passed to the fleet's source."""
+    data = pool() if data is None else data
+    devices = fleet.build(source, len(sizes), 5, users, edges, availability, **profile)
+    return World(data, dealt(data, sizes), devices, Models(data.shape, data.classes, data.x.dtype))
+
+
+def simulate(world, algorithm, *, rounds=3, seed=0, often=EvaluateAt(), **settings):
+    """A simulation that hasn't begun; `stop` in settings overrides `rounds`."""
+    settings.setdefault("stop", StopAt(rounds=rounds))
+    return Simulation(world, algorithm, seed=seed, evaluate=often, **settings)
+
+
+def finished(world, algorithm, **settings):
+    """A simulation that has run to its end."""
+    sim = simulate(world, algorithm, **settings)
+    sim.run()
+    return sim
+
+
+def lines(sim):
+    """A run's records as bytes."""
+    return "\n".join(json.dumps(r, default=str) for r in sim.records).encode()
+
+
+def values(sim, metric, **whose):
+    """All values of a metric, in order, of those records that say so."""
+    return [
+        r["value"]
+        for r in sim.records
+        if r["metric"] == metric and all(r.get(k) == v for k, v in whose.items())
+    ]
+
+
+def weights(sim):
+    """All numbers of all served models."""
+    served = sim.served()
+    return torch.cat([p.reshape(-1) for _, (_, params) in sorted(served.items()) for p in params.values()])
