@@ -22,7 +22,7 @@ from potluck.keys import derive
 from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
 
-_DIVIDE, _FLEET, _ONLINE = 1, 2, 3  # streams of the run's seed
+_DIVIDE, _FLEET, _ONLINE, _SERVER = 1, 2, 3, 4  # streams of the run's seed
 
 
 @dataclass(frozen=True, eq=False)

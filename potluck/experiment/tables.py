@@ -44,6 +44,7 @@ class Data(Table):
     largest: Count = 50  # of procedural
     validation: Share = 0.1  # share of a client's rows
     test: Share = 0.2
+    server: Share | None = None  # share of the rows that the server has for itself, and no client
 
     @field_validator("source")
     @classmethod

@@ -53,7 +53,7 @@ def over_rounds(comparison: Comparison) -> go.Figure:
 
 def over_devices(comparison: Comparison) -> go.Figure:
     """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
-    figure = _figure("accuracy on devices' own test data (%)", "")
+    figure = blank("accuracy on devices' own test data (%)", "")
     for colour, row in zip(_colours(comparison), comparison.rows, strict=True):
         ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
         if None in ends:
@@ -81,7 +81,7 @@ def over_devices(comparison: Comparison) -> go.Figure:
 
 
 def _curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
-    figure = _figure(title, "mean accuracy over devices (%)")
+    figure = blank(title, "mean accuracy over devices (%)")
     for colour, name in zip(_colours(comparison), comparison.algorithms, strict=True):
         lines = []
         for run in comparison.of(name):
@@ -130,7 +130,8 @@ def _band(
     return places, table.mean(0).tolist(), table.min(0).tolist(), table.max(0).tolist()
 
 
-def _figure(x: str, y: str) -> go.Figure:
+def blank(x: str, y: str) -> go.Figure:
+    """An empty figure with labelled axes, in colours that the page repaints."""
     figure = go.Figure()
     figure.update_layout(
         template="none",

@@ -50,22 +50,28 @@ def render(comparison: Comparison) -> str:
     skew = f"dirichlet({e.data.alpha:g})" if e.data.partition == "dirichlet" else e.data.partition
     about = f"{e.data.source}, divided by {skew} among {clients}{e.fleet.source} fleet; model {e.model.name}"
     seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds)
+    lead = f"""<div class="wide">{_table(comparison)}</div>
+<p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
+no device holds. Times are on the virtual clock. ± is the deviation between seeds; bold is best.</p>"""
+    return document(e.name, f"{e.name}: {names}", f"{about}; seeds: {seeds}.", lead, _figures(comparison))
+
+
+def document(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
+    """A whole page: a heading, a line about it, some HTML and figures, each with what to look for."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(e.name)}: {escape(names)}</title>
+<title>{escape(title)}</title>
 <style>{STYLE}</style>
 <script>{plotly.offline.get_plotlyjs()}</script>
 </head>
 <body>
-<h1>{escape(e.name)}</h1>
-<p class="soft">{escape(about)}; seeds: {escape(seeds)}.</p>
-<div class="wide">{_table(comparison)}</div>
-<p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
-no device holds. Times are on the virtual clock. ± is the deviation between seeds; bold is best.</p>
-{"".join(_section(*figure) for figure in _figures(comparison))}
+<h1>{escape(heading)}</h1>
+<p class="soft">{escape(about)}</p>
+{lead}
+{"".join(_section(*figure) for figure in figures)}
 <script>{FOLLOW}</script>
 </body>
 </html>

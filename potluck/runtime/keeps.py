@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from potluck import codec
 from potluck.messages import Node
+from potluck.runtime.records import cut
 from potluck.trees import Tree, nbytes, owned
 
 Name = tuple[Node, Hashable]
@@ -66,7 +67,7 @@ class Keeps:
         return [[node, slot, *where] for (node, slot), where in self.index.items()]
 
     def restore(self, state: Any, length: int) -> None:
-        self.file.truncate(length)
+        cut(self.file, length)
         self.index = {(node, slot): (offset, size) for node, slot, offset, size in state}
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from potluck.fleet import Profiles, Topology
 from potluck.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, TaskId, Wake
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
+from potluck.runtime.flight import part
 from potluck.trees import finite, nbytes
 
 HEAR = "hear"
@@ -16,8 +17,8 @@ class Links:
 
     def __init__(self, topology: Topology, machines: Profiles, clock: Clock, accounts: Accounts) -> None:
         self.topology, self.machines, self.clock, self.accounts = topology, machines, clock, accounts
-        # By sender and id: to whom, when sent, when it arrives.
-        self.owing: dict[Node, dict[TaskId | None, tuple[Node, float, float]]] = {
+        # By sender and id: to whom, when sent, when it arrives, bytes.
+        self.owing: dict[Node, dict[TaskId | None, tuple[Node, float, float, int]]] = {
             node: {} for node in topology.aggregators
         }
         self.alarms: dict[tuple[Node, Any], int] = {}  # set and not called off, by node and tag: its serial
@@ -25,7 +26,7 @@ class Links:
 
     def busy(self, me: Node) -> set[Node]:
         """Aggregators below that owe this one an answer."""
-        return {to for to, _, _ in self.owing[me].values()}
+        return {to for to, *_ in self.owing[me].values()}
 
     def alarm(self, node: Node, wake: Wake) -> None:
         """Wake an aggregator at a time; of alarms with the same tag the last one counts."""
@@ -37,8 +38,7 @@ class Links:
         """Send a task to an aggregator below."""
         size = nbytes(task.send)
         seconds = float(self.machines.latency[task.to] + 8 * size / self.machines.down[task.to])
-        self.owing[me][task.id] = (task.to, self.clock.now, self.clock.now + seconds)
-        self.accounts.transfer(self.topology.tier(task.to), size, 0)
+        self.owing[me][task.id] = (task.to, self.clock.now, self.clock.now + seconds, size)
         self._later(self.clock.now + seconds, task.to, task)
 
     def above(self, me: Node, answer: Answer) -> None:
@@ -51,7 +51,7 @@ class Links:
         size = nbytes(answer.body)
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])
         self.accounts.transfer(self.topology.tier(me), 0, size)
-        _, sent, arrived = asked
+        _, sent, arrived, _ = asked
         spent = Spent(arrived - sent, self.clock.now - arrived, up)
         good = finite(answer.body) and finite(float(answer.weight))
         event = (
@@ -63,9 +63,15 @@ class Links:
         """Call off an alarm, or a task to an aggregator, which is told so."""
         if self.alarms.pop((me, what), None) is None:
             asked = self.owing[me].pop(what, None)
-            if asked is not None:
-                to = asked[0]
-                self._later(self.clock.now + float(self.machines.latency[to]), to, Cancel(what))
+            if asked is None:
+                return
+            to, sent, arrives, size = asked
+            now = self.clock.now
+            if now < arrives:  # it turns back half-way
+                self.messages -= 1
+                self.accounts.transfer(self.topology.tier(to), part(size, now - sent, arrives - sent), 0)
+            else:
+                self._later(now + float(self.machines.latency[to]), to, Cancel(what))
 
     def arrived(self, node: Node, event: Event, serial: int) -> bool:
         """Take a message off its way; False when nobody waits for it any more."""
@@ -74,6 +80,12 @@ class Links:
                 return False
             del self.alarms[node, event.tag]
             return True
+        if isinstance(event, Task):
+            parent = self.topology.parent(node)
+            asked = None if parent is None else self.owing[parent].get(event.id)
+            if asked is None:
+                return False  # it was cancelled on its way
+            self.accounts.transfer(self.topology.tier(node), asked[-1], 0)
         self.messages -= 1
         if isinstance(event, Reply):
             return self.owing[node].pop(event.task.id, None) is not None

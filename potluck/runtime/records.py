@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from potluck.errors import SnapshotError
+
 Record = dict[str, Any]
 
 
@@ -37,12 +39,22 @@ class Records:
         if self.file is None:
             del self.kept[length:]
         else:
-            self.file.truncate(length)
-            self.file.seek(length)
+            cut(self.file, length)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
+
+
+def cut(file: BinaryIO, length: int) -> None:
+    """Shorten a log to what it was at a snapshot; a log that is shorter than that isn't its own."""
+    size = file.seek(0, os.SEEK_END)
+    if size < length:
+        raise SnapshotError(
+            f"{file.name}: {size} bytes, but {length} when the snapshot was taken: put the old file back"
+        )
+    file.truncate(length)
+    file.seek(length)
 
 
 def _plain(value: Any) -> Any:

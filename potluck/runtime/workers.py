@@ -4,6 +4,7 @@ Forked, because the data and the user's own models are then simply there; each u
 small batches are slower than one. Tensors cross as plain arrays, longest task first.
 """
 
+import contextlib
 import multiprocessing
 import signal
 from collections.abc import Sequence
@@ -100,6 +101,7 @@ class Workers:
                     good, content = pipe.recv()
                     place = working.pop(pipe)
                     if not good:
+                        self.close()  # others still work on this batch
                         raise PotluckError(
                             f"device {items[place].at.node}: {type(items[place].job).__name__}: {content}"
                         )
@@ -113,11 +115,14 @@ class Workers:
 
     def close(self) -> None:
         for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)  # closing isn't enough: processes forked since then hold this end too
             pipe.close()
         for process in self.processes:
-            process.join(timeout=5)
-            if process.is_alive():
+            process.join(timeout=1)
+            if process.is_alive():  # at work on what nobody waits for
                 process.terminate()
+                process.join()
         self.pipes, self.processes = [], []
 
     def _start(self, at: Local) -> None:

@@ -1,0 +1,127 @@
+"""A federation before anything is trained: who holds what, and who is how fast."""
+
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.contracts import ModelSpec
+from potluck.experiment import Experiment
+from potluck.fleet import TRAINING_FACTOR, compute_seconds, transfer_seconds
+from potluck.report.curves import COLOURS, blank
+from potluck.report.page import Figures, document
+from potluck.report.units import duration, size
+from potluck.runtime import World
+
+SHOWN = 200  # devices in a picture; more would be narrower than a pixel
+LOOKED_AT = 2000  # devices whose rows are counted: a million would take minutes
+
+Facts = list[tuple[str, str]]
+
+
+def counted(world: World) -> NDArray[np.int64]:
+    """Training rows by device and class, of all devices or of a fixed choice."""
+    partition, classes = world.partition, world.pool.classes
+    nodes = np.linspace(0, partition.clients - 1, min(partition.clients, LOOKED_AT)).astype(int)
+    labels = world.pool.y.numpy()
+    return np.stack([np.bincount(labels[partition.rows(int(n), "train")], minlength=classes) for n in nodes])
+
+
+def data_facts(world: World) -> Facts:
+    """Who holds what, in numbers."""
+    pool, table = world.pool, counted(world)
+    sizes, held = table.sum(1), (table > 0).sum(1)
+    share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
+    skew = 0.5 * np.abs(share - whole).sum(1)  # total variation: 0 alike, near 1 all different
+    some = "" if len(table) == world.partition.clients else f" (of {len(table):,} looked at)"
+    return [
+        ("rows", f"{len(pool):,} of shape {list(pool.shape)}, {pool.classes} classes"),
+        ("test set", f"{len(world.test_rows()):,} rows that no device holds"),
+        ("server's", f"{len(world.server_rows()):,} rows"),
+        ("devices", f"{world.partition.clients:,}; {world.partition.left_out:,} users with too few rows"),
+        ("rows a device", f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}{some}"),
+        ("classes a device", f"{held.min()} to {held.max()}, median {np.median(held):g}{some}"),
+        ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
+    ]
+
+
+def fleet_facts(world: World, experiment: Experiment) -> Facts:
+    """Who is how fast, in numbers; a round is one local epoch of the experiment's model."""
+    p, fleet = world.fleet.true, world.fleet
+    parts = _seconds(world, experiment)
+    total = parts.sum(0)
+    online = fleet.availability.online_many(np.arange(min(len(fleet), LOOKED_AT)), 0.0)
+    spread = (("compute", p.compute, "ms a sample"), ("up", p.up / 1e6, "Mbit/s"))
+    more = (("down", p.down / 1e6, "Mbit/s"), ("latency", p.latency * 1e3, "ms one way"))
+    facts = [(name, _range(column, unit)) for name, column, unit in (*spread, *more)]
+    facts += [
+        ("memory", f"{size(float(p.memory.min()))} to {size(float(p.memory.max()))}"),
+        ("online at first", f"{online.mean():.0%}"),
+        ("users, edges", ", ".join(f"{len(np.unique(g[g >= 0])):,}" for g in (fleet.user, fleet.edge))),
+        ("a task takes", f"{duration(float(np.median(total)))} median, {duration(float(total.max()))} worst"),
+        ("of it computing", f"{(parts[1] / total).mean():.0%}, the rest is transfer"),
+    ]
+    return facts
+
+
+def data_page(world: World, experiment: Experiment) -> str:
+    """Who holds what, drawn."""
+    table = counted(world)
+    shown = table[np.argsort(-table.sum(1), kind="stable")][:SHOWN]
+    heat = blank("class", "device, largest first")
+    heat.add_heatmap(z=shown, colorscale="Blues", colorbar={"title": {"text": "rows"}})
+    sizes = blank("rows a device", "devices")
+    sizes.add_histogram(x=table.sum(1), marker_color=COLOURS[0])
+    figures: Figures = [
+        ("Who holds what", heat, "Look for rows with few dark cells: devices that know only some classes."),
+        ("How much everybody holds", sizes, "Look at the tail: devices with many rows weigh and cost more."),
+    ]
+    return document(experiment.name, f"{experiment.name}: data", "", _list(data_facts(world)), figures)
+
+
+def fleet_page(world: World, experiment: Experiment) -> str:
+    """Who is how fast, drawn."""
+    nodes = np.linspace(0, len(world.fleet) - 1, min(len(world.fleet), LOOKED_AT)).astype(int)
+    p, parts = world.fleet.true.take(nodes), _seconds(world, experiment)[:, nodes]
+    dots = blank("compute (ms a sample)", "upload (Mbit/s)")
+    dots.add_scatter(x=p.compute, y=p.up / 1e6, mode="markers", marker={"color": COLOURS[0], "opacity": 0.6})
+    dots.update_xaxes(type="log")
+    dots.update_yaxes(type="log")
+    bars = blank("device, fastest first", "seconds a task")
+    some = np.linspace(0, len(nodes) - 1, min(len(nodes), SHOWN)).astype(int)
+    order = np.argsort(parts.sum(0), kind="stable")[some]
+    for name, seconds, colour in zip(
+        ("download", "compute", "upload"), parts[:, order], COLOURS, strict=False
+    ):
+        bars.add_bar(y=seconds, name=name, marker_color=colour)
+    bars.update_layout(barmode="stack", showlegend=True)
+    figures: Figures = [
+        ("Who is how fast", dots, "Look at the lower right: slow at both, these are the stragglers."),
+        (
+            "What a task takes",
+            bars,
+            "Look at the right end: a round that waits for everybody lasts that long.",
+        ),
+    ]
+    lead = _list(fleet_facts(world, experiment))
+    return document(experiment.name, f"{experiment.name}: fleet", "", lead, figures)
+
+
+def _seconds(world: World, experiment: Experiment) -> NDArray[np.float64]:
+    """Seconds of a task on every device: download, compute, upload; one local epoch of the model."""
+    m, p = experiment.model, world.fleet.true
+    net = world.models[ModelSpec(m.name, m.width, m.depth)]
+    rows = np.array([world.partition.size(n) for n in range(min(len(world.fleet), LOOKED_AT))])
+    rows = np.resize(rows, len(world.fleet))
+    down, up = (transfer_seconds(net.nbytes, rate, p.latency) for rate in (p.down, p.up))
+    return np.stack([down, rows * compute_seconds(TRAINING_FACTOR * net.ops, p.compute), up])
+
+
+def _range(column: NDArray[np.float64], unit: str) -> str:
+    low, middle, high = np.quantile(column, [0.0, 0.5, 1.0])
+    return f"{low:.3g} to {high:.3g} {unit}, median {middle:.3g}, spread {high / max(low, 1e-12):.0f}x"
+
+
+def _list(facts: Facts) -> str:
+    rows = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in facts)
+    return f'<div class="wide"><table>{rows}</table></div>'
