@@ -6,7 +6,7 @@ of them does input or output, looks at a clock or keeps hidden state, so each ca
 between any two events and run by any runtime.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -249,7 +249,7 @@ class Context(Protocol):
     def working(self) -> bool: ...  # not stopped, and at the top or owing an answer
 
     def profiles(self, nodes: Sequence[Node]) -> Claims: ...
-    def sample(self, count: int) -> list[Node]: ...  # children online and idle, without repeats
+    def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]: ...  # online, idle, no repeats
     def only(self, nodes: Iterable[Node]) -> "Context": ...  # the same, among these children
     def holding(self, owed: Task | None, stop: bool) -> "Context": ...  # the same, with what the loop knows
 

@@ -92,3 +92,31 @@ class Spread(NamedTuple):
         if not known or len(known) < len(values):
             return cls(None, None)
         return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, and half of its 95 % t-interval: mean ± half."""
+
+    mean: float
+    half: float
+
+
+def interval(values: Sequence[float | None]) -> Interval | None:
+    """Where the mean lies; None for fewer than two values, or if one is missing."""
+    spread = Spread.of(values)
+    if spread.mean is None or spread.deviation is None:
+        return None
+    from scipy import stats  # here: it takes a second to import
+
+    n = len(values)
+    return Interval(spread.mean, float(stats.t.ppf(0.975, n - 1)) * spread.deviation / n**0.5)
+
+
+def paired(values: Sequence[float | None], base: Sequence[float | None]) -> Interval | None:
+    """How far one method lies above another, from runs that share seeds pair by pair.
+
+    What a seed does to both (its division, its devices) cancels out, so few seeds may tell two methods apart
+    whose own means scatter widely.
+    """
+    pairs = zip(values, base, strict=True)
+    return interval([None if a is None or b is None else a - b for a, b in pairs])

@@ -23,10 +23,10 @@ from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt
 
 PLANS = {"loop": ExecutionPlan("loop"), "stacked": STACKED, "workers": WORKERS}
 FEW = {"fedbuff": {"clients": 5, "buffer": 4}}
-DEVICE_SECONDS = 300.0  # virtual: about 100 tasks
+DEVICE_SECONDS = 1000.0  # virtual: about 700 tasks
 
 
-def settings(name, plan):
+def settings(name, plan, device_seconds=DEVICE_SECONDS):
     """What a run is made of, the same in every process."""
     local = replace(LOCAL, epochs=3)
     if name == "scaffold":
@@ -34,7 +34,7 @@ def settings(name, plan):
     algorithm = algorithms.make(name, local, **FEW.get(name, {"clients": 5}))
     keywords = dict(
         seed=4,
-        stop=StopAt(device_seconds=DEVICE_SECONDS),
+        stop=StopAt(device_seconds=device_seconds),
         evaluate=EvaluateAt(rounds=3),
         plan=PLANS[plan],
         snapshot_every=0.01,  # seconds of the wall clock
@@ -43,9 +43,9 @@ def settings(name, plan):
     return small(compute=1e5), algorithm, keywords
 
 
-def go(name, plan, folder):
+def go(name, plan, folder, *length):
     """Run, or go on with, the run of a folder; to its end."""
-    world, algorithm, keywords = settings(name, plan)
+    world, algorithm, keywords = settings(name, plan, *length)
     folder.mkdir(exist_ok=True)
     sim = Simulation.resume(world, algorithm, folder=folder, **keywords)
     sim.run()
@@ -76,11 +76,15 @@ def ended(pid, within=None):
         time.sleep(0.001)
 
 
-def endure(start, folder, kills, moments):
-    """Start, kill and resume until it was killed so often or has finished; then let it finish. How often."""
+def endure(start, folder, kills, moments, ready=lambda folder: None):
+    """Start, kill and resume until it was killed so often or has finished; then let it finish. How often.
+
+    `moments`: seconds until it is killed, from when it is ready on.
+    """
     killed = 0
     while killed < kills:
         pid = start(folder)
+        ready(folder)
         code = ended(pid, within=next(moments))
         if code is None:
             os.kill(pid, signal.SIGKILL)
@@ -93,15 +97,29 @@ def endure(start, folder, kills, moments):
     return killed
 
 
-def outcome(name, plan, folder):
+def outcome(name, plan, folder, *length):
     """All that a finished run left: its records, the models that it serves and what devices keep."""
-    world, algorithm, keywords = settings(name, plan)
+    world, algorithm, keywords = settings(name, plan, *length)
     sim = Simulation.resume(world, algorithm, folder=folder, **keywords)
     assert sim.finished
     served = {view: params for view, (_, params) in sim.served().items()}
     kept = {node: sim.keeps.get(node, None) for node in range(len(SIZES))}
     sim.close()
     return (folder / "records.jsonl").read_bytes(), served, kept
+
+
+def at_work(rng):
+    """Waits until a fresh process has loaded torch and goes on with a run; one time in five it doesn't."""
+
+    def ready(folder):
+        def newest():
+            return max((f.stat().st_mtime_ns for f in folder.glob("snapshots/*.snapshot")), default=0)
+
+        before, until = newest(), time.monotonic() + (20 if rng.random() < 0.8 else 0)
+        while newest() == before and time.monotonic() < until:
+            time.sleep(0.005)
+
+    return ready
 
 
 def same(a, b):
@@ -135,12 +153,13 @@ def main():
                     return subprocess.Popen([sys.executable, __file__, "--go", name, plan, str(folder)]).pid
 
                 calm, hunted = Path(place, "calm"), Path(place, "hunted")
+                pid = start(calm)
+                at_work(random.Random(1))(calm)
                 begun = time.monotonic()
-                assert ended(start(calm)) == 0
-                whole = time.monotonic() - begun
-                # Up to a little after the import of torch nothing happens; so most moments come later.
-                moments = iter(lambda whole=whole: rng.uniform(0.3, 1.0) * whole, None)
-                killed = endure(start, hunted, given.kills, moments)
+                assert ended(pid) == 0
+                whole = time.monotonic() - begun  # without loading torch
+                moments = iter(lambda whole=whole: rng.uniform(0, 1.2 / given.kills) * whole, None)
+                killed = endure(start, hunted, given.kills, moments, at_work(rng))
                 good = same(outcome(name, plan, calm), outcome(name, plan, hunted))
                 bad += not good
                 size = (hunted / "records.jsonl").stat().st_size

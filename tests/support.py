@@ -73,8 +73,8 @@ class Desk:
         ones = np.ones(len(nodes))
         return SimpleNamespace(compute=ones, up=ones, down=ones, latency=ones, memory=ones)
 
-    def sample(self, count):
-        idle = [node for node in self.children if node not in self.busy]
+    def sample(self, count, but=()):
+        idle = [node for node in self.children if node not in self.busy and node not in but]
         found = [idle[i] for i in self.rng.permutation(len(idle))[:count]]
         self.busy.update(found)  # another lane of the same event must not get them too
         return found

@@ -8,7 +8,20 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, LOOP, SIZES, STACKED, WORKERS, finished, lines, pool, simulate, small, values, weights
+from worlds import (
+    LOCAL,
+    LOOP,
+    SIZES,
+    STACKED,
+    WORKERS,
+    chained,
+    finished,
+    lines,
+    pool,
+    small,
+    values,
+    weights,
+)
 
 from potluck import algorithms, codec
 from potluck.aggregate import placed
@@ -156,35 +169,14 @@ def test_same_seed_same_bytes(name):
     assert not torch.equal(weights(once), weights(other))
 
 
-def resumed(sim, name, plan):
-    """The run as a new process would find it: through bytes, and nothing but the logs beside them."""
-    state = codec.encode(sim.state())
-    fresh = simulate(world(), make(name), stop=STOP, plan=plan, often=OFTEN)
-    sim.keeps.file.seek(0)
-    fresh.keeps.file.write(sim.keeps.file.read())
-    fresh.logs.kept = list(sim.logs.kept)
-    fresh.restore(codec.decode(state))
-    assert codec.encode(fresh.state()) == state  # and nothing was lost on the way
-    sim.close()
-    return fresh
-
-
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 @pytest.mark.parametrize("name", NAMES)
 def test_resumed_at_every_event_equals_straight(name, plan):
     expected = straight(name) if plan is LOOP else run(name, plan=plan)
-    sim = simulate(world(), make(name), stop=STOP, plan=plan, often=OFTEN)
-    sim.start()
-    events = 0
-    while True:
-        sim = resumed(sim, name, plan)
-        if not sim.step():
-            break
-        events += 1
+    sim, events = chained(world(), make(name), stop=STOP, plan=plan, often=OFTEN)
     assert events >= 20
     assert lines(sim) == lines(expected)
     assert torch.equal(weights(sim), weights(expected))
-    sim.close()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,14 +2,16 @@ import contextlib
 import gzip
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from potluck.data import load
-from potluck.data.pool import assemble
+from potluck.data import load, sources
+from potluck.data.files import cache
+from potluck.data.pool import assemble, fingerprint
 from potluck.errors import ConfigError, DataError
 
 PARTS = (
@@ -20,8 +22,8 @@ PARTS = (
 )
 
 
-def idx_bytes(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+def idx_bytes(array, code=8):
+    return bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def small_set(train=30, test=10, classes=3):
@@ -45,6 +47,8 @@ def _nowhere(tmp_path, monkeypatch):
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.delenv("POTLUCK_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sources, "_DEBIAN", tmp_path / "debian")
 
 
 def test_digits():
@@ -81,6 +85,8 @@ def test_idx_files_packed_or_not(tmp_path, packed):
 
 
 def test_files_are_found_by_root_environment_or_folder(tmp_path, monkeypatch):
+    write_idx(tmp_path / "cache" / "potluck" / "mnist", small_set(train=20))
+    assert len(load("mnist")) == 30
     write_idx(tmp_path / "cwd" / "data" / "mnist")
     assert len(load("mnist")) == 40
     write_idx(tmp_path / "env" / "mnist", small_set(train=50))
@@ -92,6 +98,22 @@ def test_files_are_found_by_root_environment_or_folder(tmp_path, monkeypatch):
         load("mnist", root=tmp_path / "elsewhere")
 
 
+def test_cache_of_the_user(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    for value in ("", "relative"):  # the standard says to ignore these
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache() == Path("/home/me/.cache/potluck")
+
+
+def test_fashion_mnist_of_debian(tmp_path):
+    write_idx(tmp_path / "debian")
+    assert len(load("fashion-mnist")) == 40
+    with pytest.raises(DataError, match="elsewhere"):
+        load("fashion-mnist", root=tmp_path / "elsewhere")
+    write_idx(tmp_path / "cwd" / "data" / "fashion-mnist", small_set(train=50))
+    assert len(load("fashion-mnist")) == 60
+
+
 def test_missing_files_say_where_and_whence(tmp_path, monkeypatch):
     monkeypatch.setenv("POTLUCK_DATA", str(tmp_path / "env"))
     with pytest.raises(DataError) as error:
@@ -99,7 +121,9 @@ def test_missing_files_say_where_and_whence(tmp_path, monkeypatch):
     for word in (
         tmp_path / "env" / "mnist",
         tmp_path / "cwd" / "data" / "mnist",
+        tmp_path / "cache" / "potluck" / "mnist",
         "yann.lecun.com",
+        "potluck data get mnist",
         "data.root",
     ):
         assert str(word) in str(error.value)
@@ -165,6 +189,45 @@ def test_writers_become_users(tmp_path):
     np.savez(folder / "writers.npz", train_writer=train)
     with pytest.raises(DataError, match="no array 'test_writer'"):
         load("mnist", root=tmp_path)
+
+
+def qmnist(digits, writers, more=0):
+    """QMNIST's table of labels; its test set is longer than MNIST's."""
+    table = np.zeros((len(digits) + more, 8), ">i4")
+    table[: len(digits), 0], table[: len(digits), 2] = digits, writers
+    return table
+
+
+def write_labels(path, table, code=12):
+    path.write_bytes(gzip.compress(idx_bytes(table, code)))
+
+
+def test_writers_from_qmnist(tmp_path):
+    folder = write_idx(tmp_path / "mnist")
+    _, digits, _, test_digits = small_set()
+    train, test = np.arange(30) // 10, np.arange(10) // 5 + 2400
+    first, second = (folder / f"qmnist-{part}-labels-idx2-int.gz" for part in ("train", "test"))
+    write_labels(first, qmnist(digits, train))
+    with pytest.raises(DataError, match=r"has no qmnist-test-labels-idx2-int\.gz, only the other"):
+        load("mnist", root=tmp_path)
+    write_labels(second, qmnist(test_digits, test, more=50))
+    pool = load("mnist", root=tmp_path)
+    assert pool.user is not None
+    assert pool.user.tolist() == [*train, *test]
+    for wrong, message in (
+        (qmnist(test_digits[:-1], test[:-1]), r"at least 10 rows, found \[9, 8\]"),
+        (qmnist(test_digits, test)[:, :5], r"expected 8 columns .* found \[10, 5\]"),
+        (qmnist((test_digits + 1) % 3, test), "row 0 is another digit than in mnist"),
+        (qmnist(test_digits, test - 2399), "writer 1 has train and test rows"),
+    ):
+        write_labels(second, wrong)
+        with pytest.raises(DataError, match=message):
+            load("mnist", root=tmp_path)
+    write_labels(second, qmnist(test_digits, test).astype(np.uint8), code=8)
+    with pytest.raises(DataError, match=r"expected an IDX file of integers \(00 00 0c"):
+        load("mnist", root=tmp_path)
+    np.savez(folder / "writers.npz", train_writer=train + 1, test_writer=test)
+    assert load("mnist", root=tmp_path).user[0] == 1  # is asked first
 
 
 def own_arrays(**changes):
@@ -283,6 +346,8 @@ def test_names_are_checked():
         load("synthetic", clases=3)
     with pytest.raises(ConfigError, match="digits has none"):
         load("digits", path="x")
+    with pytest.raises(ConfigError, match="mine was made in Python and is in no file"):
+        load("python", path="mine")
 
 
 def test_bytes_and_floats_give_the_same_pool():
@@ -291,6 +356,31 @@ def test_bytes_and_floats_give_the_same_pool():
     a, b = assemble("a", x, y), assemble("b", x / 255, y)
     assert torch.allclose(a.x, b.x, atol=1e-5)
     assert a.mean == pytest.approx(b.mean)
+
+
+def test_tokens_stay_as_they_are():
+    x, y = np.arange(40).reshape(20, 2), np.arange(20) % 3
+    pool = assemble("a", x, y, tokens=True)
+    assert (pool.x.dtype, pool.x.tolist(), pool.mean, pool.std) == (torch.int64, x.tolist(), 0.0, 1.0)
+    with pytest.raises(DataError, match="tokens must be integers"):
+        assemble("a", x / 2, y, tokens=True)
+    with pytest.raises(DataError, match="x of row 1 holds a negative token"):
+        assemble("a", np.where(x == 3, -1, x), y, tokens=True)
+
+
+def test_fingerprint_tells_pools_apart():
+    pool = load("synthetic", rows=100)
+    assert fingerprint(pool) == fingerprint(load("synthetic", rows=100))
+    others = [
+        replace(pool, name="other"),
+        replace(pool, x=pool.x.double()),
+        replace(pool, y=pool.y.flip(0)),
+        replace(pool, test=~pool.test),
+        replace(pool, user=np.arange(100)),
+        replace(pool, server=pool.test),
+        load("synthetic", rows=100, seed=1),
+    ]
+    assert len({fingerprint(each) for each in (pool, *others)}) == 8
 
 
 REAL = os.environ.get("POTLUCK_DATA")
@@ -304,3 +394,12 @@ def test_real_mnist():
     if pool.user is not None:
         counts = np.unique(pool.user[~pool.test], return_counts=True)[1]
         assert (len(counts), counts.min(), counts.max()) == (539, 19, 131)
+        assert len(np.unique(pool.user[pool.test])) == 297
+
+
+@pytest.mark.skipif(not REAL or not Path(REAL, "fashion-mnist").is_dir(), reason="$POTLUCK_DATA has none")
+def test_real_fashion_mnist():
+    pool = load("fashion-mnist", root=Path(str(REAL)))
+    assert (len(pool), pool.shape, pool.test.sum()) == (70_000, (1, 28, 28), 10_000)
+    assert np.bincount(pool.y).tolist() == [7_000] * 10
+    assert (round(pool.mean, 4), round(pool.std, 4)) == (0.286, 0.353)

@@ -89,7 +89,7 @@ class Busy(FedAvg):
     """Moves rows and tells devices something at the start of every round."""
 
     def plan(self, m, lane, ctx):
-        m, commands = super(Busy, self).plan(m, lane, ctx)
+        m, commands = FedAvg.plan(self, m, lane, ctx)
         src, dst, told = (int(n) for n in ctx.rng.permutation(len(ctx.children))[:3])
         move = Move(src, dst, ((int(ctx.rng.integers(4)), 1),))
         return m, [move, Tell(told, Counting(), {}, slot="count"), *commands]
@@ -102,9 +102,7 @@ class Busy(FedAvg):
 )
 @pytest.mark.parametrize("name", ["busy", "scaffold"])
 def test_looking_more_often_changes_nothing(name, often):
-    rule = (
-        Busy(4, LOCAL) if name == "busy" else scaffold(replace(LOCAL, optim=SGD(0.1)), clients=4)
-    )
+    rule = Busy(4, LOCAL) if name == "busy" else scaffold(replace(LOCAL, optim=SGD(0.1)), clients=4)
     rarely, often = finished(small(), rule, rounds=6), finished(small(), rule, rounds=6, often=often)
     assert torch.equal(weights(rarely), weights(often))
     assert rarely.now == often.now
@@ -170,3 +168,17 @@ def test_test_rows_never_train(which):
     losses = {"global": "global_loss", "own": "loss"}
     if which in losses:
         assert np.isnan(values(other, losses[which])).all()  # they are what is tested on
+
+
+def test_settings_can_be_chosen_without_touching_test_rows():
+    world = small()
+    x = pool().x.clone()
+    x[torch.from_numpy(pool().test)] = float("nan")
+    for node in range(len(SIZES)):
+        x[torch.tensor(world.partition.rows(node, "test"))] = float("nan")
+    spoilt = replace(world, pool=replace(pool(), x=x))
+    sim = finished(spoilt, RULE, rounds=3, often=EvaluateAt(on="validation"))
+    assert np.isfinite(values(sim, "loss")).all()
+    assert len(values(sim, "loss")) == 2 * len(SIZES)
+    assert values(sim, "global_accuracy") == []
+    assert torch.equal(weights(sim), weights(finished(world, RULE, rounds=3)))

@@ -79,7 +79,7 @@ class Own(Objective):
 class Pulled(Objective):
     """Pulled by a plain number and a tensor that differ from device to device."""
 
-    def hold(self, sent, keep):
+    def hold(self, sent, keep, own):
         return {"pull": sent["pull"], "towards": sent["towards"]}
 
     def penalty(self, net, params, batch, held):
@@ -98,7 +98,7 @@ class Deadly(Objective):
 class Broken(Objective):
     """Asks for what isn't there."""
 
-    def hold(self, sent, keep):
+    def hold(self, sent, keep, own):
         return sent["nothing"]
 
 
@@ -173,9 +173,7 @@ CASES = {
     "teacher": dict(
         job=replace(LOCAL, objective=Distil(), epochs=2), send=lambda n, w: {"teacher": model(w, 99)}
     ),
-    "teachers": dict(
-        job=replace(LOCAL, objective=Distil()), send=lambda n, w: {"teacher": model(w, 50 + n)}
-    ),
+    "teachers": dict(job=replace(LOCAL, objective=Distil()), send=lambda n, w: {"teacher": model(w, 50 + n)}),
     "rates and epochs": dict(
         job=lambda n: replace(LOCAL, optim=replace(MOMENTUM, lr=0.02 * (n + 1)), epochs=1 + n % 3)
     ),
@@ -283,7 +281,7 @@ class Personal(FedAvg):
 
     def serve(self, m, node, ctx):
         tuned = Task(node, fine_tuned(self.local, epochs=3, part="head"), {"params": m.params})
-        served = super(Personal, self).serve(m, node, ctx)
+        served = FedAvg.serve(self, m, node, ctx)
         return served if node == ctx.me else {"personal": tuned, **served}
 
 

@@ -10,6 +10,7 @@ from potluck.fleet import (
     REFERENCE_OPS,
     SERVER,
     TRAINING_FACTOR,
+    Jitter,
     OnOff,
     Topology,
     build,
@@ -161,31 +162,83 @@ def test_durations_by_hand():
 
 
 def test_machines_appends_aggregators():
-    fleet = build("uniform", 6, 1, users=3, edges=2).claiming([0], up=9e9)
-    topology = Topology.build(6, ("edge", "user"), fleet.groups)
     hub = {"compute": 20.0, "latency": 0.001}
-    table = machines(fleet, topology, {"user": hub, "group": {"up": 1.0}})  # no tier of groups here: fine
+    tiers = {"user": hub, "group": {"up": 1.0}}  # no topology here has groups: fine
+    fleet = build("uniform", 6, 1, users=3, edges=2, tiers=tiers).claiming([0], up=9e9)
+    topology = Topology.build(6, ("edge", "user"), fleet.groups)
+    table = machines(fleet, topology)
     assert len(table) == topology.total == 12
     assert np.array_equal(table.compute, [41.0] * 6 + [1.0] * 3 + [20.0] * 3)
     assert np.array_equal(table.latency, [0.05] * 6 + [0.005] * 3 + [0.001] * 3)
     assert np.array_equal(table.up[6:], [SERVER["up"]] * 6)
     assert table.up[0] == 3.05e6
     assert machines(fleet, topology, claimed=True).up[0] == 9e9
-    for tiers, message in (
-        ({"usr": hub}, "fleet.usr.*'user'"),
-        ({"user": {"computes": 1.0}}, "'computes'.*'compute'"),
-        ({"edge": {"down": 0.0}}, "fleet.down of node 7 = 0.0"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            machines(fleet, topology, tiers)
     with pytest.raises(ConfigError, match="6 devices, topology of 5"):
         machines(fleet, Topology.build(5))
+
+
+MAVERICK = {
+    "edge": {"latency": [0.005, 0.02]},
+    "cloud": {"latency": [0.075, 0.15]},
+}  # half of its round trips
+
+
+def test_latency_depends_on_the_tier_above():
+    fleet = build("uniform", 1000, 1, edges=4, links=MAVERICK)
+    flat, edged = Topology.build(1000), Topology.build(1000, ("edge",), fleet.groups)
+    far, near = machines(fleet, flat).latency[:1000], machines(fleet, edged).latency[:1000]
+    assert 0.075 <= far.min() < 0.08 < 0.145 < far.max() <= 0.15
+    assert 0.005 <= near.min() < 0.006 < 0.019 < near.max() <= 0.02
+    assert (far - 0.075) / 0.075 == pytest.approx((near - 0.005) / 0.015)  # the same place in both ranges
+    assert np.array_equal(machines(fleet, edged).latency[1000:], [SERVER["latency"]] * 5)
+    assert np.array_equal(machines(fleet, flat).down[:1000], fleet.true.down)
+    user = Topology.build(1000, ("user",), {"user": np.zeros(1000, np.int32)})
+    assert np.array_equal(machines(fleet, user).latency[:1000], fleet.true.latency)  # nothing said of users
+    lone = replace(fleet, edge=np.where(np.arange(1000) < 500, 0, -1).astype(np.int32))
+    both = machines(lone, Topology.build(1000, ("edge",), lone.groups)).latency
+    assert np.array_equal(both[:1000], np.where(np.arange(1000) < 500, near, far))
+
+
+def test_links_may_change_rates_and_lies_keep_their_proportion():
+    links = {"edge": {"down": [1e8, 1e8], "latency": [0.0, 0.0]}, "cloud": {"latency": [0.1, 0.1]}}
+    fleet = build("uniform", 4, 1, edges=2, links=links, claims=[{"nodes": [1], "latency": 0.5, "down": 3.0}])
+    edged = Topology.build(4, ("edge",), fleet.groups)
+    assert machines(fleet, edged).down[:4].tolist() == [1e8] * 4
+    assert machines(fleet, edged, claimed=True).down[:4].tolist() == [1e8, 3e8, 1e8, 1e8]
+    assert machines(fleet, Topology.build(4)).down[:4].tolist() == [6.1e6] * 4
+    told = machines(fleet, Topology.build(4), claimed=True)
+    assert told.latency[:4].tolist() == [0.1, 0.05, 0.1, 0.1]
+    assert told.down[:4].tolist() == [6.1e6, 3 * 6.1e6, 6.1e6, 6.1e6]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tiers": {"usr": {"up": 1.0}}}, "fleet.tiers.usr: no such tier; did you mean 'user'"),
+        ({"tiers": {"user": {"computes": 1.0}}}, "fleet.tiers.user.computes: no such column.*'compute'"),
+        ({"tiers": {"edge": {"down": 0.0}}}, "fleet.tiers.edge.down = 0.0: give.*above 0"),
+        ({"tiers": {"edge": {"latency": -1}}}, "fleet.tiers.edge.latency = -1: give.*at least 0"),
+        ({"tiers": {"edge": {"up": [1, 2]}}}, r"fleet.tiers.edge.up = \[1, 2\]"),
+        ({"links": {"device": {"latency": [0, 1]}}}, "fleet.links.device: no such tier"),
+        ({"links": {"edge": {"memory": [1, 2]}}}, "fleet.links.edge.memory: no such column"),
+        ({"links": {"edge": {"latency": [0.2, 0.1]}}}, r"fleet.links.edge.latency = \[0.2, 0.1\]: give two"),
+        ({"links": {"edge": {"latency": 0.1}}}, "fleet.links.edge.latency = 0.1: give two"),
+        ({"links": {"cloud": {"up": [0.0, 1.0]}}}, r"fleet.links.cloud.up = \(0.0, 1.0\): give.*above 0"),
+    ],
+)
+def test_wrong_tiers_and_links_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        build("uniform", 4, 1, edges=2, **change)
 
 
 def test_a_million_devices_cost_megabytes():
     n = 1_000_000
     began = time.process_time()  # others may use the machine too
-    fleet = build("mobile", n, 1, users=250_000, edges=100, availability=OnOff(2, 86_400.0, 0.3))
+    fleet = build(
+        *("mobile", n, 1, 250_000, 100, OnOff(2, 86_400.0, 0.3)),
+        links=MAVERICK,
+        jitter=Jitter(3),
+    )
     flat = Topology.build(n)
     took = time.process_time() - began
     assert took < 1.0

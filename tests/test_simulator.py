@@ -1,4 +1,4 @@
-"""The simulator by hand: how long things take, in which order they happen, what may go wrong, when it ends."""
+"""The simulator by hand: how long things take, in which order they happen, what goes wrong, when it ends."""
 
 import resource
 import time
@@ -616,16 +616,16 @@ class Farewell(FedAvg):
     """Has one last task after the end, and says so."""
 
     def lanes(self, m, ctx):
-        return ("last",) if ctx.stop and m.picks is None else super(Farewell, self).lanes(m, ctx)
+        return ("last",) if ctx.stop and m.picks is None else FedAvg.lanes(self, m, ctx)
 
     def plan(self, m, lane, ctx):
         if lane is None:
-            return super(Farewell, self).plan(m, lane, ctx)
+            return FedAvg.plan(self, m, lane, ctx)
         return m, [Task(ctx.here, Work(7.0), NUMBER), Until()]
 
     def merge(self, m, lane, got, ctx):
         if lane is None:
-            return super(Farewell, self).merge(m, lane, got, ctx)
+            return FedAvg.merge(self, m, lane, got, ctx)
         return replace(m, picks="said goodbye"), [Note("goodbye", len(got.replies), group="last")]
 
 

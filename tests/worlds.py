@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from potluck import fleet, keys
+from potluck import codec, fleet, keys
 from potluck.contracts import ModelSpec
 from potluck.data import Held, load
 from potluck.fleet import Always
@@ -59,6 +59,29 @@ def finished(world, algorithm, **settings):
     sim = simulate(world, algorithm, **settings)
     sim.run()
     return sim
+
+
+def chained(world, algorithm, **settings):
+    """A finished simulation that was stored, thrown away and restored before every single event.
+
+    As a new process would find it: through bytes, and with nothing but the logs beside them. Also how often.
+    """
+    sim, events = simulate(world, algorithm, **settings), 0
+    sim.start()
+    while True:
+        state = codec.encode(sim.state())
+        fresh = simulate(world, algorithm, **settings)
+        sim.keeps.file.seek(0)
+        fresh.keeps.file.write(sim.keeps.file.read())
+        fresh.logs.kept = list(sim.logs.kept)
+        fresh.restore(codec.decode(state))
+        assert codec.encode(fresh.state()) == state, "something was lost on the way"
+        sim.close()
+        sim = fresh
+        if not sim.step():
+            sim.close()
+            return sim, events
+        events += 1
 
 
 def lines(sim):

@@ -1,15 +1,16 @@
 """The commands. Results go to stdout, progress and remarks to stderr."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from potluck import __version__
+from potluck.cli.get import data
 from potluck.cli.options import File, Folder, Force, Json, Out, Quiet, Settings, listed, numbers
+from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
+from potluck.cli.studies import study, tune
 from potluck.errors import ConfigError
 
 app = typer.Typer(
@@ -63,9 +64,9 @@ def run(
         *([f"seed={seed}"] if seed is not None else []),
     ])  # fmt: skip
     folder = out or Path("runs") / f"{wanted.name}-{_name(wanted.algorithm)}-{wanted.seed}"
-    with _resumable(folder), _screen(quiet)(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
+    with resumable(folder), screen(quiet)(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
         done = ex.run(wanted, folder, watch, force=force)
-    _print_run(done, quiet, as_json)
+    print_run(done, quiet, as_json)
 
 
 @app.command()
@@ -80,19 +81,19 @@ def resume(folder: Folder, quiet: Quiet = False, as_json: Json = False) -> None:
     from potluck.experiment.comparison import resume_comparison
     from potluck.experiment.folder import finished, is_comparison
 
-    screen = _screen(quiet)
+    shown = screen(quiet)
     if is_comparison(folder):
-        with _resumable(folder):
-            compared = resume_comparison(folder, screen)
-        _print_comparison(compared, quiet, as_json)
+        with resumable(folder):
+            compared = resume_comparison(folder, shown)
+        print_comparison(compared, quiet, as_json)
         return
     if finished(folder):
-        screen.say(f"{folder}: finished already")
-    with _resumable(folder), screen(folder.name) as watch:
+        shown.say(f"{folder}: finished already")
+    with resumable(folder), shown(folder.name) as watch:
         done = ex.resume(folder, watch)
     for remark in done.said:
-        screen.say(f"potluck: {remark}")
-    _print_run(done, quiet, as_json)
+        shown.say(f"potluck: {remark}")
+    print_run(done, quiet, as_json)
 
 
 @app.command()
@@ -104,6 +105,9 @@ def compare(
     seeds: Annotated[
         str | None, typer.Option(metavar="1,2,...", help="Instead of the file's.", show_default=False)
     ] = None,
+    tuned: Annotated[
+        bool, typer.Option("--tune", help="Each at the rate of [tune] that does best on validation rows.")
+    ] = False,
     settings: Settings = None,
     out: Out = None,
     force: Force = False,
@@ -122,9 +126,14 @@ def compare(
     names = None if algorithms is None else listed("--algorithms", algorithms)
     chosen = None if seeds is None else numbers(seeds)
     folder = out or Path("runs") / wanted.name
-    with _resumable(folder):
-        compared = ex.compare(wanted, names, chosen, folder, _screen(quiet), force=force)
-    _print_comparison(compared, quiet, as_json)
+    with resumable(folder):
+        compared = ex.compare(wanted, names, chosen, folder, screen(quiet), force=force, tuned=tuned)
+    print_comparison(compared, quiet, as_json)
+
+
+app.command()(tune)
+app.command()(study)
+app.add_typer(data, name="data")
 
 
 @app.command()
@@ -145,11 +154,11 @@ def algorithms(
 
     if name is not None:
         described = registry.describe(name)
-        if not _print(asdict(described), as_json):
+        if not print_json(asdict(described), as_json):
             tables.console.print(tables.of_algorithm(described))
         return
     everyone = [registry.describe(each) for each in registry.names()]
-    if not _print([asdict(each) for each in everyone], as_json):
+    if not print_json([asdict(each) for each in everyone], as_json):
         tables.console.print(tables.of_algorithms(everyone))
 
 
@@ -180,7 +189,7 @@ def list_runs(
         }
         for r in runs
     ]
-    if not _print(lines, as_json):
+    if not print_json(lines, as_json):
         tables.console.print(tables.of_list(lines) if lines else Text(f"no runs in {folder}"))
 
 
@@ -198,61 +207,9 @@ def show(folder: Folder, as_json: Json = False) -> None:
         compared = load_comparison(folder)
         if not compared.runs:
             raise ConfigError(f"{folder}: no run has begun; `potluck resume {folder}` begins")
-        _print_comparison(compared, False, as_json, write=False)
+        print_comparison(compared, False, as_json, write=False)
     else:
-        _print_run(ex.load(folder), False, as_json)
-
-
-def _screen(quiet: bool) -> Any:
-    from potluck.cli.screen import Screen
-
-    return Screen(quiet)
-
-
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, say how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        hint = f"; go on with: potluck resume {folder}" if (folder / "experiment.toml").exists() else ""
-        typer.echo(f"\npotluck: interrupted{hint}", err=True)
-        raise typer.Exit(130) from None
-
-
-def _print_run(run: Any, quiet: bool, as_json: bool) -> None:
-    from potluck.cli import tables
-
-    if not _print(run.summary, as_json) and not quiet:
-        tables.console.print(tables.of_run(run))
-
-
-def _print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = True) -> None:
-    from dataclasses import asdict
-
-    from potluck.cli import tables
-    from potluck.report import write_report
-
-    report = compared.path / "report.html"
-    if write:
-        write_report(compared, report)
-    told = {
-        "name": compared.experiment.name,
-        "target": compared.target,
-        "algorithms": [asdict(row) for row in compared.rows],
-        "runs": [run.summary for run in compared.runs],
-        "report": str(report),
-    }
-    if not _print(told, as_json) and not quiet:
-        tables.console.print(tables.of_comparison(compared))
-        typer.echo(f"report: {report}")
-
-
-def _print(content: Any, as_json: bool) -> bool:
-    """Print JSON if that is wanted; whether it was."""
-    if as_json:
-        typer.echo(json.dumps(content, indent=2))
-    return as_json
+        print_run(ex.load(folder), False, as_json)
 
 
 def _name(algorithm: str) -> str:

@@ -28,6 +28,11 @@ class Screen:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
+    def stand(self, number: int, total: int, left: float | None) -> None:
+        """Which run of how many comes next, and how long all of them will take."""
+        rest = "" if left is None else f", about {duration(left)} left"
+        self.say(f"run {number} of {total}{rest}")
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[Watch | None]:
         if self.quiet:

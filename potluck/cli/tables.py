@@ -8,8 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.algorithms import Description
-from potluck.experiment import Comparison, Run
+from potluck.experiment import Comparison, Run, Tuning
+from potluck.experiment.study import Study
 from potluck.report.columns import Column, columns
+from potluck.report.grid import SAID, grid, remark
 from potluck.report.units import duration, percent, size
 
 console = Console(highlight=False)
@@ -21,7 +23,7 @@ def of_run(run: Run) -> RenderableType:
     """What a run came to, in a few lines."""
     s = run.summary
     lines = {
-        "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own test data",
+        "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own {s['evaluated_on']} data",
         "": f"worst tenth {percent(s['accuracy_worst10'])}, best tenth {percent(s['accuracy_best10'])}",
         "global test": percent(s["global_accuracy"]),
         "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
@@ -52,6 +54,25 @@ def of_comparison(comparison: Comparison) -> Table:
         if wanted <= console.width or len(told) == 1:
             return table
         told.pop()
+
+
+def of_tuning(tuning: Tuning) -> RenderableType:
+    """Every algorithm at every rate, and what was chosen."""
+    table = Table(title=f"{SAID}, by learning rate", title_style="bold")
+    table.add_column("algorithm", no_wrap=True)
+    for rate in tuning.grid:
+        table.add_column(f"{rate:g}", justify="right", no_wrap=True)
+    for line in grid(tuning):
+        table.add_row(line.method, *(_marked(text, i == line.chosen) for i, text in enumerate(line.texts)))
+    return Group(table, Text(remark(tuning)))
+
+
+def of_studies(studies: list[tuple[str, Study]]) -> Table:
+    """Every study and its question."""
+    table = _plain("study", "title", "question")
+    for name, study in studies:
+        table.add_row(name, Text(study.title), Text(study.question))
+    return table
 
 
 def of_algorithms(descriptions: list[Description]) -> Table:
@@ -89,7 +110,8 @@ def _comparison(comparison: Comparison, told: list[Column]) -> Table:
     table = Table(
         title=f"{name}: mean of {seeds} seeds" if seeds > 1 else name,
         title_style="bold",
-        caption="accuracy: mean over devices on their own test data; times are virtual; * is best",
+        caption="accuracy: mean over devices on their own test data; times are virtual; * is best"
+        + ("; vs: paired difference, 95 % interval" if seeds > 1 else ""),
         caption_justify="left",
     )
     table.add_column("algorithm", no_wrap=True)

@@ -1,25 +1,62 @@
-"""Data: where rows come from (sources) and who holds them (partition)."""
+"""Data: where rows come from (sources), who holds them (partition), and how that changes (arrange)."""
 
+from potluck.data.arrange import Arrangement, Phase, arranged
+from potluck.data.changes import CHANGE_KINDS, Change
+from potluck.data.datasets import from_dataset
+from potluck.data.external import columns, from_flwr, from_rows
+from potluck.data.groups import GROUP_KINDS, Groups
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split
-from potluck.data.partition import KINDS, by_user, dirichlet, divide, iid, procedural, shards
-from potluck.data.pool import Pool, reserved
-from potluck.data.sources import SOURCES, load
+from potluck.data.partition import (
+    KINDS,
+    LAWS,
+    USER_KINDS,
+    by_user,
+    dirichlet,
+    divide,
+    iid,
+    procedural,
+    quantity,
+    shards,
+    split_users,
+    user_devices,
+)
+from potluck.data.pool import Pool, fingerprint, limited, reserved
+from potluck.data.sources import OPTIONS, SOURCES, load
 
 __all__ = [
+    "CHANGE_KINDS",
+    "GROUP_KINDS",
     "KINDS",
+    "LAWS",
+    "OPTIONS",
     "SOURCES",
+    "USER_KINDS",
+    "Arrangement",
+    "Change",
     "Cut",
+    "Groups",
     "Held",
     "Partition",
+    "Phase",
     "Pool",
     "Procedural",
     "Split",
+    "arranged",
     "by_user",
+    "columns",
     "dirichlet",
     "divide",
+    "fingerprint",
+    "from_dataset",
+    "from_flwr",
+    "from_rows",
     "iid",
+    "limited",
     "load",
     "procedural",
+    "quantity",
     "reserved",
     "shards",
+    "split_users",
+    "user_devices",
 ]

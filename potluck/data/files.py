@@ -15,13 +15,37 @@ from potluck.errors import DataError
 ROOT_HINT = "say where it is by data.root or $POTLUCK_DATA"
 
 
+def cache() -> Path:
+    """The user's own folder for what was downloaded."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "potluck"
+
+
 def places(root: Path | None, path: str) -> list[Path]:
-    """Where `path` may be: under `root` and nowhere else if given, else $POTLUCK_DATA, ./data and here."""
+    """Where `path` may be: under `root` and nowhere else if given, else nearest first.
+
+    That is $POTLUCK_DATA, ./data, the working directory and the user's cache, which `potluck data get` fills.
+    """
     if root is not None:  # a wrong root is an error, never a reason to take other data
         return [Path(root).expanduser() / path]
-    roots = [Path(os.environ["POTLUCK_DATA"]).expanduser()] if os.environ.get("POTLUCK_DATA") else []
-    looked = [place / Path(path).expanduser() for place in (*roots, Path("data"), Path())]
+    told = [Path(os.environ["POTLUCK_DATA"]).expanduser()] if os.environ.get("POTLUCK_DATA") else []
+    looked = [place / Path(path).expanduser() for place in (*told, Path("data"), Path(), cache())]
     return list(dict.fromkeys(looked))  # an absolute path is one place, whatever it is joined to
+
+
+def find(source: str, root: Path | None, folder: str, entries: Sequence[str], origin: str) -> Path:
+    """The first of the entries that is there: of the nearest place, in its folder or beside that."""
+    looked = places(root, folder)
+    for place, above in zip(looked, places(root, ""), strict=True):
+        for path in (base / entry for base in (place, above) for entry in entries):
+            if path.exists():
+                return path
+    raise absent(source, " or ".join(entries), looked, origin)
+
+
+def absent(source: str, what: str, looked: Sequence[Path], origin: str) -> DataError:
+    """What is said when a set isn't there: what was looked for and where, and how to come by it."""
+    return DataError(f"{source}: no {what} in {listed(looked)}; {origin}, and {ROOT_HINT}")
 
 
 def listed(paths: Sequence[Path]) -> str:

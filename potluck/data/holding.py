@@ -24,6 +24,11 @@ class Partition(Protocol):
         """Users who got no client because they have too few rows; 0 unless rows are divided by user."""
         ...
 
+    @property
+    def user(self) -> NDArray[np.int32] | None:
+        """Whose device each client is, numbered from 0 without gaps; None where that isn't known."""
+        ...
+
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         """Indices into the pool, ascending and read-only (torch.tensor copies them, as_tensor would warn)."""
         ...
@@ -68,10 +73,16 @@ class Held:
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]  # [3 x clients + 1]
     left_out: int = 0
+    user: NDArray[np.int32] | None = None
 
     @property
     def clients(self) -> int:
         return len(self.offsets) // 3
+
+    @property
+    def cells(self) -> NDArray[np.int64]:
+        """Of every row in `order`: 3 x its client + its split."""
+        return np.repeat(np.arange(3 * self.clients), np.diff(self.offsets))
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         cell = 3 * _checked(client, self.clients) + _SPLITS[split]
@@ -96,6 +107,7 @@ class Procedural:
     by_class: Held  # its "clients" are the classes
     classes_per_client: int
     left_out: int = 0
+    user: NDArray[np.int32] | None = None
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         number = _SPLITS[split]
@@ -120,7 +132,14 @@ class Procedural:
         return sizes
 
 
-def hold(owner: NDArray[np.int64], clients: int, key: int, cut: Cut, left_out: int = 0) -> Held:
+def hold(
+    owner: NDArray[np.int64],
+    clients: int,
+    key: int,
+    cut: Cut,
+    left_out: int = 0,
+    user: NDArray[np.int32] | None = None,
+) -> Held:
     """A partition from the owner of every row of the pool (-1: nobody), each client having 3 or more.
 
     Splits go by hash of key and row, so that they don't depend on the order in which rows were dealt.
@@ -128,12 +147,32 @@ def hold(owner: NDArray[np.int64], clients: int, key: int, cut: Cut, left_out: i
     rows = np.flatnonzero(owner >= 0)
     sizes = cut.sizes(np.bincount(owner[rows], minlength=clients)).reshape(-1)
     rows = rows[np.lexsort((hashed(stream(key, b"split"), rows), owner[rows]))]
-    cells = np.repeat(np.arange(3 * clients), sizes)
+    return lay_out(rows, np.repeat(np.arange(3 * clients), sizes), clients, left_out, user)
+
+
+def lay_out(
+    rows: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    clients: int,
+    left_out: int = 0,
+    user: NDArray[np.int32] | None = None,
+) -> Held:
+    """A partition from rows and the cell of each, 3 x its client + its split."""
     order = rows[np.lexsort((rows, cells))]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=3 * clients))])
     order.setflags(write=False)
     offsets.setflags(write=False)
-    return Held(order, offsets, left_out)
+    return Held(order, offsets, left_out, user)
+
+
+def stored(partition: Partition) -> Held:
+    """Any partition written out: for thousands of clients, quicker to read than to work out each time."""
+    cells = [partition.rows(c, split) for c in range(partition.clients) for split in _SPLITS]
+    offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in cells])])
+    order = np.concatenate(cells)
+    order.setflags(write=False)
+    offsets.setflags(write=False)
+    return Held(order, offsets, partition.left_out, partition.user)
 
 
 def stream(key: int, word: bytes) -> int:

@@ -1,16 +1,20 @@
 """Ways to divide a pool's rows among clients: the global test set stays out of all of them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from potluck.data.deal import labels, move, owners, shuffled_rows
+from potluck.data.deal import check_alpha, labels, owners, shuffled_rows, skewed
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream
 from potluck.data.label_shards import shards
 from potluck.data.pool import Pool
+from potluck.data.users import by_user, split_users, user_devices
 from potluck.errors import ConfigError, DataError, nearest
-from potluck.keys import generator, hashed
+from potluck.keys import generator, shuffled
 
 __all__ = [
     "KINDS",
+    "USER_KINDS",
     "Cut",
     "Held",
     "Partition",
@@ -21,10 +25,15 @@ __all__ = [
     "divide",
     "iid",
     "procedural",
+    "quantity",
     "shards",
+    "split_users",
+    "user_devices",
 ]
 
-KINDS = ("iid", "dirichlet", "shards", "by_user", "procedural")
+USER_KINDS = ("by_user", "split_users", "user_devices")  # how many clients there are is up to the data
+KINDS = ("iid", "dirichlet", "shards", "quantity", "procedural", *USER_KINDS)
+LAWS = ("lognormal", "powerlaw")
 
 
 def divide(
@@ -35,6 +44,11 @@ def divide(
     *,
     alpha: float = 0.5,
     classes_per_client: int | None = None,
+    law: str = "lognormal",
+    skew: float = 1.0,
+    rows_per_client: int = 28,
+    users: int | None = None,
+    devices_per_user: Sequence[int] = (2, 6),
     smallest: int = 5,
     largest: int = 50,
     validation: float = 0.1,
@@ -42,15 +56,25 @@ def divide(
 ) -> Partition:
     """Divide the non-test rows among clients, each of which gets train, validation and test rows.
 
-    A kind reads the parameters it has and no others: `alpha` is dirichlet's, `largest` procedural's,
-    `classes_per_client` shards' (2 unless told) and procedural's (all unless told). `clients` may be None
-    for by_user only: everybody.
+    A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
+    procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
+    `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
+    `clients` may be None for by_user and split_users (everybody), and must be for user_devices.
     """
     cut = Cut(validation, test, smallest)
-    if kind == "by_user":
-        return by_user(pool, clients, key, cut)
     if kind not in KINDS:
         raise ConfigError(f"partition {kind!r}: no such kind; {nearest(kind, KINDS)}")
+    if kind == "by_user":
+        return by_user(pool, clients, key, cut)
+    if kind == "split_users":
+        return split_users(pool, clients, key, rows_per_client, cut)
+    if kind == "user_devices":
+        if clients is not None:
+            raise ConfigError(
+                f"clients = {clients}: user_devices makes a client of every device of every user; "
+                "leave it out, or say how many users by users"
+            )
+        return user_devices(pool, users, key, devices_per_user, alpha, cut)
     if clients is None:
         raise ConfigError(f"clients is missing: {kind} needs a number of clients")
     if kind == "iid":
@@ -59,6 +83,8 @@ def divide(
         return dirichlet(pool, clients, key, alpha, cut)
     if kind == "shards":
         return shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
+    if kind == "quantity":
+        return quantity(pool, clients, key, law, skew, cut)
     return procedural(pool, clients, key, largest, classes_per_client, cut)
 
 
@@ -73,50 +99,39 @@ def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:
 def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut = Cut()) -> Held:
     """All rows; each class is shared out in proportions drawn from Dirichlet(alpha): small alpha, much skew.
 
-    A client that got fewer than `cut.smallest` rows is filled up, in order of number, by rows of the then
-    largest client's commonest class. (The usual way, drawing anew until all are large enough, may not end.)
+    A client that got fewer than `cut.smallest` rows is filled up; see `skewed`.
     """
-    if not 0 < alpha <= 1e6:
-        raise ConfigError(f"alpha = {alpha}: must be above 0 and at most 1e6; for no skew use kind 'iid'")
+    check_alpha(alpha)
     rows = shuffled_rows(pool, clients, key, cut)
     per_class = np.bincount(labels(pool, rows), minlength=pool.classes)
-    shares = generator(stream(key, b"shares")).dirichlet(np.full(clients, float(alpha)), pool.classes)
-    ends = np.rint(np.cumsum(shares, axis=1) * per_class[:, None]).astype(np.int64)
-    ends[:, -1] = per_class  # whatever the sum of shares was rounded to
-    counts = np.diff(ends, axis=1, prepend=0)  # [classes, clients]
-    sizes = counts.sum(axis=0)
-    for client in np.flatnonzero(sizes < cut.smallest).tolist():
-        while (need := cut.smallest - int(sizes[client])) > 0:
-            donor = int(np.argmax(sizes))
-            label = int(np.argmax(counts[:, donor]))
-            move(counts, sizes, label, donor, client, min(need, int(sizes[donor]) - cut.smallest))
+    counts = skewed(per_class, clients, alpha, cut.smallest, stream(key, b"shares"))
     return hold(owners(pool, rows, counts), clients, key, cut)
 
 
-def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Held:
-    """One client per user of the non-test rows, in order of user id; `clients` picks that many by hash.
+def quantity(
+    pool: Pool, clients: int, key: int, law: str = "lognormal", skew: float = 1.0, cut: Cut = Cut()
+) -> Held:
+    """All rows, shuffled; clients differ in how many they hold, not in labels.
 
-    Users with fewer than `cut.smallest` rows are left out; `left_out` of the partition says how many.
+    Everybody gets `cut.smallest` rows, and the others are shared out in proportion to weights: log-normal
+    ones whose logarithms deviate by `skew`, or rank^-skew (powerlaw), ranks being dealt by key.
     """
-    if pool.user is None:
-        raise DataError(f"by_user: {pool.name} doesn't say who wrote its rows; use dirichlet or shards")
-    rows = pool.free
-    users, at, counts = np.unique(pool.user[rows], return_inverse=True, return_counts=True)
-    chosen = np.flatnonzero(counts >= cut.smallest)
-    left_out = len(users) - len(chosen)
-    if clients is None:
-        clients = len(chosen)
-    if not 1 <= clients <= len(chosen):
-        raise DataError(
-            f"clients = {clients}: {pool.name} has {len(chosen)} users of {cut.smallest} rows or more "
-            f"({left_out} have fewer); ask for 1 to {len(chosen)}, or lower smallest"
-        )
-    picked = np.argsort(hashed(stream(key, b"users"), users[chosen]), kind="stable")[:clients]
-    number = np.full(len(users), -1)
-    number[np.sort(chosen[picked])] = np.arange(clients)
+    if law not in LAWS:
+        raise ConfigError(f"law = {law!r}: no such law of sizes; {nearest(law, LAWS)}")
+    if not 0 <= skew <= 10:
+        raise ConfigError(f"skew = {skew}: must be 0 (all alike) to 10 (one client has nearly all)")
+    rows = shuffled_rows(pool, clients, key, cut)
+    if law == "lognormal":
+        weight = np.exp(skew * generator(stream(key, b"sizes")).standard_normal(clients))
+    else:
+        weight = (1.0 + shuffled(stream(key, b"sizes"), clients)) ** -skew
+    spare = len(rows) - clients * cut.smallest
+    ends = np.rint(np.cumsum(weight) / weight.sum() * spare).astype(np.int64)
+    ends[-1] = spare
+    sizes = cut.smallest + np.diff(ends, prepend=0)
     owner = np.full(len(pool), -1)
-    owner[rows] = number[at]
-    return hold(owner, clients, key, cut, left_out)
+    owner[rows] = np.repeat(np.arange(clients), sizes)
+    return hold(owner, clients, key, cut)
 
 
 def procedural(

@@ -1,5 +1,6 @@
 """All rows of a data set, before anybody holds them: checked, normalised, with a global test set."""
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,8 @@ _SERVER = int.from_bytes(b"server")
 class Pool:
     """Rows of one data set. Rows where `test` holds form the global test set: no client ever has one."""
 
-    x: Tensor  # [M, *shape] float32: (value - mean) / std, bytes being scaled to [0, 1] first
+    # [M, *shape] float32: (value - mean) / std, bytes being scaled to [0, 1] first; or tokens, int64
+    x: Tensor
     y: Tensor  # [M] int64, 0 to classes - 1
     classes: int
     test: NDArray[np.bool_]  # [M]
@@ -55,12 +57,13 @@ def assemble(
     classes: int | None = None,
     top: int = 255,
     normalise: bool = True,
+    tokens: bool = False,
 ) -> Pool:
     """Check raw arrays and make a pool of them.
 
     Bytes (uint8) are divided by `top`; then the mean and the standard deviation of all values of the
-    non-test rows are taken out, as two numbers that the pool states. `classes` defaults to the largest
-    label + 1, `test` to a fixed, stratified fifth.
+    non-test rows are taken out, as two numbers that the pool states. Tokens stay the integers they are.
+    `classes` defaults to the largest label + 1, `test` to a fixed, stratified fifth.
     """
     if x.dtype.kind not in "buif" or x.ndim < 2 or not x.size:
         raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_seen(x)}")
@@ -72,8 +75,18 @@ def assemble(
     if held_out.all() or not held_out.any():
         raise DataError(f"{name}: {held_out.sum()} of {len(x)} rows are test rows: both kinds are needed")
     users = _column(name, "user", user, len(x), "iu").astype(np.int64) if user is not None else None
+    if tokens:
+        whole = torch.from_numpy(_whole(name, x))
+        return Pool(whole, torch.from_numpy(labels), classes, held_out, users, name)
     values, mean, std = _standard(name, x, ~held_out, top, normalise)
     return Pool(torch.from_numpy(values), torch.from_numpy(labels), classes, held_out, users, name, mean, std)
+
+
+def check_people(name: str, noun: str, user: NDArray[np.generic], test: NDArray[np.bool_]) -> None:
+    """Refuse people on both sides: a test on them would reward a model for knowing them."""
+    both = np.intersect1d(user[test], user[~test])
+    if len(both):
+        raise DataError(f"{name}: {noun} {both[0]} has train and test rows; the test {noun}s must be others")
 
 
 def limited(pool: Pool, limit: int) -> Pool:
@@ -98,6 +111,16 @@ def reserved(pool: Pool, share: float, key: int) -> Pool:
     server = np.zeros(len(pool), np.bool_)
     server[rows[order[: max(1, round(share * len(rows)))]]] = True
     return replace(pool, server=server)
+
+
+def fingerprint(pool: Pool) -> bytes:
+    """A hash of everything in a pool, for runs whose data no file can name."""
+    digest = hashlib.sha256(f"{pool.name} {pool.classes} {pool.shape} {pool.x.dtype}".encode())
+    for part in (pool.x.numpy(), pool.y.numpy(), pool.test, pool.user, pool.server):
+        if part is not None:
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
+        digest.update(b"|")
+    return digest.digest()
 
 
 def _seen(array: NDArray[np.generic]) -> str:
@@ -161,6 +184,16 @@ def _standard(
         values -= np.float32(mean)
         values /= np.float32(std)
     return values, mean, std
+
+
+def _whole(name: str, x: NDArray[np.generic]) -> NDArray[np.int64]:
+    if x.dtype.kind not in "iu":
+        raise DataError(f"{name}: tokens must be integers, found {_seen(x)}")
+    values = x.astype(np.int64, copy=False)
+    if int(values.min()) < 0:
+        row = int(np.argwhere(values < 0)[0][0])
+        raise DataError(f"{name}: x of row {row} holds a negative token; number them from 0")
+    return values
 
 
 def _check_spread(name: str, std: float) -> None:

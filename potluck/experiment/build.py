@@ -3,8 +3,7 @@
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,13 +15,16 @@ from potluck import algorithms, codec, data, fleet
 from potluck.contracts import ModelSpec
 from potluck.errors import PotluckError
 from potluck.experiment.config import Experiment
-from potluck.experiment.tables import Training, every
+from potluck.experiment.crowd import belonging, divided, populated
+from potluck.experiment.fleet_tables import Devices
+from potluck.experiment.machine import machine
+from potluck.experiment.tables import Table, Training, every, given
 from potluck.jobs import SGD, Adam, Train
 from potluck.keys import derive
 from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
 
-_DIVIDE, _FLEET, _ONLINE, _SERVER = 1, 2, 3, 4  # streams of the run's seed
+_DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE = 1, 2, 3, 4, 5, 6  # streams of the run's seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,28 +42,26 @@ class Setting:
         return dict(
             seed=e.seed,
             stop=StopAt(e.stop.rounds, e.stop.seconds, e.stop.device_seconds, e.stop.target),
-            evaluate=EvaluateAt(e.evaluate.rounds, e.evaluate.seconds, e.evaluate.panel),
+            evaluate=EvaluateAt(e.evaluate.rounds, e.evaluate.seconds, e.evaluate.panel, e.evaluate.on),
             plan=plan,
             snapshot_every=e.run.snapshot_every,
             identity=self.identity,
         )
 
 
-def prepare(experiment: Experiment, algorithm: Any = None, world: World | None = None) -> Setting:
-    """Build everything that can be wrong; `algorithm`: a rule made in Python instead of the experiment's."""
+def prepare(
+    experiment: Experiment, algorithm: Any = None, world: World | None = None, pool: data.Pool | None = None
+) -> Setting:
+    """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
     with located(experiment):
-        for name in experiment.algorithms:
-            _make(experiment, name)  # so that a typo shows even if it isn't this one's turn
-        if algorithm is None:
-            name = algorithms.canonical(experiment.algorithm)
-            rule, table = _make(experiment, name)
-            full = experiment.updated(algorithm=name, algorithms={name: table}).resolved()
-            mark = b""
-        else:
-            rule, mark = algorithm, _mark(algorithm)
-            full = experiment.updated(algorithm=type(algorithm).__name__, algorithms={}).resolved()
+        if pool is not None:
+            experiment = _of_pool(experiment, pool)
+        full, rule = settled(experiment, algorithm)
+        mark = b"" if algorithm is None else _mark(algorithm)
         if world is None:
-            world = build_world(full)
+            world = build_world(full, pool)
+        if full.data.source == "python":  # what no file tells
+            mark += data.fingerprint(world.pool)
         world.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
         setting = Setting(full, world, rule, identity)
@@ -71,43 +71,76 @@ def prepare(experiment: Experiment, algorithm: Any = None, world: World | None =
         return setting
 
 
-def build_world(experiment: Experiment) -> World:
-    """Data, who holds them, devices and models of a resolved experiment."""
+def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, Any]:
+    """The experiment as its run's folder tells it, to the last default, and the rule; builds no world."""
+    with located(experiment):
+        for name in experiment.algorithms:
+            _make(experiment, name)  # so that a typo shows even if it isn't this one's turn
+        if algorithm is not None:
+            name, table, rule = type(algorithm).__name__, {}, algorithm
+        else:
+            name = algorithms.canonical(experiment.algorithm)
+            rule, own = _make(experiment, name)
+            table = {name: own}
+        return experiment.updated(algorithm=name, algorithms=table, tune=None).resolved(), rule
+
+
+def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
+    """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
-    options = {key: value for key in ("path", "rows", "dimension", "classes", "normalise")
-               if (value := getattr(d, key)) is not None}  # fmt: skip
+    options = {key: value for key in data.OPTIONS if (value := getattr(d, key, None)) is not None}
     dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
-    pool = data.load(d.source, root=None if d.root is None else Path(d.root), limit=d.limit, **options)
+    if pool is None:
+        pool = data.load(d.source, root=None if d.root is None else Path(d.root), limit=d.limit, **options)
+    elif d.limit is not None:
+        pool = data.limited(pool, d.limit)
     if pool.x.is_floating_point():
         pool = replace(pool, x=pool.x.to(dtype))
-    with _under("data"):
-        partition = data.divide(
-            pool,
-            d.partition,
-            d.clients,
-            derive(seed, _DIVIDE),
-            alpha=d.alpha,
-            classes_per_client=d.classes_per_client,
-            smallest=d.smallest,
-            largest=d.largest,
-            validation=d.validation,
-            test=d.test,
-        )
-    online: fleet.Availability = fleet.Always()
-    if f.availability == "on_off":
-        online = fleet.OnOff(derive(seed, _ONLINE), f.period, f.share)
-    own = ("source", "users", "edges", "availability", "period", "share")
-    devices = fleet.build(
+    if d.server is not None:
+        pool = data.reserved(pool, d.server, derive(seed, _SERVER))
+    partition = divided(d, pool, derive(seed, _DIVIDE))
+    devices = belonging(build_fleet(f, partition.clients, seed), f, partition.user)
+    inputs = None if pool.x.is_floating_point() else pool.x.dtype
+    models = Models(pool.shape, pool.classes, dtype, inputs)
+    return populated(d, pool, partition, devices, models, derive(seed, _ARRANGE))
+
+
+def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
+    """The experiment without what it says of its source: its file must not promise other data."""
+    kept = {key: value for key, value in given(experiment.data).items() if key not in ("root", *data.OPTIONS)}
+    return experiment.updated(data={**kept, "source": "python", "path": pool.name})
+
+
+def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
+    """The devices that a table describes."""
+    key, j = derive(seed, _ONLINE), f.jitter
+    online: dict[str, Callable[[], fleet.Availability]] = {
+        "always": fleet.Always,
+        "on_off": lambda: fleet.OnOff(key, f.period, f.share),
+        "day_night": lambda: fleet.DayNight(key, f.night, f.zones, f.night_spread, f.period),
+        "intervals": lambda: fleet.Intervals.read(f.intervals or ""),
+    }
+    links = {
+        tier: {name: ends if isinstance(ends, list) else [ends, ends] for name, ends in _said(link).items()}
+        for tier, link in f.links.items()
+    }
+    return fleet.build(
         f.source,
-        partition.clients,
+        n,
         derive(seed, _FLEET),
         users=f.users,
         edges=f.edges,
-        availability=online,
-        **{key: value for key, value in every(f).items() if key not in own and value is not None},
+        availability=online[f.availability](),
+        tiers={name: _said(tier) for name, tier in f.tiers.items()},
+        links=links,
+        jitter=None if j is None else fleet.Jitter(derive(seed, _JITTER), j.every, j.rates, j.compute),
+        claims=[_said(claim) for claim in f.claims],
+        **f.options(),
     )
-    inputs = None if pool.x.is_floating_point() else pool.x.dtype
-    return World(pool, partition, devices, Models(pool.shape, pool.classes, dtype, inputs))
+
+
+def _said(table: Table) -> dict[str, Any]:
+    return {name: value for name, value in every(table).items() if value is not None}
 
 
 def local_training(experiment: Experiment, training: Training) -> Train:
@@ -125,7 +158,7 @@ def local_training(experiment: Experiment, training: Training) -> Train:
 
 def decide(experiment: Experiment) -> tuple[ExecutionPlan, str]:
     """How a run is to be computed, and why; decided once, since resuming must compute alike."""
-    wanted, cores = experiment.run, len(os.sched_getaffinity(0))
+    wanted, cores = experiment.run, _cores()
     workers = wanted.workers or cores
     if wanted.executor != "auto":
         executor, reason = wanted.executor, "as the experiment says"
@@ -137,16 +170,20 @@ def decide(experiment: Experiment) -> tuple[ExecutionPlan, str]:
     return ExecutionPlan(executor, workers, wanted.chunk, wanted.dtype, str(torch.__version__)), reason
 
 
+def _cores() -> int:
+    """Cores that this process may use; where that can't be asked, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def plan_to_json(plan: ExecutionPlan, reason: str) -> str:
     """The text of plan.json."""
-    return json.dumps({**asdict(plan), "reason": reason}, indent=2) + "\n"
+    return json.dumps({**asdict(plan), "reason": reason, "machine": machine()}, indent=2) + "\n"
 
 
 def plan_from_json(text: str) -> ExecutionPlan:
     """What `plan_to_json` wrote."""
     content = json.loads(text)
-    content.pop("reason", None)
-    return ExecutionPlan(**content)
+    return ExecutionPlan(**{key: value for key, value in content.items() if key not in ("reason", "machine")})
 
 
 def _make(experiment: Experiment, name: str) -> tuple[Any, dict[str, Any]]:
@@ -163,15 +200,6 @@ def _mark(algorithm: Any) -> bytes:
         return codec.encode(algorithm)
     except PotluckError:  # made of more than values; its class is all that can be told
         return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}".encode()
-
-
-@contextmanager
-def _under(table: str) -> Iterator[None]:
-    """Name the table in errors about a key, of those who don't know that they are called from a file."""
-    try:
-        yield
-    except PotluckError as error:
-        raise type(error)(re.sub(r"^(?=\w+ = )", f"{table}.", str(error))) from None
 
 
 @contextmanager

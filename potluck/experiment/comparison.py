@@ -1,22 +1,21 @@
 """Comparisons: several algorithms, several seeds, one crowd."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.errors import ConfigError
-from potluck.experiment import build, folder
+from potluck.experiment import build, folder, problems
+from potluck.experiment.batch import Batch, Show
 from potluck.experiment.config import Experiment
-from potluck.experiment.runs import Run, Watch, load, resume, run
-from potluck.metrics import Spread
+from potluck.experiment.runs import Run, load, resume, run
+from potluck.experiment.tables import given
+from potluck.experiment.tune import Tuning, at_rate, count, filled, load_tuning, search
+from potluck.metrics import Interval, Spread
 from potluck.runtime import World
-
-Show = Callable[[str], AbstractContextManager[Watch | None]]  # a run's name -> what follows its progress
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Row:
 
     algorithm: str
     accuracy: Spread
+    difference: Interval | None  # in accuracy, against the first algorithm, seed by seed
     worst: Spread
     best: Spread
     everywhere: Spread  # accuracy on the global test set
@@ -42,6 +42,7 @@ class Comparison:
     experiment: Experiment
     runs: list[Run]
     path: Path | None = None
+    tuning: Tuning | None = None  # where their learning rates come from
 
     @property
     def algorithms(self) -> list[str]:
@@ -67,6 +68,7 @@ class Comparison:
                 Row(
                     algorithm=name,
                     accuracy=self._spread(name, "accuracy_mean"),
+                    difference=self._difference(name) if rows else None,
                     worst=self._spread(name, "accuracy_worst10"),
                     best=self._spread(name, "accuracy_best10"),
                     everywhere=self._spread(name, "global_accuracy"),
@@ -82,6 +84,14 @@ class Comparison:
     def _spread(self, algorithm: str, key: str) -> Spread:
         return Spread.of([run.summary[key] for run in self.of(algorithm)])
 
+    def _difference(self, algorithm: str) -> Interval | None:
+        base, own = (
+            {run.summary["seed"]: run.summary["accuracy_mean"] for run in self.of(name)}
+            for name in (self.algorithms[0], algorithm)
+        )
+        common = [seed for seed in base if seed in own]  # a comparison that is under way may lack some
+        return metrics.paired([own[seed] for seed in common], [base[seed] for seed in common])
+
     def _time(self, run: Run) -> float | None:
         return metrics.time_to(metrics.series(run.lines, "accuracy_mean", run.summary["view"]), self.target)
 
@@ -94,14 +104,19 @@ def compare(
     show: Show | None = None,
     *,
     force: bool = False,
+    tuned: bool = False,
 ) -> Comparison:
-    """Run every algorithm with every seed, one after another; without `out`, in memory."""
+    """Run every algorithm with every seed, one after another; without `out`, in memory.
+
+    `tuned`: each at the learning rate that does best on validation rows, among those of [tune].
+    """
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
     with build.located(experiment):
         names = names or [registry.canonical(experiment.algorithm)]
     full = experiment.updated(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
-    _check_distinct("compare", full.compare)
-    _check_distinct("seeds", full.seeds)
+    problems.check_distinct("compare", full.compare)
+    problems.check_distinct("seeds", full.seeds)
+    full = full.updated(tune=given(filled(full)) if tuned else None)
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
@@ -124,13 +139,15 @@ def load_comparison(out: str | Path) -> Comparison:
     path = Path(out)
     experiment = folder.experiment(path)
     found = [_place(path, seed, name) for seed, name in _each(experiment)]
-    return Comparison(experiment, [load(place) for place in found if place and folder.is_run(place)], path)
+    runs = [load(place) for place in found if place and folder.is_run(place)]
+    return Comparison(experiment, runs, path, load_tuning(path / folder.TUNING))
 
 
 def _go_on(
     experiment: Experiment, path: Path | None, worlds: dict[int, World], show: Show | None
 ) -> Comparison:
     runs: list[Run] = []
+    tuning = _tune(experiment, path, show)
     for seed, name in _each(experiment):
         place = _place(path, seed, name)
         if place is not None and folder.is_run(place) and folder.finished(place):
@@ -141,8 +158,19 @@ def _go_on(
                 runs.append(resume(place, watch, world=worlds.get(seed)))
             else:
                 one = _one(experiment, seed, name)
+                one = one if tuning is None else at_rate(one, tuning.choice(name))
                 runs.append(run(one, place, watch, world=worlds.get(seed)))
-    return Comparison(experiment, runs, path)
+    return Comparison(experiment, runs, path, tuning)
+
+
+def _tune(experiment: Experiment, path: Path | None, show: Show | None) -> Tuning | None:
+    table, names = experiment.tune, experiment.compare
+    if table is None:
+        return None
+    total = count(len(names), table)
+    methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
+    batch = Batch(total, total * table.length, show)
+    return search(methods, table, None if path is None else path / folder.TUNING, batch)
 
 
 def _each(experiment: Experiment) -> list[tuple[int, str]]:
@@ -150,14 +178,8 @@ def _each(experiment: Experiment) -> list[tuple[int, str]]:
 
 
 def _one(experiment: Experiment, seed: int, name: str) -> Experiment:
-    return experiment.updated(algorithm=name, seed=seed, compare=[], seeds=[])
+    return experiment.updated(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
 
 
 def _place(path: Path | None, seed: int, name: str) -> Path | None:
     return None if path is None else path / f"{name}-{seed}"
-
-
-def _check_distinct(key: str, values: Sequence[Any]) -> None:
-    for i, value in enumerate(values):
-        if value in values[:i]:
-            raise ConfigError(f"{key} = {list(values)}: {value!r} is named twice")

@@ -10,17 +10,19 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck import algorithms
 from potluck.data import SOURCES as DATA_SOURCES
+from potluck.data import USER_KINDS
 from potluck.errors import ConfigError
 from potluck.experiment import problems, toml
+from potluck.experiment.fleet_tables import Devices
 from potluck.experiment.tables import (
     Data,
-    Devices,
     Evaluation,
     Execution,
     Model,
     Stop,
     Table,
     Training,
+    Tune,
     every,
     given,
 )
@@ -44,6 +46,7 @@ class Experiment(Table):
     train: Training = Training()
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
+    tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
     run: Execution = Execution()
     algorithms: dict[str, dict[str, Any]] = Field(default={})
 
@@ -105,7 +108,7 @@ class Experiment(Table):
         stop, evaluate = self.stop, self.evaluate
         data = _with_options(self.data, DATA_SOURCES[self.data.source])
         fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
-        if data.clients is None and data.partition != "by_user":
+        if data.clients is None and data.partition not in USER_KINDS:
             data = data.model_copy(update={"clients": 20})
         if evaluate.rounds is None and evaluate.seconds is None:
             rounds = None if stop.rounds is None else max(1, stop.rounds // POINTS)

@@ -1,5 +1,7 @@
 """A run's folder: what was asked for, how it is computed, what came of it.
 
+A comparison's, a tuning's or a study's holds the folders of its runs.
+
 experiment.toml     complete: `potluck run experiment.toml` repeats the run
 plan.json           executor and sizes, pinned, since resuming must compute alike
 records.jsonl       what was measured, append-only
@@ -14,6 +16,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from potluck.trees import Params
 
 EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
 SESSIONS, SNAPSHOTS, MODELS, REPORT = "sessions.jsonl", "snapshots", "models", "report.html"
+TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
     EXPERIMENT,
     PLAN,
@@ -38,6 +42,7 @@ _OWN = {
     SNAPSHOTS,
     MODELS,
     REPORT,
+    TUNED,
     "keep.log",
     f"{SUMMARY}.partial",
 }
@@ -63,14 +68,19 @@ def claim(folder: Path, force: bool) -> None:
 
 
 def create(folder: Path, files: dict[str, str], force: bool) -> None:
-    """A new folder with these files; replaces what `claim` allows."""
+    """A new folder with these files, whole or not at all; replaces what `claim` allows."""
     claim(folder, force)
+    place = folder.resolve()  # for its name: that of "." is empty
+    partial = place.with_name(f".{place.name}.partial")
     try:
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True)
+        for name, text in files.items():
+            (partial / name).write_text(text)
         if (folder / EXPERIMENT).is_file():
             shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text)
+        os.rename(partial, folder)
     except OSError as error:
         raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
 
@@ -78,12 +88,17 @@ def create(folder: Path, files: dict[str, str], force: bool) -> None:
 def _foreign(folder: Path) -> Path | None:
     """The first thing in a run or a comparison that belongs to neither."""
     for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and is_run(entry):
+        if entry.is_dir() and (is_run(entry) or entry.name == TUNING):
             if inner := _foreign(entry):
                 return inner
-        elif entry.name not in _OWN:
+        elif entry.name not in _OWN and not re.fullmatch(r"\..*\.partial", entry.name):
             return entry
     return None
+
+
+def spelled(name: str) -> str:
+    """A name as a part of a path."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "unnamed"
 
 
 def is_run(folder: Path) -> bool:
@@ -101,6 +116,8 @@ def check_run(folder: Path) -> None:
     if not folder.exists():
         raise SnapshotError(f"{folder}: no such folder; `potluck list` shows the runs that there are")
     what = "a comparison; name one of the runs in it" if is_comparison(folder) else "not the folder of a run"
+    if (folder / TUNED).is_file():
+        what = "a tuning; the same `potluck tune` again goes on with it"
     raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
 
 
@@ -157,7 +174,7 @@ def write_models(folder: Path, served: dict[str, tuple[ModelSpec, Params]], mode
         about = {
             "view": view,
             "order": str(i),
-            "model": json.dumps({"name": spec.name, "width": spec.width, "depth": spec.depth}),
+            "model": json.dumps(asdict(spec)),
             "shape": json.dumps(models.shape),
             "classes": str(models.classes),
             "dtype": str(models.dtype).removeprefix("torch."),

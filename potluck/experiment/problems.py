@@ -2,6 +2,7 @@
 
 import types
 import typing
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +22,13 @@ def told(error: ValidationError, model: type[BaseModel], where: str, above: str 
     value, fix = first["input"], _fix(first, model)
     shown = "" if isinstance(value, dict) or first["type"] == "missing" else f" = {value!r}"
     return ConfigError(f"{where}: {path or 'the experiment'}{shown}: {fix}{more}")
+
+
+def check_distinct(key: str, values: Sequence[object]) -> None:
+    """Refuse a list that names something twice."""
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            raise ConfigError(f"{key} = {list(values)}: {value!r} is named twice")
 
 
 def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
@@ -51,13 +59,24 @@ def _union(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
     """Whether a location is a key whose value may be of several types."""
     table = _descend(model, loc[:-1])
     field = table.model_fields.get(str(loc[-1])) if table else None
-    return field is not None and typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
+    unions = (typing.Union, types.UnionType)
+    return (
+        field is not None and typing.get_origin(field.annotation) in unions and not _table(field.annotation)
+    )
 
 
 def _descend(model: type[BaseModel] | None, loc: tuple[int | str, ...]) -> type[BaseModel] | None:
     """The table at a location, if there is one."""
-    for part in loc:
+    parts = iter(loc)
+    for part in parts:
         field = model.model_fields.get(str(part)) if model else None
-        inner = field.annotation if field else None
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+        model = _table(field.annotation) if field else None
+        if field and typing.get_origin(field.annotation) in (dict, list):
+            next(parts, None)  # a name or a number, and then the keys of a table
     return model
+
+
+def _table(annotation: object) -> type[BaseModel] | None:
+    """The table that a type is or may be."""
+    members = typing.get_args(annotation) or (annotation,)
+    return next((m for m in members if isinstance(m, type) and issubclass(m, BaseModel)), None)

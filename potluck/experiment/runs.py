@@ -1,4 +1,4 @@
-"""Runs: started, resumed, loaded, compared."""
+"""Runs: started, resumed, loaded."""
 
 import datetime
 import shutil
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from potluck import metrics
+from potluck.data import Pool
 from potluck.errors import ConfigError
 from potluck.experiment import build, folder
 from potluck.experiment.build import Setting
@@ -77,16 +78,18 @@ def run(
     algorithm: Any = None,
     force: bool = False,
     world: World | None = None,
+    pool: Pool | None = None,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 
-    `algorithm` is a rule made in Python that takes the place of the experiment's. `world` saves building one
-    that another run of the same data, fleet and seed has built already.
+    `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
+    (`potluck.data.from_dataset`), divided as the experiment says. `world` saves building one that another run
+    of the same data, fleet and seed has built already.
     """
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
-    setting = build.prepare(experiment, algorithm, world)
+    setting = build.prepare(experiment, algorithm, world, pool)
     plan, reason = build.decide(setting.experiment)
     if path is not None:
         files = {
@@ -104,7 +107,12 @@ def run(
 
 
 def resume(
-    out: str | Path, progress: Watch | None = None, *, algorithm: Any = None, world: World | None = None
+    out: str | Path,
+    progress: Watch | None = None,
+    *,
+    algorithm: Any = None,
+    world: World | None = None,
+    pool: Pool | None = None,
 ) -> Run:
     """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
     path = Path(out)
@@ -117,7 +125,7 @@ def resume(
             f"{path}: was run with a {experiment.algorithm} made in Python; "
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
-    setting = build.prepare(experiment, algorithm, world)
+    setting = build.prepare(experiment, algorithm, world, pool)
     plan = build.plan_from_json((path / folder.PLAN).read_text())
     sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
     if plan.torch != torch.__version__:
@@ -164,6 +172,7 @@ def _summary(
 ) -> dict[str, Any]:
     target = experiment.stop.target or experiment.evaluate.target
     about = {"name": experiment.name, "algorithm": experiment.algorithm, "seed": experiment.seed}
+    about["evaluated_on"] = experiment.evaluate.on
     return {**about, **metrics.summarise(lines, target), "wall_seconds": round(wall, 3), "finished": finished}
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from potluck.data import KINDS
 from potluck.data import SOURCES as DATA_SOURCES
 from potluck.errors import nearest
-from potluck.fleet.sources import SOURCES as FLEET_SOURCES
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -25,26 +24,61 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class Groups(Table):
+    """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
+
+    kind: Literal["rotation", "permutation", "affine"]  # of images, of labels, of features
+    count: Annotated[int, Field(ge=2)]
+
+
+class Change(Table):
+    """[[data.changes]]: what happens to the data of some clients in mid-run."""
+
+    at: Positive  # virtual seconds
+    kind: Literal["labels", "rotation"]  # rows are dealt anew, or images are turned
+    degrees: float | None = None  # of rotation, counter-clockwise
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the clients; of users, where there are some
+
+    @model_validator(mode="after")
+    def _turns(self) -> Self:
+        if self.kind == "rotation" and not (self.degrees or 0) % 360:
+            raise ValueError(f"degrees = {self.degrees}: say how far images are turned, such as 90")
+        if self.kind == "labels" and self.degrees is not None:
+            raise ValueError(f"degrees = {self.degrees}: is of kind = 'rotation'; leave it out for 'labels'")
+        return self
+
+
 class Data(Table):
     """What there is to learn from, and who holds it."""
 
     source: str = "digits"
-    root: str | None = None  # folder of the files; else $POTLUCK_DATA, ./data and here
+    root: str | None = None  # folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache
     path: str | None = None  # of npz and idx
     limit: Count | None = None  # at most so many rows, beside the test set
     rows: Count | None = None  # of synthetic
     dimension: Count | None = None
     classes: Count | None = None
     normalise: bool | None = None
+    length: Count | None = None  # of shakespeare: characters of a row
+    stride: Count | None = None  # of shakespeare: characters from one row to the next
+    coarse: bool | None = None  # of cifar-100: 20 classes instead of 100
     partition: str = "dirichlet"
-    clients: Count | None = None  # 20; by_user: everybody
-    alpha: Positive = 0.5  # of dirichlet
+    clients: Count | None = None  # 20; by_user, split_users: everybody; user_devices: all their devices
+    alpha: Positive = 0.5  # of dirichlet and user_devices
     classes_per_client: Count | None = None  # of shards and procedural
+    law: Literal["lognormal", "powerlaw"] = "lognormal"  # of quantity: how many rows clients hold
+    skew: Annotated[float, Field(ge=0, le=10)] = 1.0  # of quantity: deviation of log sizes, or exponent
+    rows_per_client: Count = 28  # of split_users, about
+    users: Count | None = None  # of user_devices; all there are, where the data know users
+    devices_per_user: list[int] = Field(default=[2, 6])  # of user_devices: fewest and most
     smallest: Annotated[int, Field(ge=3)] = 5  # rows of a client
     largest: Count = 50  # of procedural
     validation: Share = 0.1  # share of a client's rows
     test: Share = 0.2
     server: Share | None = None  # share of the rows that the server has for itself, and no client
+    groups: Groups | None = None
+    shift: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of test rows whose classes aren't trained on
+    changes: list[Change] = Field(default=[])  # by time
 
     @field_validator("source")
     @classmethod
@@ -71,30 +105,6 @@ class Model(Table):
     name: str = "mlp"
     width: Positive = 1.0
     depth: Positive = 1.0
-
-
-class Devices(Table):
-    """How fast devices and links are, and when they are there."""
-
-    source: str = "mobile"
-    compute: Positive | None = None  # ms per sample; mobile: the median
-    compute_spread: float | None = None  # slowest over fastest
-    down: Positive | None = None  # bits per second; mobile: the median
-    up: Positive | None = None
-    up_share: Positive | None = None  # of down
-    link_spread: float | None = None
-    latency: float | list[float] | None = None  # seconds; mobile: between two ends
-    memory: float | list[float] | None = None  # bytes; mobile: between two ends
-    users: Count | None = None
-    edges: Count | None = None
-    availability: Literal["always", "on_off"] = "always"
-    period: Positive = 86_400.0  # seconds, of on_off
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # mean share of time online, of on_off
-
-    @field_validator("source")
-    @classmethod
-    def _known_source(cls, name: str) -> str:
-        return _known("source", name, FLEET_SOURCES)
 
 
 class Training(Table):
@@ -138,7 +148,23 @@ class Evaluation(Table):
     rounds: Count | None = None
     seconds: Positive | None = None
     panel: Count = 200  # devices; all of them where there are fewer
+    on: Literal["test", "validation"] = "test"  # devices' rows; on validation, no test row is touched
     target: Share | None = None  # time to this accuracy is reported; the run goes on
+
+
+class Tune(Table):
+    """Which learning rates are tried, the same ones for every algorithm."""
+
+    lr: Annotated[list[Positive], Field(min_length=1)] = Field(default=[0.01, 0.03, 0.1, 0.3])
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # the first of the experiment's
+    length: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a trial, as a share of a whole run
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for key, values in (("lr", self.lr), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key} = {values}: name each once")
+        return self
 
 
 class Execution(Table):
@@ -161,8 +187,9 @@ def given(table: Table) -> dict[str, Any]:
 
 
 def every(table: Table) -> dict[str, Any]:
-    """What was said and all defaults."""
-    return {name: _opened(getattr(table, name), every) for name in type(table).model_fields}
+    """What was said and all defaults, but for tables and lists that are empty."""
+    found = {name: _opened(getattr(table, name), every) for name in type(table).model_fields}
+    return {name: value for name, value in found.items() if value not in ([], {})}
 
 
 def _opened(value: Any, how: Any) -> Any:
@@ -170,7 +197,7 @@ def _opened(value: Any, how: Any) -> Any:
         return how(value)
     if isinstance(value, dict):  # not by pydantic, which would take parts made in Python to pieces
         return {key: _opened(inner, how) for key, inner in value.items()}
-    return list(value) if isinstance(value, list) else value
+    return [_opened(inner, how) for inner in value] if isinstance(value, list) else value
 
 
 def _known(noun: str, name: str, among: Iterable[str]) -> str:

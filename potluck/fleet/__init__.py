@@ -1,6 +1,6 @@
 """Who takes part: what devices can do, when they are there, who is above them, how long things take."""
 
-from potluck.fleet.availability import Always, Availability, Intervals, OnOff
+from potluck.fleet.availability import Always, Availability, DayNight, OnOff
 from potluck.fleet.cost import (
     REFERENCE_OPS,
     SERVER,
@@ -9,8 +9,12 @@ from potluck.fleet.cost import (
     machines,
     transfer_seconds,
 )
+from potluck.fleet.generate import mix, mobile, uniform
+from potluck.fleet.intervals import Intervals
+from potluck.fleet.jitter import Jitter
+from potluck.fleet.measured import fedrac40, table, trace
 from potluck.fleet.profiles import COLUMNS, Fleet, Profiles
-from potluck.fleet.sources import build, mobile, uniform
+from potluck.fleet.sources import SOURCES, boast, build
 from potluck.fleet.topology import CLOUD, DEVICE, Topology
 
 __all__ = [
@@ -19,18 +23,26 @@ __all__ = [
     "DEVICE",
     "REFERENCE_OPS",
     "SERVER",
+    "SOURCES",
     "TRAINING_FACTOR",
     "Always",
     "Availability",
+    "DayNight",
     "Fleet",
     "Intervals",
+    "Jitter",
     "OnOff",
     "Profiles",
     "Topology",
+    "boast",
     "build",
     "compute_seconds",
+    "fedrac40",
     "machines",
+    "mix",
     "mobile",
+    "table",
+    "trace",
     "transfer_seconds",
     "uniform",
 ]

@@ -5,7 +5,6 @@ devices are asked about; aggregation points are always there.
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, DataError
+from potluck.fleet.checks import check, number
 from potluck.keys import derive, hashed
 
 Times = NDArray[np.float64]
@@ -74,12 +73,9 @@ class OnOff:
     share: float  # mean share of time online
 
     def __post_init__(self) -> None:
-        if not 0 < self.period < math.inf:
-            raise ConfigError(f"availability.period = {self.period!r}: give seconds, above 0")
-        if not 0 < self.share <= 1:
-            raise ConfigError(
-                f"availability.share = {self.share!r}: give the mean share of time online, in (0, 1]"
-            )
+        check("period", self.period, 0 < number(self.period) < math.inf, "give seconds, above 0")
+        fix = "give the mean share of time online, in (0, 1]"
+        check("share", self.share, 0 < number(self.share) <= 1, fix)
 
     @cached_property
     def _deviation(self) -> float:
@@ -95,12 +91,7 @@ class OnOff:
         bits, period = derive(self.key, int(node)), self.period
         phase = (bits >> 32) * 2.0**-32 * period
         length = (self.share + ((bits & 0xFFFFFFFF) * 2.0**-31 - 1) * self._deviation) * period
-        cycle = math.floor((when - phase) / period)
-        start, following = phase + cycle * period, phase + (cycle + 1) * period
-        if start > when:  # the division rounded up
-            start, following = phase + (cycle - 1) * period, start
-        elif following <= when:  # ... or down
-            start, following = following, phase + (cycle + 2) * period
+        start, following = _starts(phase, period, when)
         return start, start + length, following
 
     def online(self, node: int, when: float) -> bool:
@@ -114,10 +105,7 @@ class OnOff:
         phase = (bits >> np.uint64(32)).astype(np.float64) * 2.0**-32 * period
         low = (bits & np.uint64(0xFFFFFFFF)).astype(np.float64)
         length = (self.share + (low * 2.0**-31 - 1) * self._deviation) * period
-        cycle = np.floor((when - phase) / period)
-        cycle -= phase + cycle * period > when
-        cycle += phase + (cycle + 1) * period <= when
-        return when < phase + cycle * period + length
+        return when < _last_starts(phase, period, when) + length
 
     def until(self, node: int, when: float) -> float:
         return math.inf if self.share == 1 else max(when, self._window(node, when)[1])
@@ -127,76 +115,99 @@ class OnOff:
         return when if self.share == 1 or when < end else following
 
     def change(self, when: float) -> float:
-        if self.share == 1:
-            return math.inf
-        at = (math.floor(when / self._look) + 1) * self._look
-        return at if at > when else at + self._look  # the product may round down to `when`
+        return math.inf if self.share == 1 else _next_look(self._look, when)
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals:
-    """A trace: the online periods of node i are starts[first[i]:first[i + 1]] and the ends beside them."""
+@dataclass(frozen=True)
+class DayNight:
+    """Each device is online while it charges: every night, from an hour to another that are its own.
 
-    first: NDArray[np.int64]  # nodes + 1
-    starts: Times  # seconds; ascending within a node
-    ends: Times
+    Both ends lie evenly within `spread` hours of those of `night`, in the time of the device's zone. Zones
+    are an hour apart, with about as many devices in each; the clock begins at midnight in the first, and
+    night comes an hour earlier in the next. Who lives where and goes to bed when comes from a hash.
+    """
 
-    @classmethod
-    def of(cls, spans: Sequence[Sequence[tuple[float, float]]]) -> "Intervals":
-        """From the (start, end) pairs of every node."""
-        first = np.concatenate(([0], np.cumsum([len(own) for own in spans], dtype=np.int64)))
-        pairs = np.array([pair for own in spans for pair in own], dtype=np.float64).reshape(-1, 2)
-        return cls(first, pairs[:, 0].copy(), pairs[:, 1].copy())
+    key: int
+    night: Sequence[float] = (22.0, 6.0)  # local hours
+    zones: int = 1
+    spread: float = 1.5  # hours
+    period: float = 86_400.0  # seconds of a day
 
     def __post_init__(self) -> None:
-        if not (len(self.starts) == len(self.ends) == self.first[-1] and self.first[0] == 0):
-            raise DataError(
-                f"availability: {len(self.starts)} starts, {len(self.ends)} ends; give {self.first[-1]} each"
-            )
-        late = np.ones(len(self.starts), dtype=np.bool_)  # begins after the one before it has ended
-        late[1:] = self.starts[1:] > self.ends[:-1]
-        late[self.first[:-1][np.diff(self.first) > 0]] = True  # a node's first one may begin at any time
-        bad = ~(late & (self.starts < self.ends) & np.isfinite(self.starts))
-        if bad.any():
-            i = int(np.argmax(bad))
-            node = int(np.searchsorted(self.first, i, side="right")) - 1
-            raise DataError(
-                f"availability of node {node}: [{self.starts[i]}, {self.ends[i]}) is empty or begins before"
-                " the one before it is over; sort the periods and join those that touch"
-            )
+        check("period", self.period, 0 < number(self.period) < math.inf, "give the seconds of a day, above 0")
+        whole = isinstance(self.zones, int) and 1 <= self.zones <= 24
+        check("zones", self.zones, whole, "give a number of time zones, 1 to 24")
+        hours = [number(hour) for hour in self.night]
+        fix = "give two different hours, [from, to], each in [0, 24]"
+        check("night", self.night, len(hours) == 2 and all(0 <= hour <= 24 for hour in hours), fix)
+        check("night", self.night, 0 < self._hours < 24, fix)
+        most = max(0.0, (min(self._hours, 24 - self._hours) - 0.5) / 2)
+        fix = f"give hours, 0 to {most:g}, so that half an hour is left of each night and each day"
+        check("night_spread", self.spread, 0 <= number(self.spread) <= most, fix)
 
     @cached_property
-    def _moments(self) -> Times:
-        return np.unique(self.starts)
+    def _hours(self) -> float:
+        return (self.night[1] - self.night[0]) % 24
 
-    def _last(self, node: int, when: float) -> int:
-        """The index of the node's last period that has begun, or the one before its first."""
-        return bisect_right(self.starts, when, int(self.first[node]), int(self.first[node + 1])) - 1
+    @cached_property
+    def _look(self) -> float:
+        """Seconds between two looks: often enough to meet the shortest night."""
+        return self.period / 24 * min(0.5, (self._hours - 2 * self.spread) / 2)
+
+    def _window(self, node: int, when: float) -> tuple[float, float, float]:
+        """The last start up to `when`, the end that belongs to it, and the start after it."""
+        bits, hour = derive(self.key, int(node)), self.period / 24
+        zone = (bits >> 48) * self.zones >> 16
+        early, late = (bits >> 24 & 0xFFFFFF) * 2.0**-23 - 1, (bits & 0xFFFFFF) * 2.0**-23 - 1
+        phase = (self.night[0] + early * self.spread - zone) * hour
+        length = (self._hours + (late - early) * self.spread) * hour
+        start, following = _starts(phase, self.period, when)
+        return start, start + length, following
 
     def online(self, node: int, when: float) -> bool:
-        i = self._last(node, when)
-        return i >= self.first[node] and when < float(self.ends[i])
+        return when < self._window(node, when)[1]
 
     def online_many(self, nodes: NDArray[np.integer], when: float) -> NDArray[np.bool_]:
-        if not len(self.starts):
-            return np.zeros(len(nodes), dtype=np.bool_)
-        low, high = self.first[nodes], self.first[nodes + 1]
-        while (open_ := low < high).any():  # all nodes bisect at once
-            middle = np.where(open_, (low + high) // 2, 0)
-            begun = self.starts[middle] <= when
-            low, high = np.where(open_ & begun, middle + 1, low), np.where(open_ & ~begun, middle, high)
-        online: NDArray[np.bool_] = (low > self.first[nodes]) & (when < self.ends[low - 1])
-        return online
+        # The operations of _window in its order: the two must agree to the last bit.
+        bits, hour = hashed(self.key, nodes), self.period / 24
+        zone = ((bits >> np.uint64(48)) * np.uint64(self.zones) >> np.uint64(16)).astype(np.float64)
+        early = (bits >> np.uint64(24) & np.uint64(0xFFFFFF)).astype(np.float64) * 2.0**-23 - 1
+        late = (bits & np.uint64(0xFFFFFF)).astype(np.float64) * 2.0**-23 - 1
+        phase = (self.night[0] + early * self.spread - zone) * hour
+        length = (self._hours + (late - early) * self.spread) * hour
+        return when < _last_starts(phase, self.period, when) + length
 
     def until(self, node: int, when: float) -> float:
-        return float(self.ends[self._last(node, when)]) if self.online(node, when) else when
+        return max(when, self._window(node, when)[1])
 
     def next_online(self, node: int, when: float) -> float:
-        if self.online(node, when):
-            return when
-        i = self._last(node, when) + 1
-        return float(self.starts[i]) if i < self.first[node + 1] else math.inf
+        _, end, following = self._window(node, when)
+        return when if when < end else following
 
     def change(self, when: float) -> float:
-        i = int(np.searchsorted(self._moments, when, side="right"))
-        return float(self._moments[i]) if i < len(self._moments) else math.inf
+        return _next_look(self._look, when)
+
+
+def _starts(phase: float, period: float, when: float) -> tuple[float, float]:
+    """Of starts at phase + k * period the last one up to `when`, and the one after it."""
+    cycle = math.floor((when - phase) / period)
+    start, following = phase + cycle * period, phase + (cycle + 1) * period
+    if start > when:  # the division rounded up
+        start, following = phase + (cycle - 1) * period, start
+    elif following <= when:  # ... or down
+        start, following = following, phase + (cycle + 2) * period
+    return start, following
+
+
+def _last_starts(phase: Times, period: float, when: float) -> Times:
+    """The first of `_starts`, of many."""
+    cycle = np.floor((when - phase) / period)
+    cycle -= phase + cycle * period > when
+    cycle += phase + (cycle + 1) * period <= when
+    return phase + cycle * period
+
+
+def _next_look(every: float, when: float) -> float:
+    """The next multiple of `every` after `when`."""
+    at = (math.floor(when / every) + 1) * every
+    return at if at > when else at + every  # the product may round down to `when`

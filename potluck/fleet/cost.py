@@ -10,9 +10,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, nearest
-from potluck.fleet.profiles import COLUMNS, Fleet, Profiles, known_column
+from potluck.errors import ConfigError
+from potluck.fleet.profiles import COLUMNS, Fleet, Profiles
 from potluck.fleet.topology import CLOUD, Topology
+from potluck.keys import derive, uniforms
 
 REFERENCE_OPS = 416_520  # multiply-accumulates of one forward pass of LeNet-5 on 28x28, padded by 2
 TRAINING_FACTOR = 3  # forward passes that training on a sample costs: forward, and twice that backward
@@ -39,32 +40,29 @@ def transfer_seconds(nbytes: float, rate: Number, latency: Number) -> Number:
     return latency + 8 * nbytes / rate
 
 
-def machines(
-    fleet: Fleet,
-    topology: Topology,
-    tiers: Mapping[str, Mapping[str, float]] = {},
-    *,
-    claimed: bool = False,
-) -> Profiles:
-    """Profiles of every node of a topology: a fleet's devices, then aggregators: `SERVER`s but for `tiers`.
+def machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Profiles:
+    """Profiles of every node of a topology: a fleet's devices, then aggregators: `SERVER`s but for its tiers.
 
-    `tiers` may name tiers that this topology doesn't use: one federation serves algorithms of several shapes.
+    A device's link is the fleet's own unless `fleet.links` says how far away its parent's tier is: then
+    it lies evenly between the two ends, by hash, and at the same place in the ranges of all tiers.
     """
     if len(fleet) != topology.devices:
         raise ConfigError(
             f"fleet of {len(fleet)} devices, topology of {topology.devices}: build both from one"
         )
-    known = tuple({CLOUD, *topology.tiers, *fleet.groups})
-    for tier, columns in tiers.items():
-        if tier not in known:
-            raise ConfigError(f"fleet.{tier}: no such tier; {nearest(tier, known)}")
-        for name in columns:
-            known_column(name)
     profiles = fleet.claimed if claimed else fleet.true
     table = {name: np.empty(topology.total) for name in COLUMNS}
     for name, column in table.items():
-        column[: topology.devices] = getattr(profiles, name)
+        own, true = getattr(profiles, name), getattr(fleet.true, name)
+        column[: topology.devices] = own
         for tier in (CLOUD, *topology.tiers):
             nodes = topology.members(tier)
-            column[nodes.start : nodes.stop] = tiers.get(tier, {}).get(name, SERVER[name])
+            column[nodes.start : nodes.stop] = fleet.tiers.get(tier, {}).get(name, SERVER[name])
+            if name in fleet.links.get(tier, {}):
+                low, high = fleet.links[tier][name]
+                below = topology.devices_below(tier)
+                place = uniforms(derive(fleet.key, COLUMNS.index(name)), below)
+                column[below] = low + (high - low) * place
+                if own is not true:  # a lie keeps its proportion
+                    column[below] *= np.divide(own, true, out=np.ones(len(own)), where=true > 0)[below]
     return Profiles(**table).checked()

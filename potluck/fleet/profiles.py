@@ -1,15 +1,19 @@
 """What every machine can do, and what it says it can do: arrays with one entry a node."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from potluck.errors import ConfigError, nearest
 from potluck.fleet.availability import Availability
+from potluck.fleet.checks import check, ends, number
+from potluck.fleet.jitter import Jitter
+from potluck.fleet.topology import CLOUD
 
 Column = NDArray[np.float64]
+Ranges = Mapping[str, tuple[float, float]]  # columns, each between two ends
 Nodes = range | Sequence[int] | NDArray[np.integer]
 
 
@@ -52,7 +56,8 @@ class Profiles:
         return self
 
 
-COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Profiles))
+COLUMNS: tuple[str, ...] = tuple(column.name for column in fields(Profiles))
+LINK_COLUMNS = ("up", "down", "latency")
 
 
 def known_column(name: str) -> str:
@@ -72,8 +77,14 @@ class Fleet:
     user: NDArray[np.int32]  # of each device; -1: none
     edge: NDArray[np.int32]
     group: NDArray[np.int32]
+    # By tier. A topology need not use all of them: one federation serves algorithms of several shapes.
+    tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what aggregators have instead
+    links: Mapping[str, Ranges] = field(default_factory=dict)  # what devices below it have instead
+    jitter: Jitter | None = None
+    key: int = 0  # of where devices lie within `links`
 
     def __post_init__(self) -> None:
+        self._check_tiers()
         for name, size in (("claimed", len(self.claimed)), *((k, len(v)) for k, v in self.groups.items())):
             if size != len(self):
                 raise ConfigError(
@@ -87,6 +98,19 @@ class Fleet:
     def groups(self) -> Mapping[str, NDArray[np.int32]]:
         """The tiers that a topology can be built from, by name."""
         return {"user": self.user, "edge": self.edge, "group": self.group}
+
+    def _check_tiers(self) -> None:
+        for table, entries, columns in (("tiers", self.tiers, COLUMNS), ("links", self.links, LINK_COLUMNS)):
+            for tier, own in entries.items():
+                if tier not in (known := (CLOUD, *self.groups)):
+                    raise ConfigError(f"fleet.{table}.{tier}: no such tier; {nearest(tier, known)}")
+                for name, value in own.items():
+                    key = f"{table}.{tier}.{name}"
+                    if name not in columns:
+                        raise ConfigError(f"fleet.{key}: no such column; {nearest(name, columns)}")
+                    low = ends(key, value)[0] if table == "links" else number(value)
+                    good, least = (low >= 0, "at least 0") if name == "latency" else (low > 0, "above 0")
+                    check(key, value, good and low < np.inf, f"give finite numbers {least}")
 
     def claiming(self, nodes: Nodes, **columns: ArrayLike) -> "Fleet":
         """A copy in which these nodes claim other values; the columns that nobody lies about are shared."""

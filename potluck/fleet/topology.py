@@ -112,6 +112,14 @@ class Topology:
             return None
         return self.root if self._links is None else int(self._links.parents[node])
 
+    def devices_below(self, tier: str) -> NDArray[np.int64]:
+        """The devices whose parent is of a tier, ascending."""
+        nodes = self.members(tier)
+        if self._links is None:
+            return np.arange(self.devices)
+        above = self._links.parents[: self.devices]
+        return np.flatnonzero((above >= nodes.start) & (above < nodes.stop))
+
     def path(self, node: int) -> tuple[int, ...]:
         """Parent, grandparent and so on up to the root."""
         path: list[int] = []

@@ -1,5 +1,6 @@
 """What a device does."""
 
+from potluck.jobs.appraise import Appraise
 from potluck.jobs.correct import Correct
 from potluck.jobs.objective import CrossEntropy, Objective, Prox
 from potluck.jobs.optim import SGD, Adam
@@ -10,6 +11,7 @@ from potluck.jobs.train import Train, fine_tuned, used
 __all__ = [
     "SGD",
     "Adam",
+    "Appraise",
     "Correct",
     "CrossEntropy",
     "LabelCounts",

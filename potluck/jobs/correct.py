@@ -20,7 +20,7 @@ class Correct(Objective):
     def blank(self, sent: Tree) -> Tree:
         return zeros(sent["control"])  # c_i of a device that never took part
 
-    def hold(self, sent: Tree, keep: Tree) -> Tree:
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sub(sent["control"], keep)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:

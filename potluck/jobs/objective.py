@@ -37,7 +37,7 @@ class Objective(Protocol):
         """The parameters that training starts from; `own`: all own rows and what `look` saw, if it looks."""
         return self.form(sent)
 
-    def hold(self, sent: Tree, keep: Tree) -> Tree:
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         """What `loss` needs beside the parameters; constant over the task's steps."""
         return None
 
@@ -105,7 +105,7 @@ class Prox(Objective):
     def __post_init__(self) -> None:
         require(self.mu >= 0, "mu", self.mu, "must be 0 or more; 0 leaves the data alone")
 
-    def hold(self, sent: Tree, keep: Tree) -> Tree:
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["params"]
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:

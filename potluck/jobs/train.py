@@ -60,7 +60,7 @@ class Train:
         whole = self.objective.start(sent, keep, own)
         trained = self._trained(net, whole)
         frozen = {k: v for k, v in whole.items() if k not in trained}
-        return trained, (frozen, trained, self.objective.hold(sent, keep))
+        return trained, (frozen, trained, self.objective.hold(sent, keep, own))
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         return self.objective.loss(net, {**held[0], **params}, batch, held[2])

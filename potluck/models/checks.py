@@ -10,9 +10,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from potluck.errors import ModelError
-from potluck.models.layers import known
+from potluck.models.blocks import PlainLSTM
+from potluck.models.layers import COUNTED, known
 from potluck.models.program import Layer, prepared
-from potluck.trees import Params
 
 
 def refuse(module: nn.Module, name: str) -> None:
@@ -87,10 +87,10 @@ def trial(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
             )
 
 
-def count_ops(module: nn.Module, layers: list[Layer], params: Params, x: Tensor) -> int:
+def count_ops(module: nn.Module, layers: list[Layer], x: Tensor) -> int:
     """Multiply-accumulates of one forward pass of one row, at least 1; x is a batch."""
     if all(known(layer.module) for layer in layers):
-        return max(1, _walk(layers, params, x) // len(x))
+        return max(1, _tally(module, x) // len(x))
     net = prepared(module, {}, training=False)[0]
     with torch.no_grad():
         try:
@@ -100,14 +100,22 @@ def count_ops(module: nn.Module, layers: list[Layer], params: Params, x: Tensor)
     return max(1, counted // 2)
 
 
-def _walk(layers: list[Layer], params: Params, x: Tensor) -> int:
+def _tally(module: nn.Module, x: Tensor) -> int:
     # By hand where that is easy: FlopCounterMode loads torch._dynamo, over a second in every process.
+    net = prepared(module, {id(p): p for p in module.parameters()}, training=False)[0]
     total = 0
+
+    def count(layer: nn.Module, _: object, out: Tensor) -> None:
+        nonlocal total
+        matrices = [p for p in layer.parameters() if p.ndim > 1]
+        units = layer.hidden_size if isinstance(layer, PlainLSTM) else len(matrices[0])
+        total += out.numel() // units * sum(p.numel() for p in matrices)
+
+    for layer in net.modules():
+        if isinstance(layer, COUNTED):
+            layer.register_forward_hook(count)
     with torch.no_grad():
-        for module, step in layers:
-            x = step(params, x, None)
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                total += x.numel() * module.weight[0].numel()
+        net(x)
     return total
 
 

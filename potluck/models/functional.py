@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from potluck.contracts import ModelSpec
 from potluck.errors import ModelError, PotluckError
+from potluck.models.blocks import PlainLSTM
 from potluck.models.checks import count_ops, refuse, run, trial
 from potluck.models.program import program
 from potluck.models.registry import builder
@@ -26,6 +28,8 @@ class Model:
     ops: int  # multiply-accumulates of one forward pass of one row
     size: int  # number of parameters
     nbytes: int
+    shapes: dict[str, tuple[int, ...]]  # of the parameters
+    gates: dict[str, int]  # of those whose first dimension stacks several layers' units (an LSTM's four)
 
     def __init__(
         self,
@@ -43,10 +47,12 @@ class Model:
         refuse(module, spec.name)
         trial(module, self._rows(), classes, spec.name)
         params = _params(module)
+        self.shapes = {name: tuple(p.shape) for name, p in params.items()}
+        self.gates = _gates(module)
         self.size = sum(p.numel() for p in params.values())
         self.nbytes = nbytes(params)
         self._train, self._eval = program(module, training=True), program(module, training=False)
-        self.ops = count_ops(module, self._eval.layers, params, self._rows())
+        self.ops = count_ops(module, self._eval.layers, self._rows())
         self._unsplit = self._find_split_fault(params)
 
     def init(self, key: int) -> Params:
@@ -159,7 +165,9 @@ class Models:
     def __getitem__(self, spec: ModelSpec) -> Model:
         model = self._built.get(spec)
         if model is None:
-            model = self._built[spec] = Model(spec, self.shape, self.classes, self.dtype, self.inputs)
+            with temporarily_clear_interpreter_stack():  # it may be asked for first inside a vmap
+                model = Model(spec, self.shape, self.classes, self.dtype, self.inputs)
+            self._built[spec] = model
         return model
 
     def __iter__(self) -> Iterator[ModelSpec]:
@@ -174,3 +182,13 @@ class Models:
 
 def _params(module: nn.Module) -> Params:
     return {name: owned(parameter) for name, parameter in module.named_parameters()}
+
+
+def _gates(module: nn.Module) -> dict[str, int]:
+    return {
+        name: 3 if isinstance(part, nn.GRU | nn.GRUCell) else 4
+        for path, part in module.named_modules()
+        if isinstance(part, PlainLSTM | nn.LSTM | nn.LSTMCell | nn.GRU | nn.GRUCell)
+        for name, _ in part.named_parameters(path)
+        if "weight_hr" not in name  # a projection
+    }

@@ -5,7 +5,7 @@ layer itself. A Sequential needs none of that: its layers are called one after a
 Whatever isn't known by its type still goes through functional_call, layer by layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from potluck.keys import fold_in
+from potluck.models.blocks import PlainLSTM, Residual, lstm
 from potluck.models.dropout import Draws, KeyedDropout
 from potluck.trees import Params
 
@@ -22,11 +23,33 @@ Step = Callable[[Params, Tensor, Tensor | None], Tensor]
 Name = Callable[[Tensor | None], str]  # a parameter's name in the whole model; "" for one that isn't there
 
 
-def compiled(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
-    """One layer as a call; `stream` is its place in the model, so that no two dropouts share a mask."""
+def leaves(module: nn.Module) -> list[nn.Module]:
+    """The layers of a Sequential, in order; a single one for any other module."""
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and plain(module):
+        return [leaf for child in module for leaf in leaves(child)]
+    return [module]
+
+
+def joined(steps: Iterable[Step]) -> Step:
+    """Calls one after another, as one."""
+    steps = tuple(steps)
+
+    def run(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        for step in steps:
+            x = step(params, x, key)
+        return x
+
+    return steps[0] if len(steps) == 1 else run
+
+
+def compiled(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
+    """One layer as a call; `streams` numbers the layers, so that no two dropouts share a mask."""
+    stream = next(streams)
     if isinstance(leaf, KeyedDropout):
         return _dropout(leaf, stream)
     if plain(leaf):
+        if type(leaf) is Residual:
+            return _residual(leaf, name, draws, streams)
         if type(leaf) in _COMPILERS:
             return _COMPILERS[type(leaf)](leaf, name)
         if _stateless(leaf):
@@ -35,8 +58,11 @@ def compiled(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
 
 
 def known(leaf: nn.Module) -> bool:
-    """Whether only Linear and Conv2d can be what costs time in a layer."""
-    return type(leaf) in _COMPILERS or (_stateless(leaf) and type(leaf).__module__.startswith("torch.nn."))
+    """Whether only those of COUNTED can be what costs time in a layer."""
+    if type(leaf) is Residual:
+        return all(map(known, [*leaves(leaf.body), *leaves(leaf.shortcut)]))
+    ours = type(leaf).__module__.startswith(("torch.nn.", "potluck.models.blocks"))
+    return type(leaf) in _COMPILERS or (_stateless(leaf) and ours)
 
 
 def opaque(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
@@ -78,6 +104,14 @@ def _bare(leaf: nn.Module) -> Step:
     return lambda params, x, key: forward(x)
 
 
+def _residual(leaf: Residual, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
+    body, shortcut = (
+        joined(compiled(part, name, draws, streams) for part in leaves(branch))
+        for branch in (leaf.body, leaf.shortcut)
+    )
+    return lambda params, x, key: body(params, x, key) + shortcut(params, x, key)
+
+
 def _dropout(leaf: KeyedDropout, stream: int) -> Step:
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         return x if key is None else leaf.drop(x, fold_in(key, stream))
@@ -92,15 +126,16 @@ def _linear(leaf: Any, name: Name) -> Step:
     return lambda params, x, key: F.linear(x, params[w], params[b])
 
 
-def _conv2d(leaf: Any, name: Name) -> Step:
+def _conv(leaf: Any, name: Name) -> Step:
     w, b = name(leaf.weight), name(leaf.bias)
     if leaf.padding_mode != "zeros":
         pad = leaf._conv_forward
         return lambda params, x, key: pad(x, params[w], params[b] if b else None)
+    conv = torch.conv2d if isinstance(leaf, nn.Conv2d) else torch.conv1d
     stride, padding, dilation, groups = leaf.stride, leaf.padding, leaf.dilation, leaf.groups
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        return torch.conv2d(x, params[w], params[b] if b else None, stride, padding, dilation, groups)
+        return conv(x, params[w], params[b] if b else None, stride, padding, dilation, groups)
 
     return step
 
@@ -122,6 +157,11 @@ def _layer_norm(leaf: Any, name: Name) -> Step:
 def _embedding(leaf: Any, name: Name) -> Step:
     w, pad = name(leaf.weight), leaf.padding_idx
     return lambda params, x, key: F.embedding(x, params[w], pad)
+
+
+def _lstm(leaf: Any, name: Name) -> Step:
+    names = [name(parameter) for parameter in leaf.parameters()]
+    return lambda params, x, key: lstm(x, [params[n] for n in names])
 
 
 def _max_pool2d(leaf: Any, name: Name) -> Step:
@@ -150,12 +190,15 @@ def _tanh(leaf: Any, name: Name) -> Step:
 # AvgPool2d, AdaptiveAvgPool2d, ...) need nothing but their forward.
 _COMPILERS: dict[type[nn.Module], Callable[[Any, Name], Step]] = {
     nn.Linear: _linear,
-    nn.Conv2d: _conv2d,
+    nn.Conv1d: _conv,
+    nn.Conv2d: _conv,
     nn.GroupNorm: _group_norm,
     nn.LayerNorm: _layer_norm,
     nn.Embedding: _embedding,
+    PlainLSTM: _lstm,
     nn.MaxPool2d: _max_pool2d,
     nn.Flatten: _flatten,
     nn.ReLU: _relu,
     nn.Tanh: _tanh,
 }
+COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PlainLSTM)

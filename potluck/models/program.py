@@ -1,14 +1,14 @@
 """A whole module as calls: all of it, what comes before its head, and its head."""
 
 import copy
+import itertools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from potluck.models.dropout import Draws, KeyedDropout, keyed
-from potluck.models.layers import Name, Step, compiled, opaque, plain
-from potluck.trees import Params
+from potluck.models.layers import Name, Step, compiled, joined, leaves, opaque
 
 
 class Layer(NamedTuple):
@@ -42,9 +42,10 @@ def program(module: nn.Module, training: bool) -> Program:
     def name(parameter: Tensor | None) -> str:
         return "" if parameter is None else names[id(parameter)]
 
+    streams = itertools.count()
     layers = [
-        Layer(leaf, compiled(leaf, name, draws, i))
-        for i, leaf in enumerate(_leaves(net))
+        Layer(leaf, compiled(leaf, name, draws, streams))
+        for leaf in leaves(net)
         if training or not isinstance(leaf, KeyedDropout)
     ]
     call = _joined(layers)
@@ -57,21 +58,8 @@ def program(module: nn.Module, training: bool) -> Program:
     return Program(layers, call, _joined(layers[:cut]), _joined(layers[cut:]), head_names)
 
 
-def _leaves(module: nn.Module) -> list[nn.Module]:
-    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and plain(module):
-        return [leaf for child in module for leaf in _leaves(child)]
-    return [module]
-
-
 def _joined(layers: list[Layer]) -> Step:
-    steps = tuple(layer.step for layer in layers)
-
-    def run(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        for step in steps:
-            x = step(params, x, key)
-        return x
-
-    return steps[0] if len(steps) == 1 else run
+    return joined(layer.step for layer in layers)
 
 
 def _last_linear(layers: list[Layer]) -> int | None:

@@ -1,4 +1,4 @@
-"""The models of the federated-learning literature, each a plain Sequential with PyTorch's initial weights."""
+"""The small models of the federated-learning literature, plain Sequentials with PyTorch's initial weights."""
 
 import math
 
@@ -34,7 +34,7 @@ def lenet5(shape: Shape, classes: int, width: float) -> nn.Module:
     The first convolution pads towards the 32 pixels that the network was made for, by 2 at most; the second
     pads where it would leave nothing of a small image.
     """
-    channels, side, layers = _image("lenet5", shape)
+    channels, side, layers = image("lenet5", shape)
     pad1 = tuple(min(2, max(0, (33 - s) // 2)) for s in side)
     half = [(s + 2 * p - 4) // 2 for s, p in zip(side, pad1, strict=True)]
     pad2 = tuple(2 if s < 6 else 0 for s in half)
@@ -56,7 +56,7 @@ def lenet5(shape: Shape, classes: int, width: float) -> nn.Module:
 
 def convnet(shape: Shape, classes: int, width: float) -> nn.Module:
     """The CNN of the FedAvg paper: 1,663,370 parameters for 28x28x1 and 10 classes."""
-    channels, side, layers = _image("convnet", shape)
+    channels, side, layers = image("convnet", shape)
     quarter = [s // 2 // 2 for s in side]
     _check_side("convnet", shape, quarter)
     c1, c2, d1 = (scaled(units, width) for units in (32, 64, 512))
@@ -80,7 +80,7 @@ def _conv_block(before: int, after: int, padding: tuple[int, ...]) -> list[nn.Mo
     return [nn.Conv2d(before, after, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU()]  # type: ignore[arg-type]
 
 
-def _image(name: str, shape: Shape) -> tuple[int, tuple[int, int], list[nn.Module]]:
+def image(name: str, shape: Shape) -> tuple[int, tuple[int, int], list[nn.Module]]:
     """Channels, height and width of an image, and the layer that adds a channel if it has none."""
     if len(shape) == 2:
         return 1, (shape[0], shape[1]), [nn.Unflatten(1, (1, shape[0]))]

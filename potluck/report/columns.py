@@ -6,7 +6,8 @@ from typing import NamedTuple
 from potluck.experiment import Comparison
 from potluck.experiment.comparison import Row
 from potluck.metrics import Spread
-from potluck.report.units import NONE, duration, percent, percents, size
+from potluck.report.grid import rate
+from potluck.report.units import NONE, duration, percent, percents, points, size
 
 
 class Column(NamedTuple):
@@ -19,10 +20,15 @@ class Column(NamedTuple):
 
 def columns(comparison: Comparison) -> list[Column]:
     """What is told of every algorithm; where there is little room, the last columns are left out."""
-    rows = comparison.rows
+    rows, tuning = comparison.rows, comparison.tuning
+    rates = [] if tuning is None else [Column("lr", [rate(tuning, r.algorithm) for r in rows], set())]
+    apart = [points(r.difference) for r in rows]
+    versus = [Column(f"vs {rows[0].algorithm}", apart, set())] if any(r.difference for r in rows) else []
     sent = [NONE if r.bytes.mean is None else size(r.bytes.mean) for r in rows]
     return [
+        *rates,
         _won("accuracy", rows, lambda r: r.accuracy, percents, max),
+        *versus,
         _won("global test", rows, lambda r: r.everywhere, percents, max),
         _won(f"time to {_whole(comparison.target)}", rows, lambda r: r.seconds_to_target, _durations, min),
         Column("speed-up", [NONE if r.speed_up is None else f"{r.speed_up:.1f}x" for r in rows], set()),

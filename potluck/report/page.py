@@ -5,9 +5,11 @@ from html import escape
 import plotly.graph_objects as go
 import plotly.offline
 
-from potluck.experiment import Comparison
+from potluck.experiment import Comparison, Tuning
 from potluck.report import curves
 from potluck.report.columns import columns
+from potluck.report.grid import grid, remark
+from potluck.report.setup import crowd
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --soft: #6b6b70; --paper: #ffffff; --line: #d9d9de; }
@@ -46,14 +48,18 @@ def render(comparison: Comparison) -> str:
     """The page as text."""
     e = comparison.experiment.resolved()
     names = " vs ".join(comparison.algorithms)
-    clients = "" if e.data.clients is None else f"{e.data.clients} devices of a "
-    skew = f"dirichlet({e.data.alpha:g})" if e.data.partition == "dirichlet" else e.data.partition
-    about = f"{e.data.source}, divided by {skew} among {clients}{e.fleet.source} fleet; model {e.model.name}"
     seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds)
+    versus = (
+        f" The column “vs {escape(comparison.algorithms[0])}” holds differences in accuracy, in percentage "
+        "points, paired by seed, with 95 % t-intervals."
+        if any(row.difference for row in comparison.rows)
+        else ""
+    )
     lead = f"""<div class="wide">{_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
-no device holds. Times are on the virtual clock. ± is the deviation between seeds; bold is best.</p>"""
-    return document(e.name, f"{e.name}: {names}", f"{about}; seeds: {seeds}.", lead, _figures(comparison))
+no device holds. Times are on the virtual clock. ± is the deviation between seeds; bold is best.{versus}</p>
+{"" if comparison.tuning is None else _tuning(comparison.tuning)}"""
+    return document(e.name, f"{e.name}: {names}", f"{crowd(e)}; seeds: {seeds}.", lead, _figures(comparison))
 
 
 def document(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
@@ -124,6 +130,19 @@ def _table(comparison: Comparison) -> str:
         cells = (f"<td{_class(i in c.best)}>{escape(c.texts[i])}</td>" for c in told)
         lines.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
     return "<table>\n" + "\n".join(lines) + "\n</table>"
+
+
+def _tuning(tuning: Tuning) -> str:
+    """The grid and what was chosen: a comparison at tuned rates is worth what its tuning is."""
+    lines = ["<tr><th>rate</th>" + "".join(f"<th>{rate:g}</th>" for rate in tuning.grid) + "</tr>"]
+    for line in grid(tuning):
+        cells = (f"<td{_class(i == line.chosen)}>{text}</td>" for i, text in enumerate(line.texts))
+        lines.append(f"<tr><td>{escape(line.method)}</td>{''.join(cells)}</tr>")
+    table = "<table>\n" + "\n".join(lines) + "\n</table>"
+    return (
+        f'<h2>Learning rates</h2>\n<div class="wide">{table}</div>\n'
+        f'<p class="soft">{escape(remark(tuning))} Bold was chosen.</p>'
+    )
 
 
 def _class(best: bool) -> str:

@@ -1,6 +1,6 @@
 """Numbers as people read them."""
 
-from potluck.metrics import Spread
+from potluck.metrics import Interval, Spread
 
 NONE = "–"
 
@@ -40,3 +40,8 @@ def percents(shares: Spread) -> str:
     if shares.mean is None or shares.deviation is None:
         return percent(shares.mean)
     return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
+
+
+def points(difference: Interval | None) -> str:
+    """A difference of shares with its interval, in percentage points: `+1.2 ± 0.4`."""
+    return NONE if difference is None else f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"

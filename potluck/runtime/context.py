@@ -1,6 +1,6 @@
 """What an algorithm sees while it handles one event of a simulation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,26 +82,26 @@ class SimContext:
         self.owed, self.stop = owed, stop
         return self
 
-    def sample(self, count: int) -> list[Node]:
+    def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
         if self._taken is None:
             self._taken = set()
-        chosen = self._drawn(count)
+        chosen = self._drawn(count, but)
         self._taken.update(chosen)
         return chosen
 
-    def _drawn(self, count: int) -> list[Node]:
+    def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
         n = len(children)
         if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
             found: dict[Node, None] = {}
             for _ in range(TRIES):
                 places = self.rng.integers(n, size=2 * (count - len(found)) + 8)
-                found.update(dict.fromkeys(self._ready(children, places)))
+                found.update(dict.fromkeys(self._ready(children, places, but)))
                 if len(found) >= count:
                     return list(found)[:count]
-        return self._ready(children, self.rng.permutation(n))[:count]
+        return self._ready(children, self.rng.permutation(n), but)[:count]
 
-    def _ready(self, children: Children, places: NDArray[np.int64]) -> list[Node]:
+    def _ready(self, children: Children, places: NDArray[np.int64], but: Collection[Node]) -> list[Node]:
         """Those at these places who are online and idle."""
         sim = self._sim
         if isinstance(children, range):
@@ -114,7 +114,7 @@ class SimContext:
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
         busy, taken = sim.devices.first, self._taken or ()
-        free = [node for node in nodes.tolist() if node not in busy and node not in taken]
+        free = [n for n in nodes.tolist() if n not in busy and n not in taken and n not in but]
         if sim.topology.tiers:
             owing = sim.links.busy(self.me)
             free = [node for node in free if node not in owing]

@@ -19,6 +19,7 @@ from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
 from potluck.runtime.executors import Executor
 from potluck.runtime.flight import Flight, Seen, occupied, part, problem
+from potluck.runtime.holdings import Holdings
 from potluck.runtime.keeps import Keeps
 from potluck.runtime.moves import drawn
 from potluck.runtime.training import Item, batch_shape, run_alone
@@ -26,7 +27,6 @@ from potluck.runtime.world import World
 from potluck.trees import nbytes
 
 DONE = "done"
-NO_ROWS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class Devices:
@@ -53,13 +53,14 @@ class Devices:
         self.size = topology.devices
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
+        self.jitter = world.fleet.jitter
         self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
         self.behind: dict[Node, list[int]] = {}  # and those queued after it
         self.ids: dict[Node, dict[TaskId, int]] = {n: {} for n in topology.aggregators}  # tasks by sender
         self.pending: dict[Hashable, dict[int, None]] = {}  # training that has started, by shape
-        self.moved: dict[Node, NDArray[np.int64]] = {}  # rows of devices that gave or took some
+        self.holdings = Holdings(world, topology)
         self._sent: tuple[Any, int] = (None, 0)  # last tree sent, and its bytes
         self._shape: tuple[Any, Hashable] = (None, None)  # last job, and its shape
 
@@ -123,14 +124,14 @@ class Devices:
             self.accounts.lose(event.why)
         return None if event is None else (flight.sender, event)
 
-    def rows(self, node: Node) -> NDArray[np.int64]:
-        """The rows that a device trains on now; of the aggregators, the cloud may have some."""
-        mine = self.moved.get(node)
-        if mine is not None:
-            return mine
-        if node >= self.size:
-            return self.world.server_rows() if node == self.topology.root else NO_ROWS
-        return self.world.partition.rows(node, "train")
+    def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
+        """The rows that a device trains on, now unless told."""
+        return self.holdings.rows(node, self.clock.now if at is None else at)
+
+    @property
+    def moved(self) -> dict[Node, NDArray[np.int64]]:
+        """Rows of devices that gave or took some."""
+        return self.holdings.moved
 
     # -------------------------------------------------------------------------------------------- starting
 
@@ -154,15 +155,21 @@ class Devices:
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
         node, job = item.to, item.job
         cost = job.cost(Seen(self, flight, item))
-        flight.compute = cost.ops / REFERENCE_OPS * self.compute_ms[node] / 1000 + cost.seconds
+        ms: float = self.compute_ms[node]
+        down: float = self.down_rate[node]
+        up: float = self.up_rate[node]
+        if self.jitter is not None and node < self.size:
+            slower, faster = self.jitter.factors(node, flight.began)
+            ms, down, up = ms * slower, down * faster, up * faster
+        flight.compute = cost.ops / REFERENCE_OPS * ms / 1000 + cost.seconds
         if node != flight.sender:  # an aggregator's work for itself needs no link
             if item.send is not self._sent[0]:
                 self._sent = item.send, nbytes(item.send)
             flight.bytes_down = self._sent[1]
-            flight.down = self.latency[node] + 8 * flight.bytes_down / self.down_rate[node]
+            flight.down = self.latency[node] + 8 * flight.bytes_down / down
             if type(item) is Task:
                 flight.bytes_up = nbytes(cost.sends) if cost.sends else 0
-                flight.up = self.latency[node] + 8 * flight.bytes_up / self.up_rate[node]
+                flight.up = self.latency[node] + 8 * flight.bytes_up / up
         flight.sends = cost.sends
         if job is not self._shape[0]:
             self._shape = job, batch_shape(job)
@@ -173,8 +180,13 @@ class Devices:
         # Relayed by the hub: both ends are busy for the whole path.
         size = self.world.row_bytes() * sum(max(0, n) for _, n in move.take)
         flight.bytes_up = flight.bytes_down = size
-        flight.up = self.latency[move.src] + 8 * size / self.up_rate[move.src]
-        flight.down = self.latency[move.dst] + 8 * size / self.down_rate[move.dst]
+        up: float = self.up_rate[move.src]
+        down: float = self.down_rate[move.dst]
+        if self.jitter is not None and max(move.src, move.dst) < self.size:
+            up *= self.jitter.factors(move.src, flight.began)[1]
+            down *= self.jitter.factors(move.dst, flight.began)[1]
+        flight.up = self.latency[move.src] + 8 * size / up
+        flight.down = self.latency[move.dst] + 8 * size / down
 
     def _until(self, flight: Flight, nodes: tuple[Node, ...], end: float) -> float:
         """The item's end, or the moment when a device of it goes (if it is there at all)."""
@@ -216,8 +228,7 @@ class Devices:
         go = drawn(have, self.world.pool.y, move, keys.derive(self.seed, flight.id))
         if go is None:
             return Lost(move, "refused")
-        self.moved[move.dst] = np.concatenate([self.rows(move.dst), have[go]])
-        self.moved[move.src] = np.delete(have, go)
+        self.holdings.move(move.src, move.dst, go, self.clock.now)
         return None
 
     def _computed(self, flight: Flight, item: Task | Tell) -> Result:
@@ -246,7 +257,7 @@ class Devices:
         nodes = occupied(flight.item)
         tier = DEVICE if nodes[-1] < self.size else self.topology.tier(nodes[-1])
         self.accounts.transfer(tier, down, up)
-        self.accounts.seconds += total * len(nodes)
+        self.accounts.seconds += total * sum(node < self.size for node in nodes)
 
     def _unpend(self, flight: Flight) -> None:
         assert not isinstance(flight.item, Move)
@@ -270,8 +281,10 @@ class Devices:
 
     def state(self) -> Any:
         pending = [list(fids) for fids in self.pending.values()]
-        return self.accepted, self.first, self.behind, self.flights, self.ids, pending, self.moved
+        own = self.accepted, self.first, self.behind, self.flights, self.ids
+        return *own, pending, self.holdings.state()
 
     def restore(self, state: Any) -> None:
-        self.accepted, self.first, self.behind, self.flights, self.ids, pending, self.moved = state
+        self.accepted, self.first, self.behind, self.flights, self.ids, pending, held = state
+        self.holdings.restore(held)
         self.pending = {batch_shape(self.flights[p[0]].item.job): dict.fromkeys(p) for p in pending}  # type: ignore[union-attr]

@@ -1,5 +1,6 @@
 """How good the served models are, on every panel device's own test rows and on the global test set.
 
+Settings are chosen on devices' validation rows instead; then no test row is touched, of whomever.
 Evaluation takes no virtual time, has a random stream of its own, reads memories without changing them, and
 what it computes is thrown away but for the scores.
 """
@@ -33,7 +34,8 @@ def evaluate(sim: "Simulation") -> float | None:
     root = sim.root
     nodes = [int(n) for n in sim.panel]
     tasks: list[tuple[Node, str, Task]] = [(n, v, t) for n in nodes for v, t in served(sim, n).items()]
-    tasks += [(root, view, task) for view, task in served(sim, root).items()]
+    if sim.often.on == "test":
+        tasks += [(root, view, task) for view, task in served(sim, root).items()]
     scores = _scores(sim, tasks)
     by_view: dict[str, list[float]] = {}
     for (node, view, _), score in zip(tasks, scores, strict=True):
@@ -74,7 +76,10 @@ def served(sim: "Simulation", node: Node) -> dict[str, Task]:
 def _scores(sim: "Simulation", tasks: list[tuple[Node, str, Task]]) -> list[dict[str, float]]:
     world, items = sim.world, []
     for node, _, task in tasks:
-        test = world.test_rows() if node == sim.root else world.partition.rows(node, "test")
+        if node == sim.root:
+            test = world.test_rows(sim.now)
+        else:
+            test = world.holding(sim.now).rows(node, sim.often.on)
         seed = keys.derive(sim.seed, STREAM, sim.evaluations, node)
         keep = sim.devices.keeps.get(node, task.slot)
         at = Local(node, sim.devices.rows(node), task.send, keep, seed, world.models, world.pool, test)

@@ -45,7 +45,7 @@ class Seen(Local):
 
     @property
     def rows(self) -> NDArray[np.int64]:  # type: ignore[override]
-        return self._devices.rows(self.node)
+        return self._devices.rows(self.node, self._flight.began)  # whatever has changed since
 
     @property
     def keep(self) -> Tree:

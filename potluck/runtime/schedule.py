@@ -1,6 +1,6 @@
 """When a run ends, how often it is looked at, and where it stands."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from potluck.codec import value
 from potluck.errors import ConfigError, require
@@ -37,6 +37,11 @@ class EvaluateAt:
     rounds: int | None = None
     seconds: float | None = None
     panel: int = 200  # at most so many devices, always the same
+    on: Literal["test", "validation"] = "test"  # on which rows; to choose settings, not on test rows
+
+    def __post_init__(self) -> None:
+        good = self.on in ("test", "validation")
+        require(good, "evaluate.on", self.on, "must be 'test' or 'validation'")
 
 
 class Progress(NamedTuple):

@@ -72,8 +72,9 @@ class Simulation:
         self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
         self.root = self.topology.root
         self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
-        self.claimed = machines(world.fleet, self.topology, claimed=True)
         true = machines(world.fleet, self.topology)
+        honest = world.fleet.claimed is world.fleet.true
+        self.claimed = true if honest else machines(world.fleet, self.topology, claimed=True)
         self.panel = panel(len(world.fleet), evaluate.panel, seed)
         self.executor = make_executor(plan)
         self.clock = Clock()
@@ -238,6 +239,8 @@ class Simulation:
             elif isinstance(c, Cancel):
                 if not self.devices.cancel(me, c.id):
                     self.links.cancel(me, c.id)
+                elif not self.stopping:
+                    self.accounts.lose("late")
             elif isinstance(c, Note):
                 self.record(c.name, c.value, group=c.group)
             elif isinstance(c, Wake):

@@ -1,12 +1,13 @@
 """A federation: who holds what, who is how fast, and which models they train."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.contracts import Nets
-from potluck.data import Partition, Pool
+from potluck.data import Partition, Phase, Pool
 from potluck.fleet import Fleet
 
 
@@ -15,13 +16,27 @@ class World:
     """Everything that is given before an algorithm runs; nothing in it changes during a run."""
 
     pool: Pool
-    partition: Partition
+    partition: Partition  # at the start
     fleet: Fleet
     models: Nets
+    changes: tuple[Phase, ...] = ()  # by time: who holds what later
+    test_group: NDArray[np.int32] | None = (
+        None  # as which group each global test row is seen, if there are any
+    )
 
-    def test_rows(self) -> NDArray[np.int64]:
-        """The global test set."""
-        return np.flatnonzero(self.pool.test)
+    def phase(self, when: float) -> int:
+        """How many changes have happened by a time, one at this very moment included."""
+        return bisect_right(self.changes, when, key=lambda change: change.start) if self.changes else 0
+
+    def holding(self, when: float) -> Partition:
+        """Who holds what at a time."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].partition if phase else self.partition
+
+    def test_rows(self, when: float = 0.0) -> NDArray[np.int64]:
+        """The global test set at a time."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].test if phase else np.flatnonzero(self.pool.test)
 
     def server_rows(self) -> NDArray[np.int64]:
         """The cloud's own rows, if some were set aside for it."""

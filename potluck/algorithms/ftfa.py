@@ -1,0 +1,76 @@
+"""FTFA (Cheng, Chadha, Duchi 2021, Federated Asymptotics: a model to compare federated learning algorithms).
+
+Fine-tuned federated averaging: FedAvg trains one model, and each device adapts it to its own rows by some
+epochs of plain training before it uses it. A strong baseline of personalisation, and it costs the server
+nothing.
+
+Deviations: the paper fine-tunes once, when training has ended; here a device is scored, at every evaluation,
+as if training ended then, and what it tuned is forgotten. So fine-tuning takes no time on the virtual clock.
+The global model is scored beside it, as the view `global`; at the cloud, which is no device, both are one.
+"""
+
+from dataclasses import replace
+from typing import Literal, Self
+
+from potluck.aggregate import Global, Select, Uniform
+from potluck.algorithms.fedavg import FedAvg
+from potluck.codec import value
+from potluck.contracts import Context, Got
+from potluck.errors import require
+from potluck.jobs import Train, fine_tuned
+from potluck.messages import Command, Node, Task
+from potluck.trees import Tree
+
+
+@value
+class FineTuned:
+    """FedAvg whose model is adapted by each device before use."""
+
+    inner: FedAvg
+    tuning: Train  # what a device does with the model that it is given
+
+    def start(self, ctx: Context) -> Global:
+        return self.inner.start(ctx)
+
+    def lanes(self, m: Global, ctx: Context) -> tuple[None, ...]:
+        return self.inner.lanes(m, ctx)
+
+    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
+        return self.inner.plan(m, lane, ctx)
+
+    def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
+        return self.inner.merge(m, lane, got, ctx)
+
+    def adopt(self, m: Global, task: Task, ctx: Context) -> Global:
+        return self.inner.adopt(m, task, ctx)
+
+    def report(self, m: Global, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        return self.inner.report(m, task, ctx)
+
+    def resized(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resized(clients, rate), tuning=self.tuning.slowed(rate))
+
+    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+        plain = self.inner.serve(m, node, ctx)
+        # An aggregator may have rows (data.server), but they are nobody's own.
+        job = plain["global"].job if node == ctx.me else self.tuning
+        return {"tuned": Task(node, job, {"params": m.params}), **plain}
+
+
+def ftfa(
+    local: Train = Train(),
+    clients: int = 10,  # devices a round
+    tune_epochs: int = 1,  # passes over its own rows, before a device uses the model
+    tune_lr: float | None = None,  # their learning rate, unless it is that of training
+    part: Literal["all", "head"] = "all",  # what is tuned
+    select: Select = Uniform(),  # who takes part
+    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
+    deadline: float | None = None,  # seconds
+) -> FineTuned:
+    """FedAvg whose devices fine-tune the model before they use it."""
+    require(tune_epochs >= 1, "tune_epochs", tune_epochs, "must be at least 1; without tuning it is fedavg")
+    require(tune_lr is None or tune_lr > 0, "tune_lr", tune_lr, "must be above 0, or left out")
+    require(part in ("all", "head"), "part", part, "must be 'all' or 'head'")
+    rate = local.optim.lr if tune_lr is None else tune_lr
+    tuning = fine_tuned(replace(local, optim=replace(local.optim, lr=rate)), tune_epochs, part)
+    return FineTuned(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)

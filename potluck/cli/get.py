@@ -1,0 +1,79 @@
+"""Public data sets, downloaded when asked for and never otherwise."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from potluck.cli.options import Quiet
+from potluck.cli.output import resumable
+
+if TYPE_CHECKING:
+    from potluck.data.fetch import Watch
+
+data = typer.Typer(help="Get public data sets.", no_args_is_help=True)
+
+
+@data.callback()
+def _data() -> None:
+    """Keeps `get` a command of its own while it is the only one."""
+
+
+@data.command()
+def get(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="mnist, qmnist (who wrote MNIST's digits), fashion-mnist, cifar-10, cifar-100 or har.",
+            show_default=False,
+        ),
+    ],
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Instead of the user's cache; data.root finds it.", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Download a public data set from its usual place, and verify it.
+
+    Example: [bold]potluck data get mnist[/bold]
+
+    What was interrupted goes on where it stopped. Experiments find the files by themselves: they look in
+    data.root and nowhere else if it's given, else in $POTLUCK_DATA, ./data, here and the user's cache.
+    """
+    from potluck.data.fetch import fetch, folder_of, public
+
+    found, folder = public(name), folder_of(name, root)
+    again = f"potluck data get {name}" + ("" if root is None else f" --root {shlex.quote(str(root))}")
+    with resumable(folder, again):
+        for file in found.files:
+            with _bar(file.name, quiet) as watch:
+                new = fetch(file, folder, watch)
+            if not quiet:
+                print(f"{file.name}: {'downloaded' if new else 'there already'}, verified", file=sys.stderr)
+    if not quiet:
+        hint = "" if root is None else f"; read it with data.root = {str(root)!r}"
+        typer.echo(f"{name}: {found.about}, in {folder}{hint} (terms: {found.home})")
+
+
+@contextmanager
+def _bar(name: str, quiet: bool) -> "Iterator[Watch | None]":
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(16), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as live:
+        task = live.add_task(name, total=None)
+        yield lambda have, total: live.update(task, completed=have, total=total)

@@ -1,0 +1,67 @@
+"""What several commands do alike: show progress, say how to go on, print results."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from potluck.cli.screen import Screen
+
+
+def screen(quiet: bool) -> "Screen":
+    """Progress on stderr."""
+    from potluck.cli.screen import Screen  # here: it needs the runtime, which is slow to import
+
+    return Screen(quiet)
+
+
+@contextmanager
+def resumable(folder: Path, command: str | None = None) -> Iterator[None]:
+    """On Ctrl-C, say how to go on: by resuming the folder, or by this command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = folder.exists() if command else (folder / "experiment.toml").exists()
+        hint = f"; go on with: {command or f'potluck resume {folder}'}" if begun else ""
+        typer.echo(f"\npotluck: interrupted{hint}", err=True)
+        raise typer.Exit(130) from None
+
+
+def print_json(content: Any, as_json: bool) -> bool:
+    """Print JSON if that is wanted; whether it was."""
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    return as_json
+
+
+def print_run(run: Any, quiet: bool, as_json: bool) -> None:
+    from potluck.cli import tables
+
+    if not print_json(run.summary, as_json) and not quiet:
+        tables.console.print(tables.of_run(run))
+
+
+def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = True) -> None:
+    from dataclasses import asdict
+
+    from potluck.cli import tables
+    from potluck.report import write_report
+
+    report = compared.path / "report.html"
+    if write:
+        write_report(compared, report)
+    told = {
+        "name": compared.experiment.name,
+        "target": compared.target,
+        "algorithms": [asdict(row) for row in compared.rows],
+        "runs": [run.summary for run in compared.runs],
+        "tuning": None if compared.tuning is None else compared.tuning.told(),
+        "report": str(report),
+    }
+    if not print_json(told, as_json) and not quiet:
+        tables.console.print(tables.of_comparison(compared))
+        typer.echo(f"report: {report}")

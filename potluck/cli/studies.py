@@ -1,0 +1,98 @@
+"""Fair comparisons: tune learning rates alike, and run studies, the tables and figures of a paper."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from potluck.cli.options import File, Force, Json, Quiet, Settings, listed
+from potluck.cli.output import print_json, resumable, screen
+from potluck.errors import ConfigError
+
+Again = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder; goes on where it was.", show_default=False),
+]
+
+
+def tune(
+    file: File,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Instead of the file's.", show_default=False)
+    ] = None,
+    settings: Settings = None,
+    out: Again = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Try the same learning rates with every algorithm, judged on validation rows only.
+
+    Example: [bold]potluck tune examples/demo.toml --algorithms fedavg,fedbuff --set tune.lr=[0.03,0.1][/bold]
+
+    The folder (runs/NAME-tune unless told) holds one folder for each trial and tune.json; the same command
+    again does only what is missing.
+    """
+    from potluck import experiment as ex
+    from potluck.cli import tables
+
+    wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
+    names = None if algorithms is None else listed("--algorithms", algorithms)
+    folder = out or Path("runs") / f"{wanted.name}-tune"
+    with resumable(folder, "the same command"):
+        found = ex.tune(wanted, names, folder, screen(quiet), force=force)
+    if not print_json(found.told(), as_json) and not quiet:
+        tables.console.print(tables.of_tuning(found))
+        typer.echo(f"all results: {folder / 'tune.json'}")
+
+
+def study(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A file in ./studies, or a path.", show_default=False),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(metavar="quick|paper", help="Seconds, to see that it works; or the real one.")
+    ] = "quick",
+    settings: Settings = None,
+    out: Again = None,
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page that gets its section.")] = Path(
+        "docs/reproduction.md"
+    ),
+    no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a study, the file of a table or figure, and write what came of it into the page.
+
+    Example: [bold]potluck study baselines --scale paper[/bold]
+
+    The folder (runs/studies/NAME-SCALE unless told) holds one folder for each run; whatever was interrupted,
+    the same command again does only what is missing.
+    """
+    from potluck.cli import tables
+    from potluck.experiment import conduct
+    from potluck.report import reproduction
+
+    if list_them:
+        found = [(each, conduct.read(conduct.find(each))) for each in conduct.names()]
+        told = [{"name": each, "title": s.title, "question": s.question} for each, s in found]
+        if not print_json(told, as_json):
+            tables.console.print(tables.of_studies(found) if found else "no studies in ./studies")
+        return
+    if name is None:
+        raise ConfigError(f"study: name one ({', '.join(conduct.names()) or 'a file'}), or see --list")
+    folder = out or conduct.default_folder(name, scale)
+    with resumable(folder, "the same command"):
+        results = conduct.conduct(name, scale, folder, screen(quiet), settings=settings or [], force=force)
+    text = reproduction.section(results)
+    written = not no_page and reproduction.replace(page, results, text)
+    if not print_json(conduct.told(results), as_json) and not quiet:
+        typer.echo(text)
+        typer.echo(f"results: {folder / conduct.RESULTS}")
+        if written:
+            typer.echo(f"page: {page}")
+    if not no_page and not written:
+        screen(quiet).say(f"potluck: {page} has this study at paper scale, so this quick one is left out")

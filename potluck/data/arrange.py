@@ -1,0 +1,184 @@
+"""Groups, test-time shift and changes put together: one pool, and who holds what of it in which phase.
+
+Everything is laid out before a run, since executors share one pool that doesn't change; a phase is only
+another way to point into it. The order: rows are divided, dealt anew by changes, a share of the test rows is
+replaced, and then each client sees its rows as its group and the changes that it went through make them look.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.data.changes import Change, drawn_clients, redealt
+from potluck.data.groups import Groups, dealt
+from potluck.data.holding import Held, Partition, stored, stream
+from potluck.data.pool import Pool
+from potluck.data.shift import shifted
+from potluck.data.views import View, Viewed, check_turn, developed
+from potluck.errors import ConfigError, PotluckError
+from potluck.keys import derive
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Who holds what from a time on, until the next phase starts."""
+
+    start: float  # virtual seconds
+    partition: Partition
+    test: NDArray[np.int64]  # the global test set
+    changed: NDArray[np.bool_]  # [clients] whose rows differ from the phase before
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """A pool with all rows as they are ever seen, and its phases, the first of which starts at 0."""
+
+    pool: Pool
+    phases: tuple[Phase, ...]
+    group: NDArray[np.int32] | None  # the truth, of every client
+    test_group: NDArray[np.int32] | None  # of every row of the global test set, ascending
+    origin: NDArray[np.int64]  # of every row of the pool: the row that it was before
+
+
+class _Step(NamedTuple):
+    """A phase before rows are laid out: who holds which row of the old pool, and in which view."""
+
+    start: float
+    held: Partition
+    view: NDArray[np.int32]  # [clients]
+    tested: NDArray[np.int32]  # [global test rows]
+    changed: NDArray[np.bool_]
+
+
+def arranged(
+    pool: Pool,
+    partition: Partition,
+    key: int,
+    *,
+    groups: Groups | None = None,
+    shift: float = 0.0,
+    changes: Sequence[Change] = (),
+    user: NDArray[np.int32] | None = None,
+    kind: str | None = None,
+    **options: Any,
+) -> Arrangement:
+    """Hidden groups, a shift of test rows and changes in mid-run, on top of a partition.
+
+    `user` says whose device a client is (the partition, unless told): a user's devices change together.
+    `kind` and `options` are what the partition was divided by, for changes that deal anew.
+
+    The global test set is what a model for everybody should be judged on: a mixture of all groups. Each of
+    its rows is seen as one group sees it, dealt by hash in equal shares (`test_group`), and a change that
+    turns a share of the clients' images turns that share of its rows. Server rows are mixed alike, but stay
+    as they are at the start.
+    """
+    clients, test = partition.clients, np.flatnonzero(pool.test)
+    views, group = [View()], None
+    view = np.zeros(clients, np.int32)
+    apart = np.zeros(len(pool), np.int32)  # the view of each test and server row
+    if groups is not None:
+        if groups.count > clients:
+            raise ConfigError(
+                f"groups.count = {groups.count}: more than the {clients} clients; lower it or raise clients"
+            )
+        views = groups.views(pool, key)
+        view = group = dealt(clients, groups.count, stream(key, b"groups"))
+        for name, mask in ((b"test", pool.test), (b"server", pool.server)):
+            if mask is not None:
+                apart[mask] = dealt(int(mask.sum()), groups.count, stream(key, name))
+    first = _Step(0.0, partition, view, apart[test], np.zeros(clients, np.bool_))
+    user = partition.user if user is None else user
+    steps = [first, *_changed(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
+    shown = {id(step.held): shifted(pool, step.held, shift, key) for step in steps}
+    steps = [step._replace(held=shown[id(step.held)]) for step in steps]
+    if len(views) == 1:
+        phases = tuple(Phase(step.start, step.held, test, step.changed) for step in steps)
+        return Arrangement(pool, phases, None, None, np.arange(len(pool)))
+    album = developed(pool, views, _seen(pool, len(views), steps, apart, shift > 0), apart)
+    phases = tuple(
+        Phase(
+            step.start,
+            _through(step.held, step.view, album.place),
+            np.sort(album.place[step.tested, test]),
+            step.changed,
+        )
+        for step in steps
+    )
+    order = np.argsort(album.place[apart[test], test], kind="stable")
+    test_group = None if group is None else apart[test][order]
+    return Arrangement(album.pool, phases, group, test_group, album.origin)
+
+
+def _changed(
+    pool: Pool,
+    views: list[View],
+    step: _Step,
+    changes: Sequence[Change],
+    user: NDArray[np.int32] | None,
+    key: int,
+    kind: str | None,
+    options: dict[str, Any],
+) -> Iterator[_Step]:
+    """What follows a step, change by change; views that are new are put on the list."""
+    for number, change in enumerate(changes):
+        if change.at < step.start:
+            raise ConfigError(
+                f"changes.at = {change.at:g}: stands after {step.start:g}; sort changes by time"
+            )
+        new = derive(key, number)
+        who = drawn_clients(change.share, step.held.clients, user, new)
+        step = step._replace(start=change.at, changed=who)
+        if change.kind == "labels":
+            try:
+                held = redealt(pool, step.held, who, derive(new, 1), kind, **options)
+            except PotluckError as error:
+                raise type(error)(f"changes.kind = 'labels' at {change.at:g} s: {error}") from None
+            step = step._replace(held=held)
+        else:
+            assert change.degrees is not None
+            check_turn("changes.kind", pool, change.degrees)
+            some = drawn_clients(change.share, len(step.tested), None, derive(new, 2))
+            step = step._replace(
+                view=_turned(views, step.view, who, change.degrees),
+                tested=_turned(views, step.tested, some, change.degrees),
+            )
+        yield step
+
+
+def _turned(
+    views: list[View], view: NDArray[np.int32], changed: NDArray[np.bool_], degrees: float
+) -> NDArray[np.int32]:
+    """Which view each has after some were turned further."""
+    now = view.copy()
+    for old in np.unique(view[changed]).tolist():
+        new = views[old].turned(degrees)
+        if new not in views:
+            views.append(new)
+        now[changed & (view == old)] = views.index(new)
+    return now
+
+
+def _seen(
+    pool: Pool, views: int, steps: Sequence[_Step], apart: NDArray[np.int32], shift: bool
+) -> NDArray[np.bool_]:
+    """[views, rows] which rows anybody ever sees in which view."""
+    seen = np.zeros((views, len(pool)), np.bool_)
+    test = np.flatnonzero(pool.test)
+    rows = np.flatnonzero(pool.test if pool.server is None else pool.test | pool.server)
+    seen[apart[rows], rows] = True
+    for step in steps:
+        seen[step.tested, test] = True
+        if isinstance(step.held, Held):
+            seen[step.view[step.held.cells // 3], step.held.order] = True
+        else:  # too many clients to look at each: anybody may hold any row
+            anything = np.concatenate([pool.free, test]) if shift else pool.free
+            seen[np.ix_(np.unique(step.view), anything)] = True
+    return seen
+
+
+def _through(held: Partition, view: NDArray[np.int32], place: NDArray[np.int64]) -> Partition:
+    viewed = Viewed(held, view, place)
+    return stored(viewed) if isinstance(held, Held) else viewed

@@ -1,0 +1,155 @@
+"""Changes in mid-run: at a time, some clients' rows are dealt anew, or are seen turned from then on."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.data.holding import Cut, Held, Partition, Procedural, Split, lay_out
+from potluck.data.partition import dirichlet, divide
+from potluck.data.pool import Pool
+from potluck.errors import ConfigError, nearest
+from potluck.keys import derive, hashed, shuffled
+
+CHANGE_KINDS = ("labels", "rotation")
+# From which splits a client takes a row that lacks train, validation or test rows: what is tested on should
+# not have been trained on, so train rows come last.
+_SPARE = ((1, 2), (2, 0), (1, 0))
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to a share of the clients at a time."""
+
+    at: float  # virtual seconds
+    kind: str
+    degrees: float | None = None  # of rotation: how much further images are turned, counter-clockwise
+    share: float = 1.0  # of the clients; of users, where clients belong to some
+
+    def __post_init__(self) -> None:
+        if not 0 < self.at < float("inf"):
+            raise ConfigError(f"changes.at = {self.at}: must be above 0, in virtual seconds")
+        if self.kind not in CHANGE_KINDS:
+            raise ConfigError(
+                f"changes.kind = {self.kind!r}: no such change; {nearest(self.kind, CHANGE_KINDS)}"
+            )
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"changes.share = {self.share}: must be above 0 and at most 1, all clients")
+        if self.kind == "rotation" and not (self.degrees or 0) % 360:
+            raise ConfigError(f"changes.degrees = {self.degrees}: say how far images turn, such as 90")
+        if self.kind == "labels" and self.degrees is not None:
+            raise ConfigError(
+                f"changes.degrees = {self.degrees}: is of 'rotation'; leave it out for 'labels'"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Clients that changed follow one partition, the others another."""
+
+    before: Partition
+    after: Partition
+    changed: NDArray[np.bool_]  # [clients]
+
+    @property
+    def clients(self) -> int:
+        return self.before.clients
+
+    @property
+    def left_out(self) -> int:
+        return self.before.left_out
+
+    @property
+    def user(self) -> NDArray[np.int32] | None:
+        return self.before.user
+
+    def rows(self, client: int, split: Split) -> NDArray[np.int64]:
+        return self._of(client).rows(client, split)
+
+    def size(self, client: int) -> int:
+        return self._of(client).size(client)
+
+    def _of(self, client: int) -> Partition:
+        return self.after if 0 <= client < self.clients and self.changed[client] else self.before
+
+
+def drawn_clients(share: float, clients: int, user: NDArray[np.int32] | None, key: int) -> NDArray[np.bool_]:
+    """Who changes: the share to the nearest, one at least. All devices of a user change together."""
+    own = np.arange(clients)
+    who = own if user is None else np.where(user >= 0, user, own + clients)
+    households, at = np.unique(who, return_inverse=True)
+    order = np.argsort(hashed(key, households), kind="stable")
+    chosen = np.zeros(len(households), np.bool_)
+    chosen[order[: max(1, int(np.floor(share * len(households) + 0.5)))]] = True
+    changed: NDArray[np.bool_] = chosen[at]
+    return changed
+
+
+def redealt(
+    pool: Pool, partition: Partition, changed: NDArray[np.bool_], key: int, kind: str | None, **options: Any
+) -> Partition:
+    """The partition after the rows of those who changed were dealt anew among them, as `divide` would.
+
+    Devices of users (user_devices) deal inside each user. Where the pool or somebody else said whose a row
+    is (by_user, split_users, no kind) clients take over each other's rows instead, in a circle. A row stays
+    a train, validation or test row: else most of a client's new test rows would have been trained on. Only
+    a client that would have no row of a split takes one from another.
+    """
+    if not isinstance(partition, Held):
+        root = partition
+        while isinstance(root, Mixed):
+            root = root.before
+        assert isinstance(root, Procedural), "a partition that is neither stored nor procedural"
+        return Mixed(partition, replace(root, key=derive(root.key, key)), changed)
+    who = np.flatnonzero(changed)
+    cells, order = partition.cells, partition.order
+    owner, split = cells // 3, cells % 3
+    if kind in (None, "by_user", "split_users"):
+        circle = who[shuffled(key, len(who))]
+        taker = np.arange(partition.clients)
+        taker[circle] = np.roll(circle, 1)
+        return lay_out(order, 3 * taker[owner] + split, partition.clients, partition.left_out, partition.user)
+    new = np.full(len(pool), -1)
+    if kind == "user_devices":
+        assert partition.user is not None
+        cut = Cut(**{name: options[name] for name in ("validation", "test", "smallest") if name in options})
+        for user in np.unique(partition.user[who]).tolist():
+            inside = np.flatnonzero(partition.user == user)
+            part = _only(pool, order[partition.user[owner] == user])
+            again = dirichlet(part, len(inside), derive(key, user), options.get("alpha", 0.5), cut)
+            new[again.order] = inside[again.cells // 3]
+    else:
+        part = _only(pool, order[changed[owner]])
+        made = divide(part, kind, len(who), key, **options)
+        assert isinstance(made, Held)
+        new[made.order] = who[made.cells // 3]
+    owner = np.where(changed[owner], new[order], owner)
+    dealt = owner >= 0  # shards may leave out a class
+    return lay_out(
+        order[dealt],
+        _recut(owner[dealt], split[dealt], partition.clients),
+        partition.clients,
+        partition.left_out,
+        partition.user,
+    )
+
+
+def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
+    """The pool as if nobody could hold any but these rows."""
+    closed = np.ones(len(pool), np.bool_)
+    closed[rows] = False
+    return replace(pool, test=closed, server=None)
+
+
+def _recut(owner: NDArray[np.int64], split: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    """Cells of rows under new owners; each of them has 3 rows at least."""
+    cells = 3 * owner + split
+    sizes = np.bincount(cells, minlength=3 * clients)
+    for cell in np.flatnonzero(sizes == 0).tolist():
+        client, lacking = divmod(cell, 3)
+        spare = next(3 * client + other for other in _SPARE[lacking] if sizes[3 * client + other] > 1)
+        cells[np.flatnonzero(cells == spare)[0]] = cell
+        sizes[spare] -= 1
+        sizes[cell] += 1
+    return cells

@@ -1,0 +1,79 @@
+"""Hidden groups: clients who see the same world in different ways, and nobody is told who belongs together.
+
+Every group but group 0, which sees rows as they are, turns images (rotation), renames labels (permutation) or
+stretches and moves features (affine; each by its own amount where rows are vectors, all alike in images).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.data.holding import stream
+from potluck.data.pool import Pool
+from potluck.data.views import View, check_turn
+from potluck.errors import ConfigError, nearest
+from potluck.keys import derive, shuffled, uniforms
+
+GROUP_KINDS = ("rotation", "permutation", "affine")
+# Of affine: scales are within a factor of 2, offsets within a deviation of the normalised features. So
+# features still overlap between groups, as they do between makes of sensors.
+_FACTOR, _OFFSET = 2.0, 1.0
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How many groups there are, and what sets them apart."""
+
+    kind: str
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in GROUP_KINDS:
+            raise ConfigError(
+                f"groups.kind = {self.kind!r}: no such kind of groups; {nearest(self.kind, GROUP_KINDS)}"
+            )
+        if self.count < 2:
+            raise ConfigError(f"groups.count = {self.count}: must be at least 2; leave groups out for none")
+
+    def views(self, pool: Pool, key: int) -> list[View]:
+        """What each group sees."""
+        if self.kind == "rotation":
+            check_turn("groups.kind", pool, 360 / self.count)
+            return [View().turned(360 / self.count * group) for group in range(self.count)]
+        if self.kind == "permutation":
+            return _renamed(pool, self.count, stream(key, b"names"))
+        return _shifted(pool, self.count, stream(key, b"affine"))
+
+
+def dealt(count: int, groups: int, key: int) -> NDArray[np.int32]:
+    """Which group each of so many clients or rows belongs to: sizes differ by one at most."""
+    group = np.empty(count, np.int32)
+    group[shuffled(key, count)] = np.arange(count) % groups
+    return group
+
+
+def _renamed(pool: Pool, count: int, key: int) -> list[View]:
+    if count > math.factorial(min(pool.classes, 12)):
+        raise ConfigError(
+            f"groups.count = {count}: the {pool.classes} classes of {pool.name} can be named in only "
+            f"{math.factorial(pool.classes)} orders; lower it"
+        )
+    orders: dict[tuple[int, ...], None] = {tuple(range(pool.classes)): None}
+    tries = 0
+    while len(orders) < count:
+        orders.setdefault(tuple(shuffled(derive(key, tries), pool.classes).tolist()))
+        tries += 1
+    return [View(), *(View(labels=order) for order in list(orders)[1:])]
+
+
+def _shifted(pool: Pool, count: int, key: int) -> list[View]:
+    if not pool.x.is_floating_point():
+        raise ConfigError(
+            f"groups.kind = 'affine': rows of {pool.name} are tokens, no measurements; use 'permutation'"
+        )
+    features = pool.shape[0] if len(pool.shape) == 1 else 1
+    drawn = 2 * uniforms(key, np.arange((count - 1) * 2 * features)).reshape(count - 1, 2, features) - 1
+    scale, offset = _FACTOR ** drawn[:, 0], _OFFSET * drawn[:, 1]
+    return [View(), *(View(tuple(a), tuple(b)) for a, b in zip(scale.tolist(), offset.tolist(), strict=True))]

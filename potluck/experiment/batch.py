@@ -1,0 +1,98 @@
+"""Many runs, one after another: what is finished is loaded, what was begun is resumed, the rest is run.
+
+So whoever asks for the same runs again, after a crash or for another page, waits only for what is missing.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+from potluck.errors import ConfigError
+from potluck.experiment import build, folder, runs, toml
+from potluck.experiment.config import Experiment
+from potluck.experiment.runs import Run, Watch
+from potluck.experiment.tables import every
+from potluck.runtime import World
+
+WORLDS = 2  # that are kept at a time: they may be large, and runs come seed by seed
+NO_MATTER = ("name", "algorithm", "algorithms", "compare", "seeds", "train", "stop", "evaluate", "tune")
+
+
+class Show(Protocol):
+    """Follows runs for people."""
+
+    def __call__(self, name: str) -> AbstractContextManager[Watch | None]: ...
+    def say(self, text: str) -> None: ...
+    def stand(self, number: int, total: int, left: float | None) -> None: ...  # before a run; left: seconds
+
+
+class Batch:
+    """A number of runs; `force` runs those again that a folder holds with other settings."""
+
+    def __init__(self, total: int, work: float, show: Show | None = None, *, force: bool = False) -> None:
+        self.total, self.show, self.force = total, show, force
+        self.number = 0  # of the run that is under way
+        self.computed = 0  # in this session
+        self.seconds = self.work = 0.0  # of all that are done
+        self.left = work  # in whole runs
+        self._worlds: dict[str, World] = {}
+
+    def check(self, experiment: Experiment, place: Path | None) -> None:
+        """Build everything that can be wrong with a run, before the first one starts."""
+        if _state(place, full := build.settled(experiment)[0], self.force) != "finished":
+            build.prepare(experiment, world=self._world(full))
+
+    def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
+        """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""
+        full, _ = build.settled(experiment)
+        state = _state(place, full, self.force)
+        self.number += 1
+        if state == "finished" and place is not None:
+            done = runs.load(place)
+        else:
+            done = self._compute(name, experiment, place, state, self._world(full))
+        self.seconds += done.summary["wall_seconds"]
+        self.work += work
+        self.left -= work
+        return done
+
+    def _compute(
+        self, name: str, experiment: Experiment, place: Path | None, state: str, world: World
+    ) -> Run:
+        self.computed += 1
+        if self.show is not None:
+            pace = self.seconds / self.work if self.work else None
+            self.show.stand(self.number, self.total, None if pace is None else pace * self.left)
+        with self.show(name) if self.show else nullcontext() as watch:
+            if state == "begun" and place is not None:
+                done = runs.resume(place, watch, world=world)
+            else:
+                done = runs.run(experiment, place, watch, world=world, force=state == "other")
+        if self.show is not None:
+            for remark in done.said:
+                self.show.say(f"potluck: {name}: {remark}")
+        return done
+
+    def _world(self, full: Experiment) -> World:
+        """Data, devices and models, which runs share that differ in the rest only."""
+        told = {key: value for key, value in every(full).items() if key not in NO_MATTER}
+        key = toml.write(told)
+        if key not in self._worlds:
+            while len(self._worlds) >= WORLDS:
+                self._worlds.pop(next(iter(self._worlds)))
+            with build.located(full):
+                self._worlds[key] = build.build_world(full)
+        return self._worlds[key]
+
+
+def _state(place: Path | None, full: Experiment, force: bool) -> str:
+    """What there is of a run: nothing, begun, finished, or other (another run, which may be replaced)."""
+    if place is None or not folder.is_run(place):
+        return "nothing"
+    if (place / folder.EXPERIMENT).read_text() == full.to_toml():
+        return "finished" if folder.finished(place) else "begun"
+    if not force:
+        raise ConfigError(
+            f"{place}: holds a run with other settings; name another folder, or replace it with --force"
+        )
+    return "other"

@@ -1,0 +1,148 @@
+"""Studies found, run and resumed: what an earlier session finished isn't done again."""
+
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from potluck.errors import ConfigError, PotluckError, nearest
+from potluck.experiment import folder
+from potluck.experiment.batch import Batch, Show
+from potluck.experiment.config import Experiment
+from potluck.experiment.runs import Run
+from potluck.experiment.study import Arm, Plan, Results, Study
+from potluck.experiment.tune import Tuning, search, write
+
+STUDIES, RESULTS = Path("studies"), "study.json"
+
+
+def names() -> list[str]:
+    """The studies of this directory."""
+    return sorted(path.stem for path in STUDIES.glob("*.py") if not path.name.startswith("_"))
+
+
+def find(name: str) -> Path:
+    """The file of a study: in ./studies by its name, or anywhere by its path."""
+    path = Path(name) if name.endswith(".py") else STUDIES / f"{name}.py"
+    if path.is_file():
+        return path
+    if name.endswith(".py"):
+        raise ConfigError(f"{name}: no such file")
+    known = names()
+    hint = nearest(name, known) if known else f"there are none in ./{STUDIES}; name a file"
+    raise ConfigError(f"study {name!r}: no such study; {hint}")
+
+
+def read(path: Path) -> Study:
+    """The STUDY of a file."""
+    spec = importlib.util.spec_from_file_location(f"potluck_study_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # values that it defines are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except PotluckError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except Exception as error:
+        here = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = f", line {here[-1]}" if here else ""
+        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
+    study = getattr(module, "STUDY", None)
+    if not isinstance(study, Study):
+        raise ConfigError(f"{path}: defines no STUDY; write STUDY = Study(title=..., ...)")
+    return study
+
+
+def conduct(
+    name: str,
+    scale: str = "quick",
+    out: str | Path | None = None,
+    show: Show | None = None,
+    *,
+    settings: Sequence[str] = (),
+    force: bool = False,
+) -> Results:
+    """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told."""
+    path, place = find(name), default_folder(name, scale) if out is None else Path(out)
+    study = read(path)
+    try:
+        plan = study.at(scale, settings)
+        total, grid = plan.total, plan.tune
+        asked = [
+            (scenario, arm, plan.experiment(arm, scenario, seed), _place(place, scenario, arm, seed))
+            for scenario in plan.scenarios
+            for seed in plan.scale.seeds
+            for arm in plan.arms
+        ]
+    except PotluckError as error:
+        raise type(error)(f"{path}: {error}") from None
+    trials = plan.trials * (1.0 if grid is None else grid.length)
+    batch = Batch(total, trials + total - plan.trials, show, force=force)
+    for _, _, experiment, at in asked:
+        if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
+            batch.check(experiment, None if grid else at)  # before tuning it may be there at another rate
+    tunings = _tune(plan, place, batch)
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for scenario, arm, experiment, at in asked:
+        tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
+        experiment = plan.at_chosen_rate(experiment, arm, tuning)
+        title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
+        runs.setdefault((scenario, arm.name), []).append(batch.run(title, experiment, at))
+    results = Results(path.stem, plan, runs, tunings, _machines(runs), place)
+    write(place / RESULTS, told(results))
+    return results
+
+
+def default_folder(name: str, scale: str) -> Path:
+    """Where a study's runs go, unless told."""
+    return Path("runs") / "studies" / f"{Path(name).stem}-{scale}"
+
+
+def told(results: Results) -> dict[str, Any]:
+    """The content of study.json."""
+    plan = results.plan
+    values = [
+        {
+            "scenario": scenario,
+            "arm": arm,
+            "lr": (one := runs[0].experiment).training(one.algorithm).lr,
+            **{measure.name: results.values(measure, arm, scenario) for measure in plan.study.measures},
+        }
+        for (scenario, arm), runs in results.runs.items()
+    ]
+    return {
+        "study": results.name,
+        "scale": plan.name,
+        "seeds": list(plan.scale.seeds),
+        "machines": results.machines,
+        "results": values,
+        "tuning": {scenario: tuning.told() for scenario, tuning in results.tunings.items()},
+    }
+
+
+def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
+    grid, tunings = plan.tune, {}
+    for scenario, arms in plan.tuned:
+        assert grid is not None
+        methods: dict[str, Experiment] = {a.name: plan.experiment(a, scenario, grid.seeds[0]) for a in arms}
+        tunings[scenario] = search(methods, grid, _in(place, scenario) / folder.TUNING, batch)
+    return tunings
+
+
+def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
+    """Where runs began, and with which torch."""
+    places = [run.path for same in runs.values() for run in same if run.path]
+    plans = [json.loads((place / folder.PLAN).read_text()) for place in places]
+    return sorted({f"{plan.get('machine', 'unknown')}, torch {plan['torch']}" for plan in plans})
+
+
+def _place(place: Path, scenario: str, arm: Arm, seed: int) -> Path:
+    return _in(place, scenario) / f"{folder.spelled(arm.name)}-{seed}"
+
+
+def _in(place: Path, scenario: str) -> Path:
+    return place / folder.spelled(scenario) if scenario else place

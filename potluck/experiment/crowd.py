@@ -1,0 +1,80 @@
+"""From the [data] table to who holds what: divided, given to devices, and changed as the table says."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck import data, fleet
+from potluck.contracts import Nets
+from potluck.errors import ConfigError, PotluckError
+from potluck.experiment.fleet_tables import Devices
+from potluck.experiment.tables import Data, every
+from potluck.runtime import World
+
+_DIVIDED_BY = (
+    *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),
+    *("smallest", "largest", "validation", "test"),
+)
+
+
+def divided(d: Data, pool: data.Pool, key: int) -> data.Partition:
+    """Who holds what at the start."""
+    with _under("data"):
+        return data.divide(pool, d.partition, d.clients, key, **_how(d))
+
+
+def belonging(devices: fleet.Fleet, f: Devices, user: NDArray[np.int32] | None) -> fleet.Fleet:
+    """The fleet with devices of the data's users, who are shared out among the edges, if there are any."""
+    if user is None:
+        return devices
+    if f.users is not None:
+        raise ConfigError(
+            f"fleet.users = {f.users}: the data say whose each device is; leave it out, or set data.users"
+        )
+    if f.edges is None:
+        return replace(devices, user=user)
+    count = int(user.max()) + 1
+    if f.edges > count:
+        raise ConfigError(f"fleet.edges = {f.edges}: at most {count}: each edge needs a user of its own")
+    return replace(devices, user=user, edge=(user.astype(np.int64) * f.edges // count).astype(np.int32))
+
+
+def populated(
+    d: Data, pool: data.Pool, partition: data.Partition, devices: fleet.Fleet, models: Nets, key: int
+) -> World:
+    """The world: groups, shift and changes as the table says. Which group is whose, the fleet knows."""
+    with _under("data"):
+        laid = data.arranged(
+            pool,
+            partition,
+            key,
+            groups=None if d.groups is None else data.Groups(**every(d.groups)),
+            shift=d.shift,
+            changes=[data.Change(**every(change)) for change in d.changes],
+            user=devices.user,
+            kind=d.partition,
+            **_how(d),
+        )
+    if laid.group is not None:
+        devices = replace(devices, group=laid.group)
+    first, *later = laid.phases
+    return World(laid.pool, first.partition, devices, models, tuple(later), laid.test_group)
+
+
+def _how(d: Data) -> dict[str, Any]:
+    return {key: getattr(d, key) for key in _DIVIDED_BY}
+
+
+@contextmanager
+def _under(table: str) -> Iterator[None]:
+    """Name the table in errors about a key, of those who don't know that they are called from a file."""
+    try:
+        yield
+    except PotluckError as error:
+        named = re.sub(rf"^(?!{table}\.)(?=[\w.]+ (?:= |is missing))", f"{table}.", str(error))
+        raise type(error)(named) from None

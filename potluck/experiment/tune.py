@@ -1,0 +1,157 @@
+"""Learning rates, chosen alike for every method: the same grid, and judged on validation rows only.
+
+Whoever compares methods at one fixed rate compares how well that rate suits each. The grid, all results and
+what was chosen are written to tune.json, so that they can be published beside what was found with them.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from potluck import algorithms as registry
+from potluck.errors import ConfigError, SnapshotError
+from potluck.experiment import build, folder, problems
+from potluck.experiment.batch import Batch, Show
+from potluck.experiment.config import Experiment
+from potluck.experiment.tables import Tune, given
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What every rate came to: final mean accuracy over devices, on their validation rows."""
+
+    grid: list[float]  # rising
+    seeds: list[int]
+    length: float  # of a trial, as a share of a whole run
+    results: dict[str, list[list[float]]]  # by method: a list for each rate, a number for each seed
+
+    def means(self, method: str) -> list[float]:
+        """Of every rate, over seeds."""
+        return [fmean(accuracies) for accuracies in self.results[method]]
+
+    def choice(self, method: str) -> float:
+        """The rate with the best mean; the smaller one where two are equally good."""
+        means = self.means(method)
+        return self.grid[means.index(max(means))]
+
+    def at_edge(self, method: str) -> bool:
+        """Whether a rate outside of the grid might have been better still."""
+        return len(self.grid) > 1 and self.choice(method) in (self.grid[0], self.grid[-1])
+
+    def told(self) -> dict[str, Any]:
+        """The content of tune.json."""
+        chosen = {
+            method: {"lr": self.choice(method), "accuracy": max(means), "edge": self.at_edge(method)}
+            for method, means in ((method, self.means(method)) for method in self.results)
+        }
+        return {**asdict(self), "on": "validation", "choices": chosen}
+
+
+def tune(
+    experiment: Experiment,
+    algorithms: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    show: Show | None = None,
+    *,
+    force: bool = False,
+) -> Tuning:
+    """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again."""
+    names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
+    with build.located(experiment):
+        names = names or [registry.canonical(experiment.algorithm)]
+    problems.check_distinct("tune", names)
+    table = filled(experiment)
+    total = count(len(names), table)
+    batch = Batch(total, total * table.length, show, force=force)
+    methods = {name: experiment.updated(algorithm=name) for name in names}
+    return search(methods, table, None if out is None else Path(out), batch)
+
+
+def filled(experiment: Experiment) -> Tune:
+    """[tune], or its defaults, with seeds: unless told, the first one of the experiment."""
+    table = experiment.tune or Tune()
+    first = (experiment.seeds or [experiment.seed])[0]
+    return Tune(lr=sorted(table.lr), seeds=table.seeds or [first], length=table.length)
+
+
+def count(methods: int, table: Tune) -> int:
+    """How many runs a search takes."""
+    return methods * len(table.lr) * len(table.seeds)
+
+
+def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, batch: Batch) -> Tuning:
+    """The same grid for each of these experiments; trials go to folders `METHOD-RATE-SEED`."""
+    results: dict[str, list[list[float]]] = {name: [[] for _ in table.lr] for name in methods}
+    for name, experiment in methods.items():  # nothing starts if one can't
+        rate, seed = table.lr[0], table.seeds[0]
+        batch.check(_trial(experiment, rate, seed, table.length), _place(out, name, rate, seed))
+    for seed in table.seeds:
+        for name, experiment in methods.items():
+            for rate, accuracies in zip(table.lr, results[name], strict=True):
+                trial = _trial(experiment, rate, seed, table.length)
+                title = f"{name}-{rate:g}-{seed}"
+                done = batch.run(title, trial, _place(out, name, rate, seed), table.length)
+                accuracies.append(done.summary["accuracy_mean"])
+    tuning = Tuning(table.lr, table.seeds, table.length, results)
+    if out is not None:
+        write(out / folder.TUNED, tuning.told())
+    return tuning
+
+
+def at_rate(experiment: Experiment, rate: float) -> Experiment:
+    """The experiment with its algorithm at another learning rate."""
+    name = registry.canonical(experiment.algorithm)
+    tables: dict[str, Any] = given(experiment).get("algorithms", {})
+    own = tables.get(name, {})
+    train = {**own.get("train", {}), "lr": rate}
+    return experiment.updated(algorithm=name, algorithms={**tables, name: {**own, "train": train}})
+
+
+def load_tuning(out: Path) -> Tuning | None:
+    """What was found in a folder; None if a search never got to its end there."""
+    path = out / folder.TUNED
+    if not path.is_file():
+        return None
+    try:
+        told = json.loads(path.read_text())
+        return Tuning(told["grid"], told["seeds"], told["length"], told["results"])
+    except (ValueError, LookupError) as error:
+        raise SnapshotError(f"{path}: damaged ({error}); delete it and tune again") from None
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """JSON, whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be written ({error.strerror})") from None
+
+
+def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:
+    """A run to its end, however good it is by then: who stops at a target can't be told apart."""
+    stop, evaluate = experiment.stop, given(experiment.evaluate)
+    ends: dict[str, Any] = {
+        "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
+        "seconds": None if stop.seconds is None else length * stop.seconds,
+        "device_seconds": None if stop.device_seconds is None else length * stop.device_seconds,
+    }
+    evaluate = {key: value for key, value in evaluate.items() if key != "target"}
+    return at_rate(experiment, rate).updated(
+        seed=seed,
+        seeds=[],
+        compare=[],
+        tune=None,
+        stop={key: value for key, value in ends.items() if value is not None},
+        evaluate={**evaluate, "on": "validation"},
+    )
+
+
+def _place(out: Path | None, name: str, rate: float, seed: int) -> Path | None:
+    return None if out is None else out / f"{folder.spelled(name)}-{rate:g}-{seed}"

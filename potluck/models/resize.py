@@ -1,0 +1,71 @@
+"""Parameters of a wide model for a narrow variant of it, and back: the first channels of every layer.
+
+A tier of Fed-RAC or a rate of HeteroFL is a `ModelSpec` of smaller width (or depth). The big and the small
+model keep their shapes to themselves; here is only how one lies inside the other. Tensors may be stacks, with
+clients as leading dimensions. A layer that reads a concatenation of others (DenseNet, a bidirectional LSTM,
+attention with several heads) has no such first channels: don't slice it.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from potluck.errors import ModelError
+from potluck.models.functional import Model
+from potluck.trees import Params
+
+
+def sliced(params: Params, big: Model, small: Model) -> Params:
+    """The small model's part of the big model's parameters: their first channels; views where possible."""
+    _check_fit(big, small)
+    return {name: _slice(params[name], name, big, small) for name in small.shapes}
+
+
+def padded(params: Params, big: Model, small: Model) -> Params:
+    """The small model's parameters at their places in the big model; zeros elsewhere."""
+    _check_fit(big, small)
+    one, like = next((params[name], shape) for name, shape in small.shapes.items())
+    lead = one.shape[: one.ndim - len(like)]
+    return {
+        name: _pad(params[name], name, big, small) if name in small.shapes else one.new_zeros(*lead, *shape)
+        for name, shape in big.shapes.items()
+    }
+
+
+def covered(big: Model, small: Model) -> Params:
+    """Which of the big model's elements the small one owns: booleans."""
+    return padded({n: torch.ones(s, dtype=torch.bool) for n, s in small.shapes.items()}, big, small)
+
+
+def _slice(tensor: Tensor, name: str, big: Model, small: Model) -> Tensor:
+    lead = tensor.shape[: tensor.ndim - len(big.shapes[name])]
+    first = tuple(slice(n) for n in (*lead, *_gated(small, name)))
+    return tensor.reshape(*lead, *_gated(big, name))[first].reshape(*lead, *small.shapes[name])
+
+
+def _pad(tensor: Tensor, name: str, big: Model, small: Model) -> Tensor:
+    lead = tensor.shape[: tensor.ndim - len(small.shapes[name])]
+    inner, outer = _gated(small, name), _gated(big, name)
+    missing = [n for s, b in zip(reversed(inner), reversed(outer), strict=True) for n in (0, b - s)]
+    return F.pad(tensor.reshape(*lead, *inner), missing).reshape(*lead, *big.shapes[name])
+
+
+def _gated(model: Model, name: str) -> tuple[int, ...]:
+    """A parameter's shape, with gates that are stacked in its first dimension apart."""
+    shape, gates = model.shapes[name], model.gates.get(name, 1)
+    return shape if gates == 1 else (gates, shape[0] // gates, *shape[1:])
+
+
+def _check_fit(big: Model, small: Model) -> None:
+    def refuse(why: str) -> ModelError:
+        return ModelError(f"{small.spec} isn't part of {big.spec}: {why}")
+
+    # Where layers are numbered through (mlp), a shallower model's head has the name of a hidden layer.
+    if replace(big.spec, width=small.spec.width) != small.spec and big.head_names != small.head_names:
+        raise refuse(f"its head is {small.head_names}, not {big.head_names}; change the width only")
+    for name, shape in small.shapes.items():
+        whole = big.shapes.get(name)
+        if whole is None or len(whole) != len(shape) or any(map(int.__gt__, shape, whole)):
+            raise refuse(f"{name!r} has shape {shape} in it and {whole} in the bigger one")

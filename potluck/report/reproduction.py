@@ -1,0 +1,162 @@
+"""docs/reproduction.md: a section for each study, between markers, written anew when the study is run."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from potluck.experiment.study import Measure, Results
+from potluck.metrics import Interval
+from potluck.report.grid import grid, rate, remark
+from potluck.report.setup import crowd, ends
+from potluck.report.units import NONE, duration, points, size
+
+HEAD = """# Reproduction
+
+Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py`. Sections
+marked as quick show that a study works; they say nothing about the methods.
+"""
+
+
+def section(results: Results) -> str:
+    """A study's results as Markdown: the study's own page or tables of all measures, and what was run."""
+    study, plan = results.plan.study, results.plan
+    quick = "" if plan.name == "paper" else " (quick)"
+    parts = [f"## {study.title}{quick}", study.question]
+    if quick:
+        parts.append("**A quick run, seconds on small data: it shows that the study works, and no more.**")
+    parts += [tables(results) if study.page is None else study.page(results), study.notes]
+    parts += [tuning(results), what_was_run(results)]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def replace(page: Path, results: Results, text: str) -> bool:
+    """Put a section in the place of the study's older one; a quick one never replaces a paper's."""
+    content = page.read_text(encoding="utf-8") if page.exists() else HEAD
+    name, scale = results.name, results.plan.name
+    found = re.search(
+        rf"<!-- study {re.escape(name)}, (\w+) -->.*?<!-- end of {re.escape(name)} -->\n", content, re.DOTALL
+    )
+    if found and found[1] == "paper" and scale != "paper":
+        return False
+    marked = f"<!-- study {name}, {scale} -->\n\n{text}\n<!-- end of {name} -->\n"
+    if found:
+        content = content[: found.start()] + marked + content[found.end() :]
+    else:
+        content = f"{content.rstrip()}\n\n{marked}"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(content, encoding="utf-8")
+    return True
+
+
+def tables(results: Results) -> str:
+    """Arms by measures; with several scenarios, a table of arms by scenarios for each measure."""
+    study, scenarios = results.plan.study, results.plan.scenarios
+    if len(scenarios) == 1:
+        return by_measure(results, scenarios[0]) + _legend(results)
+    parts = [f"{measure.name}:\n\n{by_scenario(results, measure)}" for measure in study.measures]
+    return "\n\n".join(parts) + _legend(results)
+
+
+def by_measure(results: Results, scenario: str = "") -> str:
+    """One line an arm, one column a measure, and differences to the first arm."""
+    arms, first = [arm.name for arm in results.plan.arms], results.plan.arms[0].name
+    columns: list[tuple[str, list[str]]] = []
+    for measure in results.plan.study.measures:
+        columns.append((measure.name, _best(results, measure, arms, scenario)))
+        if measure.paired and len(results.plan.scale.seeds) > 1:
+            columns.append((f"vs {first}", [_difference(results, measure, arm, scenario) for arm in arms]))
+    chosen = results.tunings.get(scenario)
+    if chosen is not None:
+        taken = {arm.name: arm.rate_of or arm.name for arm in results.plan.arms}
+        columns.append(("lr", [rate(chosen, taken[arm]) for arm in arms]))
+    return markdown(["", *(name for name, _ in columns)], [arms, *(texts for _, texts in columns)])
+
+
+def by_scenario(results: Results, measure: Measure) -> str:
+    """One measure: one line an arm, one column a scenario, differences to the first arm in brackets."""
+    arms = [arm.name for arm in results.plan.arms]
+    columns = []
+    for scenario in results.plan.scenarios:
+        texts = _best(results, measure, arms, scenario)
+        if measure.paired and len(results.plan.scale.seeds) > 1:
+            apart = [_difference(results, measure, arm, scenario) for arm in arms]
+            texts = [t if d == NONE else f"{t} ({d})" for t, d in zip(texts, apart, strict=True)]
+        columns.append(texts)
+    return markdown(["", *results.plan.scenarios], [arms, *columns])
+
+
+def tuning(results: Results) -> str:
+    """Every rate that was tried, what came of it, and what was chosen."""
+    parts = []
+    for scenario, found in results.tunings.items():
+        where = f" in {scenario}" if scenario else ""
+        lines = [[t if i != r.chosen else f"**{t}**" for i, t in enumerate(r.texts)] for r in grid(found)]
+        names = [line.method for line in grid(found)]
+        columns = [names, *([line[i] for line in lines] for i in range(len(found.grid)))]
+        head = [f"rate{where}", *(f"{value:g}" for value in found.grid)]
+        parts.append(f"Learning rates{where}. {remark(found)}\n\n{markdown(head, columns)}")
+    return "\n\n".join(parts)
+
+
+def what_was_run(results: Results) -> str:
+    """Enough to do it again."""
+    plan = results.plan
+    runs = [run for same in results.runs.values() for run in same]
+    settings = "".join(f" --set {setting}" for setting in plan.settings)
+    command = f"potluck study {results.name} --scale {plan.name}{settings}"
+    last = max(run.summary["finished"] for run in runs)[:10]
+    walls = [run.summary["wall_seconds"] for run in runs]
+    trials = f" after {plan.trials} trials of rates" if plan.trials else ""
+    experiment = runs[0].experiment
+    return (
+        f"Run by `{command}`, last on {last}, on {'; '.join(results.machines)}. {crowd(experiment)}; "
+        f"{ends(experiment)}; seeds {', '.join(map(str, plan.scale.seeds))}. {len(runs)} runs{trials}, "
+        f"{duration(sum(walls))} of real time, the longest {duration(max(walls))}."
+    )
+
+
+def markdown(head: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
+    """A table; all columns but the first are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *zip(*columns, strict=True)]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def _best(results: Results, measure: Measure, arms: Sequence[str], scenario: str) -> list[str]:
+    means = [results.mean(measure, arm, scenario) for arm in arms]
+    known = [mean for mean in means if mean is not None]
+    best = {"more": max, "less": min}[measure.better](known) if measure.better and known else None
+    texts = [_value(results, measure, arm, scenario) for arm in arms]
+    won = [mean is not None and mean == best and len(arms) > 1 for mean in means]
+    return [f"**{text}**" if first else text for text, first in zip(texts, won, strict=True)]
+
+
+def _value(results: Results, measure: Measure, arm: str, scenario: str) -> str:
+    values = results.values(measure, arm, scenario)
+    there = [value for value in values if value is not None]
+    if len(there) < len(values):
+        missing = "not reached" if measure.unit == "seconds" else NONE
+        return f"{len(there)} of {len(values)} seeds" if there else missing
+    mean, around = sum(there) / len(there), results.interval(measure, arm, scenario)
+    if measure.unit == "share":
+        half = "" if around is None else f" ± {100 * around.half:.1f}"
+        return f"{100 * mean:.1f}{half} %"
+    text: dict[str, Callable[[float], str]] = {"seconds": duration, "bytes": size}
+    tell = text.get(measure.unit, "{:.3g}".format)
+    return tell(mean) if around is None else f"{tell(mean)} ± {tell(around.half)}"
+
+
+def _difference(results: Results, measure: Measure, arm: str, scenario: str) -> str:
+    found: Interval | None = results.difference(measure, arm, scenario)
+    if arm == results.plan.arms[0].name or found is None:
+        return NONE
+    return points(found) if measure.unit == "share" else f"{found.mean:+.3g} ± {found.half:.3g}"
+
+
+def _legend(results: Results) -> str:
+    seeds = len(results.plan.scale.seeds)
+    if seeds < 2:
+        return "\n\nOne seed. Times are on the virtual clock; bold is best."
+    return (
+        f"\n\nMeans of {seeds} seeds ± half of their 95 % t-intervals; differences are paired by seed, those "
+        "of accuracies in percentage points. Times are on the virtual clock; bold is best."
+    )

@@ -1,0 +1,46 @@
+"""Eight baselines on label-skewed data and a mobile fleet.
+
+    potluck study baselines                  # quick: digits, under a minute
+    potluck study baselines --scale paper    # Fashion-MNIST below $POTLUCK_DATA or ./data, 40 runs
+"""
+
+from potluck.experiment.study import Arm, Scale, Study
+
+STUDY = Study(
+    title="Baselines on label-skewed data",
+    question="Who learns fastest among phones that differ in speed and in what they have seen, who serves the "
+    "worst-served tenth best, and at what traffic? All get the same virtual time and the same grid of rates.",
+    arms=[
+        Arm("FedAvg", "fedavg"),
+        Arm("FedProx", "fedprox", {"mu": 0.1}),
+        Arm("FedYogi", "fedyogi"),
+        Arm("FedAdam", "fedadam"),
+        Arm("FedAsync", "fedasync"),
+        Arm("FedBuff", "fedbuff"),
+        Arm("SCAFFOLD", "scaffold"),
+        Arm("q-FedAvg", "qfedavg", {"q": 1.0}),
+    ],
+    quick=Scale(
+        experiment={
+            "data": {"source": "digits", "clients": 20, "alpha": 0.3},
+            "model": {"name": "linear"},
+            "stop": {"seconds": 30.0},
+            "evaluate": {"seconds": 3.0, "target": 0.8},
+            "run": {"executor": "loop"},
+        },
+        seeds=(1, 2),
+        tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
+    ),
+    paper=Scale(
+        experiment={
+            "data": {"source": "fashion-mnist", "limit": 10_000, "clients": 100, "alpha": 0.3},
+            "model": {"name": "lenet5"},
+            "fleet": {"source": "mobile"},
+            "train": {"batch": 10, "epochs": 1},
+            "stop": {"seconds": 3000.0},
+            "evaluate": {"seconds": 150.0, "target": 0.7},
+        },
+        seeds=(1, 2),  # 8 x 3 trials and 8 x 2 runs: 40, as many as are allowed
+        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},
+    ),
+)
