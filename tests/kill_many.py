@@ -51,6 +51,11 @@ def go(name, plan, folder, *length):
     sim.run()
 
 
+def command(name, plan, folder, length):
+    """The command line of a process that does so."""
+    return [sys.executable, __file__, "--length", str(length), "--go", name, plan, str(folder)]
+
+
 def forked(action):
     """The process id of a child that does something and ends: like a fresh process, but at once."""
     pid = os.fork()
@@ -138,10 +143,11 @@ def main():
     parser.add_argument("--algorithms", nargs="+", default=["fedavg", "fedasync", "fedbuff", "scaffold"])
     parser.add_argument("--executors", nargs="+", default=["workers", "stacked"])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--length", type=float, default=DEVICE_SECONDS, help="device-seconds of each run")
     parser.add_argument("--go", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.go:
-        go(given.go[0], given.go[1], Path(given.go[2]))
+        go(given.go[0], given.go[1], Path(given.go[2]), given.length)
         return
     rng = random.Random(given.seed)
     bad = 0
@@ -150,7 +156,7 @@ def main():
             with tempfile.TemporaryDirectory() as place:
 
                 def start(folder, name=name, plan=plan):
-                    return subprocess.Popen([sys.executable, __file__, "--go", name, plan, str(folder)]).pid
+                    return subprocess.Popen(command(name, plan, folder, given.length)).pid
 
                 calm, hunted = Path(place, "calm"), Path(place, "hunted")
                 pid = start(calm)
@@ -160,7 +166,7 @@ def main():
                 whole = time.monotonic() - begun  # without loading torch
                 moments = iter(lambda whole=whole: rng.uniform(0, 1.2 / given.kills) * whole, None)
                 killed = endure(start, hunted, given.kills, moments, at_work(rng))
-                good = same(outcome(name, plan, calm), outcome(name, plan, hunted))
+                good = same(*(outcome(name, plan, folder, given.length) for folder in (calm, hunted)))
                 bad += not good
                 size = (hunted / "records.jsonl").stat().st_size
                 print(

@@ -55,7 +55,9 @@ def test_quantity_skews_sizes_and_not_labels(law):
     assert ratios == sorted(ratios)
     assert ratios[-1] > 10
     assert spread(divide(pool, "quantity", 50, 3, law=law), pool) < 0.1
-    if law == "powerlaw":  # what is left after 5 each: half of the first for the second, a third for the third
+    if (
+        law == "powerlaw"
+    ):  # what is left after 5 each: half of the first for the second, a third for the third
         ranked = np.sort(sizes[1])[::-1] - 5
         assert ranked[0] / ranked[1] == pytest.approx(2, rel=0.01)
         assert ranked[0] / ranked[2] == pytest.approx(3, rel=0.01)
@@ -148,6 +150,13 @@ def test_devices_of_users_differ_in_labels():
         ("quantity", 4, {"law": "zipf"}, ConfigError, r"law = 'zipf': .*known: lognormal, powerlaw"),
         ("quantity", 17, {}, DataError, r"clients = 17: .* enough for 16 clients"),
         ("split_users", None, {"rows_per_client": 4}, ConfigError, r"rows_per_client = 4: .*smallest = 5"),
+        (
+            "split_users",
+            None,
+            {"smallest": 25},
+            DataError,
+            r"smallest = 25: no user .*\(the richest has 20\)",
+        ),
         ("split_users", 99, {}, DataError, r"clients = 99: the 4 users of a pool can be cut into 4 clients"),
         ("user_devices", 5, {}, ConfigError, r"clients = 5: user_devices .*say how many users by users"),
         ("user_devices", None, {"devices_per_user": [6, 2]}, ConfigError, r"devices_per_user = \[6, 2\]: .*"),
@@ -155,7 +164,7 @@ def test_devices_of_users_differ_in_labels():
         ("user_devices", None, {"users": 9}, DataError, r"users = 9: 4 users of a pool have the 10 rows"),
         (
             *("user_devices", None, {"devices_per_user": [5, 6]}, DataError),
-            r"users = 0: 0 users of a pool have the 25 rows that 5 devices of 5 need \(the richest has 20\)",
+            r"devices_per_user = \[5, 6\]: no user of a pool has the 25 rows .* \(the richest has 20\)",
         ),
         ("user_devices", None, {"alpha": 0}, ConfigError, r"alpha = 0"),
     ],
@@ -172,7 +181,9 @@ def test_pools_without_users():
         divide(pool, "split_users", None, 0)
     with pytest.raises(DataError, match=r"users is missing: .* say how many users to make, 1 to 8"):
         divide(pool, "user_devices", None, 0)
-    with pytest.raises(DataError, match=r"users = 9: the 80 non-test rows .* enough for 8 users of 2 devices"):
+    with pytest.raises(
+        DataError, match=r"users = 9: the 80 non-test rows .* enough for 8 users of 2 devices"
+    ):
         divide(pool, "user_devices", None, 0, users=9)
 
 

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -367,7 +366,7 @@ def test_killed_at_every_stage_of_a_snapshot(tmp_path):
 
 def test_killed_in_a_process_of_its_own(tmp_path):
     """As in life: a fresh interpreter, found dead, and another one."""
-    script = [sys.executable, kill_many.__file__, "--go", "fedavg", "loop", str(tmp_path / "run")]
+    script = kill_many.command("fedavg", "loop", tmp_path / "run", 200.0)
     first = subprocess.Popen(script)
     for _ in range(2000):
         if len(snapshots(tmp_path / "run")) == 3 or first.poll() is not None:
@@ -376,6 +375,6 @@ def test_killed_in_a_process_of_its_own(tmp_path):
     first.kill()
     assert first.wait() == -signal.SIGKILL
     assert subprocess.run(script, check=False).returncode == 0
-    kill_many.go("fedavg", "loop", tmp_path / "calm")
+    kill_many.go("fedavg", "loop", tmp_path / "calm", 200.0)
     records = [(tmp_path / folder / "records.jsonl").read_bytes() for folder in ("run", "calm")]
     assert records[0] == records[1]

@@ -98,7 +98,7 @@ def _stream(address: str, file: File, out: FileIO, watch: Watch) -> None:
                 out.seek(0)
             total = total or file.size
             watch(have, total)
-            while block := answer.read(_BLOCK):
+            while block := answer.read1(_BLOCK):  # what has come: less is lost if it breaks off
                 have += len(block)
                 if file.size is not None and have > file.size:
                     out.truncate(0)

@@ -54,6 +54,11 @@ def split_users(
         np.maximum(1, np.rint(counts / rows_per_client).astype(np.int64)), counts // cut.smallest
     )
     total = int(parts.sum())
+    if not total:
+        raise DataError(
+            f"smallest = {cut.smallest}: no user of {pool.name} has so many rows (the richest has "
+            f"{counts.max()}); lower it"
+        )
     if not 1 <= (total if clients is None else clients) <= total:
         raise DataError(
             f"clients = {clients}: the {len(users)} users of {pool.name} can be cut into {total} clients of "
@@ -97,13 +102,17 @@ def user_devices(
         rows, ids, at, counts = _users(pool, "user_devices")
     chosen = np.flatnonzero(counts >= need)
     left_out = len(ids) - len(chosen)
+    if not len(chosen):
+        raise DataError(
+            f"devices_per_user = {list(devices_per_user)}: no user of {pool.name} has the {need} rows that "
+            f"{low} devices of {cut.smallest} need (the richest has {counts.max()}); lower it or smallest"
+        )
     if users is None:
         users = len(chosen)
     if not 1 <= users <= len(chosen):
         raise DataError(
             f"users = {users}: {len(chosen)} users of {pool.name} have the {need} rows that {low} devices of "
-            f"{cut.smallest} need (the richest has {counts.max(initial=0)}); ask for 1 to {len(chosen)}, or "
-            "lower devices_per_user or smallest"
+            f"{cut.smallest} need; ask for 1 to {len(chosen)}, or lower devices_per_user or smallest"
         )
     picked = _picked(chosen, ids[chosen], users, key)
     drawn = hashed(stream(key, b"devices"), ids[picked]) % np.uint64(high - low + 1)
