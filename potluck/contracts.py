@@ -252,6 +252,9 @@ class Context(Protocol):
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]: ...  # online, idle, no repeats
     def only(self, nodes: Iterable[Node]) -> "Context": ...  # the same, among these children
     def holding(self, owed: Task | None, stop: bool) -> "Context": ...  # the same, with what the loop knows
+    def release(
+        self, nodes: Iterable[Node]
+    ) -> None: ...  # their tasks are called off: they count as idle now
 
 
 class Algorithm(Protocol[S]):

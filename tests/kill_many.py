@@ -43,11 +43,11 @@ def settings(name, plan, device_seconds=DEVICE_SECONDS):
     return small(compute=1e5), algorithm, keywords
 
 
-def go(name, plan, folder, *length):
+def go(name, plan, folder, *length, **changes):
     """Run, or go on with, the run of a folder; to its end."""
     world, algorithm, keywords = settings(name, plan, *length)
     folder.mkdir(exist_ok=True)
-    sim = Simulation.resume(world, algorithm, folder=folder, **keywords)
+    sim = Simulation.resume(world, algorithm, folder=folder, **keywords | changes)
     sim.run()
 
 

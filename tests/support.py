@@ -79,6 +79,9 @@ class Desk:
         self.busy.update(found)  # another lane of the same event must not get them too
         return found
 
+    def release(self, nodes):
+        self.busy.difference_update(nodes)
+
     def only(self, nodes):
         return replace(self, children=list(nodes))
 

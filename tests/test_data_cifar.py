@@ -189,12 +189,11 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
     whole = pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [1]}, 2)
     heads = [at for at in range(len(whole)) if at < 200 or at > len(whole) - 60]
     for at in heads:
-        for flip in (0x01, 0x55, 0x80):
-            damaged = bytearray(whole)
-            damaged[at] ^= flip
-            (folder / "data_batch_1").write_bytes(damaged)
-            with contextlib.suppress(DataError):
-                load("cifar-10", root=tmp_path)
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x55
+        (folder / "data_batch_1").write_bytes(damaged)
+        with contextlib.suppress(DataError):
+            load("cifar-10", root=tmp_path)
 
 
 def test_damaged_binary_files_are_named(tmp_path):

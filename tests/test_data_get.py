@@ -174,10 +174,8 @@ def test_no_network(tmp_path, server):
     address = server.url()
     server.shutdown()
     server.server_close()
-    with pytest.raises(DataError, match=r"can't be reached \(Connection refused\); is there a network\?"):
+    with pytest.raises(DataError, match=r"can't be reached \(Connection refused\); is there a network"):
         fetch.fetch(file(address), tmp_path)
-    with pytest.raises(DataError, match="can't be reached"):
-        fetch.fetch(file("http://name.invalid/x"), tmp_path)
 
 
 def test_silent_servers_are_left(tmp_path, server, monkeypatch):

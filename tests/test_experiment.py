@@ -197,7 +197,7 @@ def test_everybody_takes_part_by_user_unless_told():
         ({"data": {"clients": 0}}, "data.clients = 0: should be greater than or equal to 1"),
         ({"data": 5}, "data = 5: should be a table"),
         ({"data": {"source": "digts"}}, "data.source = 'digts': no such source; did you mean 'digits'?"),
-        ({"fleet": {"source": "phones"}}, "fleet.source = 'phones': no such source; known: mobile, uniform"),
+        ({"fleet": {"source": "moble"}}, "fleet.source = 'moble': no such source; did you mean 'mobile'?"),
         ({"fleet": {"latency": "x"}}, "fleet.latency = 'x': should be a valid number"),
         (
             {"train": {"optimizer": "sdg"}},

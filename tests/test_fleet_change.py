@@ -8,14 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import LOCAL, finished, lines, simulate, small
+from worlds import LOCAL, chained, finished, lines, simulate, small
 
 from potluck import keys
 from potluck.algorithms.fedavg import FedAvg
 from potluck.codec import value
 from potluck.contracts import Cost, Result
 from potluck.errors import ConfigError
-from potluck.fleet import REFERENCE_OPS, Jitter
+from potluck.fleet import REFERENCE_OPS, DayNight, Jitter
 from potluck.messages import Answer, Move, Reply, Task
 from potluck.runtime import StopAt
 
@@ -162,6 +162,15 @@ def test_claims_stay_nominal_and_runs_repeat():
     one, two = (finished(world, FedAvg(3, LOCAL), rounds=4) for _ in range(2))
     assert lines(one) == lines(two)
     assert one.now != finished(small(), FedAvg(3, LOCAL), rounds=4).now
+
+
+def test_resuming_changes_nothing():
+    night = DayNight(4, (0.0, 12.0), zones=5, spread=2.0, period=40.0)
+    world = small(availability=night, edges=2, jitter=Jitter(11, every=0.5, rates=0.2, compute=0.3))
+    straight = finished(world, FedAvg(3, LOCAL), rounds=4)
+    resumed, events = chained(world, FedAvg(3, LOCAL), rounds=4)
+    assert events > 10
+    assert lines(resumed) == lines(straight)
 
 
 @pytest.mark.parametrize(

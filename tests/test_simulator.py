@@ -571,6 +571,24 @@ def test_a_late_edge_is_not_waited_for():
     assert sim.accounts.up["edge"] == 192  # of the other one
 
 
+@value
+class Spoilt(FedAvg):
+    """An edge that answers with what is no number."""
+
+    def report(self, m, task, ctx):
+        answer = FedAvg.report(self, m, task, ctx)
+        return answer and ({"delta": {k: v * float("nan") for k, v in answer[0]["delta"].items()}}, answer[1])
+
+
+def test_bad_answers_of_edges_are_lost_too():
+    world = even(4, edges=2)
+    sim = finished(world, averaging("edge", edge=Spoilt(99, FULL)), rounds=2)
+    start = simulate(world, averaging("edge"), rounds=2)
+    start.start()
+    assert sim.accounts.lost == {"bad": 4}
+    assert torch.equal(weights(sim), weights(start))
+
+
 # --------------------------------------------------------------------------------------------------- ends
 
 
@@ -653,6 +671,14 @@ def test_notes_are_recorded():
     ]
 
 
+def test_progress_is_told():
+    told = []
+    sim = simulate(small(), FedAvg(clients=2, local=LOCAL), rounds=4)
+    sim.run(told.append)
+    assert (told[-1].round, told[-1].time, told[-1].done) == (4, sim.now, 1.0)
+    assert told[-1].accuracy == sim.accuracy
+
+
 def test_an_alarm_can_be_called_off_and_set_anew():
     script = Script(Wake(2.0, "a"), Wake(3.0, "b"), Wake(1.0, "c"))
     script.then = lambda e, ctx: [Cancel("b"), Wake(5.0, "a")] if e.tag == "c" else []
@@ -686,3 +712,18 @@ def test_a_million_devices():
     assert ready - begun < 10
     assert time.monotonic() - ready < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 2**20  # KiB
+
+
+def test_devices_that_were_too_late_can_be_asked_again_at_once():
+    # All four are asked; the two that miss the deadline must be among the next round's four again.
+    world = small((5, 5, 5, 5), source="uniform")
+    compute = np.array([1.0, 1.0, 1e9, 1e9])
+    slow = replace(world.fleet.true, compute=compute)
+    world = replace(world, fleet=replace(world.fleet, true=slow, claimed=slow))
+    sim = simulate(world, FedAvg(clients=4, local=LOCAL, deadline=60.0), rounds=3)
+    sim.start()
+    asked = {0: len(sim.devices.flights)}
+    while sim.step():
+        asked[sim.round] = max(asked.get(sim.round, 0), len(sim.devices.flights))
+    assert [asked[r] for r in range(3)] == [4, 4, 4]
+    assert sim.accounts.lost == {"late": 6}

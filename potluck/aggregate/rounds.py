@@ -123,6 +123,7 @@ class Rounds:
         b = s.open.pop(lane)
         lost = b.lost | {i: Lost(t, "late") for i, t in b.missing.items()}
         got = Got([b.got[i] for i in sorted(b.got)], [*(lost[i] for i in sorted(lost)), *b.astray])
+        ctx.release(t.to for t in b.missing.values())
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
         return [*_called_off(lane, b), *commands]
 

@@ -1,4 +1,4 @@
-"""The command line: `potluck run`, `resume`, `compare`, `algorithms`, `list`, `show`."""
+"""The command line: `potluck run`, `compare`, `tune`, `study` and others; `potluck --help` lists them."""
 
 import sys
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ import typer
 
 from potluck import __version__
 from potluck.cli.get import data
+from potluck.cli.look import fleet
 from potluck.cli.options import File, Folder, Force, Json, Out, Quiet, Settings, listed, numbers
 from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
 from potluck.cli.studies import study, tune
@@ -134,6 +135,7 @@ def compare(
 app.command()(tune)
 app.command()(study)
 app.add_typer(data, name="data")
+app.command()(fleet)
 
 
 @app.command()

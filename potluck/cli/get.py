@@ -5,34 +5,38 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from potluck.cli import look
 from potluck.cli.options import Quiet
 from potluck.cli.output import resumable
 
 if TYPE_CHECKING:
     from potluck.data.fetch import Watch
 
-data = typer.Typer(help="Get public data sets.", no_args_is_help=True)
+
+class _FileOrCommand(TyperGroup):
+    """`potluck data FILE` is short for `potluck data show FILE`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = args and (args[0] in self.commands or args[0].startswith("-"))
+        return super().resolve_command(ctx, args if known else ["show", *args])
 
 
-@data.callback()
-def _data() -> None:
-    """Keeps `get` a command of its own while it is the only one."""
+data = typer.Typer(
+    help="Show who holds what in the federation of FILE (potluck data FILE), or get public data sets.",
+    no_args_is_help=True,
+    cls=_FileOrCommand,
+)
+data.command("show")(look.data)
 
 
 @data.command()
 def get(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="mnist, qmnist (who wrote MNIST's digits), fashion-mnist, cifar-10, cifar-100 or har.",
-            show_default=False,
-        ),
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The set, see above.", show_default=False)],
     root: Annotated[
         Path | None,
         typer.Option(
@@ -45,8 +49,10 @@ def get(
 
     Example: [bold]potluck data get mnist[/bold]
 
-    What was interrupted goes on where it stopped. Experiments find the files by themselves: they look in
-    data.root and nowhere else if it's given, else in $POTLUCK_DATA, ./data, here and the user's cache.
+    There are mnist, qmnist (who wrote MNIST's digits), fashion-mnist, cifar-10, cifar-100 and har.
+
+    What was interrupted goes on where it stopped. Experiments find the files by themselves: in data.root
+    alone if it's given, else in $POTLUCK_DATA, ./data, the working directory and the user's cache.
     """
     from potluck.data.fetch import fetch, folder_of, public
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.data.deal import labels
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split, lay_out
 from potluck.data.partition import dirichlet, divide
 from potluck.data.pool import Pool
@@ -13,8 +14,8 @@ from potluck.errors import ConfigError, nearest
 from potluck.keys import derive, hashed, shuffled
 
 CHANGE_KINDS = ("labels", "rotation")
-# From which splits a client takes a row that lacks train, validation or test rows: what is tested on should
-# not have been trained on, so train rows come last.
+# Where nobody has one to exchange, from which splits a client takes a row that lacks train, validation or
+# test rows: what is tested on should not have been trained on, so train rows come last.
 _SPARE = ((1, 2), (2, 0), (1, 0))
 
 
@@ -93,8 +94,8 @@ def redealt(
 
     Devices of users (user_devices) deal inside each user. Where the pool or somebody else said whose a row
     is (by_user, split_users, no kind) clients take over each other's rows instead, in a circle. A row stays
-    a train, validation or test row: else most of a client's new test rows would have been trained on. Only
-    a client that would have no row of a split takes one from another.
+    a train, validation or test row: else most of a client's new test rows would have been trained on. A
+    client that would have no row of a split exchanges one with somebody, for a row of the same class.
     """
     if not isinstance(partition, Held):
         root = partition
@@ -111,8 +112,10 @@ def redealt(
         taker[circle] = np.roll(circle, 1)
         return lay_out(order, 3 * taker[owner] + split, partition.clients, partition.left_out, partition.user)
     new = np.full(len(pool), -1)
+    block = np.where(changed, 0, -1)  # among whom rows are dealt
     if kind == "user_devices":
         assert partition.user is not None
+        block = np.where(changed, partition.user, -1)
         cut = Cut(**{name: options[name] for name in ("validation", "test", "smallest") if name in options})
         for user in np.unique(partition.user[who]).tolist():
             inside = np.flatnonzero(partition.user == user)
@@ -120,19 +123,13 @@ def redealt(
             again = dirichlet(part, len(inside), derive(key, user), options.get("alpha", 0.5), cut)
             new[again.order] = inside[again.cells // 3]
     else:
-        part = _only(pool, order[changed[owner]])
-        made = divide(part, kind, len(who), key, **options)
+        made = divide(_only(pool, order[changed[owner]]), kind, len(who), key, **options)
         assert isinstance(made, Held)
         new[made.order] = who[made.cells // 3]
     owner = np.where(changed[owner], new[order], owner)
     dealt = owner >= 0  # shards may leave out a class
-    return lay_out(
-        order[dealt],
-        _recut(owner[dealt], split[dealt], partition.clients),
-        partition.clients,
-        partition.left_out,
-        partition.user,
-    )
+    cells = _evened(owner[dealt], split[dealt], labels(pool, order[dealt]), block)
+    return lay_out(order[dealt], cells, partition.clients, partition.left_out, partition.user)
 
 
 def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
@@ -142,14 +139,27 @@ def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
     return replace(pool, test=closed, server=None)
 
 
-def _recut(owner: NDArray[np.int64], split: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """Cells of rows under new owners; each of them has 3 rows at least."""
-    cells = 3 * owner + split
-    sizes = np.bincount(cells, minlength=3 * clients)
+def _evened(
+    owner: NDArray[np.int64], split: NDArray[np.int64], of_row: NDArray[np.int64], block: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Cells of rows under new owners, none of them empty: each has 3 rows, and a block 3 splits, at least."""
+    sizes = np.bincount(3 * owner + split, minlength=3 * len(block))
     for cell in np.flatnonzero(sizes == 0).tolist():
         client, lacking = divmod(cell, 3)
-        spare = next(3 * client + other for other in _SPARE[lacking] if sizes[3 * client + other] > 1)
-        cells[np.flatnonzero(cells == spare)[0]] = cell
-        sizes[spare] -= 1
-        sizes[cell] += 1
-    return cells
+        mine = np.flatnonzero(owner == client)
+        spare = mine[sizes[3 * client + split[mine]] > 1]
+        others = np.flatnonzero(
+            (split == lacking)
+            & (block[owner] == block[client])
+            & (sizes[3 * owner + lacking] > 1)
+            & np.isin(of_row, of_row[spare])
+        )
+        if len(others):
+            take = others[np.argmax(sizes[3 * owner[others] + lacking])]
+            give = spare[of_row[spare] == of_row[take]][0]
+            owner[give], owner[take] = owner[take], client
+        else:
+            give = next(row for other in _SPARE[lacking] for row in spare if split[row] == other)
+            split[give] = lacking
+        sizes = np.bincount(3 * owner + split, minlength=3 * len(block))
+    return 3 * owner + split

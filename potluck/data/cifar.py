@@ -22,7 +22,7 @@ _VALUES = 3 * 32 * 32
 class Version:
     """Where one version of a set keeps which labels."""
 
-    names: tuple[str, ...]  # its folder and its archives
+    names: tuple[str, ...]  # its folder and its archive
     train: tuple[str, ...]
     test: str
     labels: int  # bytes before the pixels of a row; 0: a pickle
@@ -34,14 +34,14 @@ _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 # Binary versions first: they are plain bytes.
 CIFAR_10 = (
     Version(
-        ("cifar-10-batches-bin", "cifar-10-binary.tar.gz", "cifar-10-binary.tar"),
+        ("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
         tuple(f"{name}.bin" for name in _BATCHES),
         "test_batch.bin",
         labels=1,
         fine=0,
     ),
     Version(
-        ("cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar-10-python.tar"),
+        ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
         _BATCHES,
         "test_batch",
         labels=0,
@@ -50,7 +50,7 @@ CIFAR_10 = (
 )
 CIFAR_100 = (
     Version(
-        ("cifar-100-binary", "cifar-100-binary.tar.gz", "cifar-100-binary.tar"),
+        ("cifar-100-binary", "cifar-100-binary.tar.gz"),
         ("train.bin",),
         "test.bin",
         labels=2,
@@ -58,7 +58,7 @@ CIFAR_100 = (
         coarse=0,
     ),
     Version(
-        ("cifar-100-python", "cifar-100-python.tar.gz", "cifar-100-python.tar"),
+        ("cifar-100-python", "cifar-100-python.tar.gz"),
         ("train",),
         "test",
         labels=0,

@@ -70,10 +70,12 @@ def _download(file: File, out: FileIO, partial: Path, watch: Watch | None) -> No
         except _RefusedError as error:
             refusals.append(f"{address} {error}")
     have = out.tell()
-    kept = f"; the {have:,} bytes so far are kept, and the same command goes on from there" if have else ""
-    if not have:
+    if have:
+        hint = f"the {have:,} bytes so far are kept, and the same command goes on from there"
+    else:
         partial.unlink()
-    raise DataError(f"{file.name}: {'; '.join(refusals)}{kept}")
+        hint = "is there a network, and is the address still right?"
+    raise DataError(f"{file.name}: {'; '.join(refusals)}; {hint}")
 
 
 def _stream(address: str, file: File, out: FileIO, watch: Watch) -> None:
@@ -111,7 +113,7 @@ def _stream(address: str, file: File, out: FileIO, watch: Watch) -> None:
             return  # nothing is missing; the checksum tells whether that is so
         raise _RefusedError(f"answers {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
-        raise _RefusedError(f"can't be reached ({_why(error.reason)}); is there a network?") from None
+        raise _RefusedError(f"can't be reached ({_why(error.reason)})") from None
     except (OSError, http.client.HTTPException) as error:
         raise _RefusedError(f"broke off after {have:,} bytes ({_why(error)})") from None
     if total is not None and have < total:

@@ -40,12 +40,12 @@ def find(source: str, root: Path | None, folder: str, entries: Sequence[str], or
         for path in (base / entry for base in (place, above) for entry in entries):
             if path.exists():
                 return path
-    raise absent(source, " or ".join(entries), looked, origin)
+    raise absent(source, ", ".join(entries), looked, origin)
 
 
 def absent(source: str, what: str, looked: Sequence[Path], origin: str) -> DataError:
     """What is said when a set isn't there: what was looked for and where, and how to come by it."""
-    return DataError(f"{source}: no {what} in {listed(looked)}; {origin}, and {ROOT_HINT}")
+    return DataError(f"{source}: no {what} in {listed(looked)}; {origin}, or {ROOT_HINT}")
 
 
 def listed(paths: Sequence[Path]) -> str:

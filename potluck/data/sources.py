@@ -95,7 +95,7 @@ def har(root: Path | None) -> Pool:
 
 
 def shakespeare(root: Path | None, length: int = 80, stride: int = 20) -> Pool:
-    """The next character of what a role says: 200,000 rows of `length` characters, at this `stride`."""
+    """The next character of what a role says: some 170,000 rows of `length` characters, at this `stride`."""
     origin = "write one, {role: [speech, ...]}, from any edition of his plays"
     names = ("roles.json.gz", "roles.json")
     return load_shakespeare(find("shakespeare", root, "shakespeare", names, origin), length, stride)

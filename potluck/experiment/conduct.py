@@ -48,7 +48,8 @@ def read(path: Path) -> Study:
     except PotluckError as error:
         raise type(error)(f"{path}: {error}") from None
     except Exception as error:
-        here = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        frames = traceback.extract_tb(error.__traceback__)
+        here = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
         line = f", line {here[-1]}" if here else ""
         raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
     study = getattr(module, "STUDY", None)
@@ -78,13 +79,14 @@ def conduct(
             for seed in plan.scale.seeds
             for arm in plan.arms
         ]
+        trials = plan.trials * (1.0 if grid is None else grid.length)
+        batch = Batch(total, trials + total - plan.trials, show, force=force)
+        for _, _, experiment, at in asked:
+            if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
+                batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
     except PotluckError as error:
         raise type(error)(f"{path}: {error}") from None
-    trials = plan.trials * (1.0 if grid is None else grid.length)
-    batch = Batch(total, trials + total - plan.trials, show, force=force)
-    for _, _, experiment, at in asked:
-        if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
-            batch.check(experiment, None if grid else at)  # before tuning it may be there at another rate
+    folder.make(place)
     tunings = _tune(plan, place, batch)
     runs: dict[tuple[str, str], list[Run]] = {}
     for scenario, arm, experiment, at in asked:

@@ -85,6 +85,14 @@ def create(folder: Path, files: dict[str, str], force: bool) -> None:
         raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
 
 
+def make(folder: Path) -> None:
+    """A folder of runs, which may be there already."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
+
+
 def _foreign(folder: Path) -> Path | None:
     """The first thing in a run or a comparison that belongs to neither."""
     for entry in sorted(folder.iterdir()):

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from potluck import algorithms as registry
-from potluck.errors import ConfigError, SnapshotError
+from potluck.errors import SnapshotError
 from potluck.experiment import build, folder, problems
 from potluck.experiment.batch import Batch, Show
 from potluck.experiment.config import Experiment
@@ -89,6 +89,8 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
     for name, experiment in methods.items():  # nothing starts if one can't
         rate, seed = table.lr[0], table.seeds[0]
         batch.check(_trial(experiment, rate, seed, table.length), _place(out, name, rate, seed))
+    if out is not None:
+        folder.make(out)
     for seed in table.seeds:
         for name, experiment in methods.items():
             for rate, accuracies in zip(table.lr, results[name], strict=True):
@@ -126,12 +128,8 @@ def load_tuning(out: Path) -> Tuning | None:
 def write(path: Path, content: dict[str, Any]) -> None:
     """JSON, whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(content, indent=2) + "\n")
-        os.replace(partial, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be written ({error.strerror})") from None
+    partial.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial, path)
 
 
 def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:

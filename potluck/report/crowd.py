@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from potluck.contracts import ModelSpec
 from potluck.experiment import Experiment
-from potluck.fleet import TRAINING_FACTOR, compute_seconds, transfer_seconds
+from potluck.fleet import TRAINING_FACTOR, Profiles, Topology, compute_seconds, machines, transfer_seconds
 from potluck.report.curves import COLOURS, blank
 from potluck.report.page import Figures, document
 from potluck.report.units import duration, size
@@ -47,7 +47,7 @@ def data_facts(world: World) -> Facts:
 
 def fleet_facts(world: World, experiment: Experiment) -> Facts:
     """Who is how fast, in numbers; a round is one local epoch of the experiment's model."""
-    p, fleet = world.fleet.true, world.fleet
+    p, fleet = _profiles(world), world.fleet
     parts = _seconds(world, experiment)
     total = parts.sum(0)
     online = fleet.availability.online_many(np.arange(min(len(fleet), LOOKED_AT)), 0.0)
@@ -82,7 +82,7 @@ def data_page(world: World, experiment: Experiment) -> str:
 def fleet_page(world: World, experiment: Experiment) -> str:
     """Who is how fast, drawn."""
     nodes = np.linspace(0, len(world.fleet) - 1, min(len(world.fleet), LOOKED_AT)).astype(int)
-    p, parts = world.fleet.true.take(nodes), _seconds(world, experiment)[:, nodes]
+    p, parts = _profiles(world).take(nodes), _seconds(world, experiment)[:, nodes]
     dots = blank("compute (ms a sample)", "upload (Mbit/s)")
     dots.add_scatter(x=p.compute, y=p.up / 1e6, mode="markers", marker={"color": COLOURS[0], "opacity": 0.6})
     dots.update_xaxes(type="log")
@@ -107,9 +107,15 @@ def fleet_page(world: World, experiment: Experiment) -> str:
     return document(experiment.name, f"{experiment.name}: fleet", "", lead, figures)
 
 
+def _profiles(world: World) -> Profiles:
+    """What devices can do when the cloud itself asks them."""
+    everybody = machines(world.fleet, Topology.build(len(world.fleet)))
+    return everybody.take(range(len(world.fleet)))
+
+
 def _seconds(world: World, experiment: Experiment) -> NDArray[np.float64]:
     """Seconds of a task on every device: download, compute, upload; one local epoch of the model."""
-    m, p = experiment.model, world.fleet.true
+    m, p = experiment.model, _profiles(world)
     net = world.models[ModelSpec(m.name, m.width, m.depth)]
     rows = np.array([world.partition.size(n) for n in range(min(len(world.fleet), LOOKED_AT))])
     rows = np.resize(rows, len(world.fleet))

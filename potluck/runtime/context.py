@@ -21,7 +21,7 @@ TRIES = 30  # draws of a sample by rejection before everybody is looked at
 class SimContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
-    __slots__ = ("_among", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop")
+    __slots__ = ("_among", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop")
 
     def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
         self._sim, self.me, self._stream = sim, me, stream
@@ -29,6 +29,7 @@ class SimContext:
         self._rng: np.random.Generator | None = None
         self._key: int | None = None
         self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
+        self._freed: set[Node] | tuple[()] = ()  # called off during this event, so as good as idle
         self.owed: Task | None = None
         self.stop = False
 
@@ -76,11 +77,15 @@ class SimContext:
         if self._taken is None:
             self._taken = set()
         view._among, view._rng, view._key, view._taken = list(nodes), self.rng, self.key, self._taken
+        view._freed = self._freed
         return view.holding(self.owed, self.stop)
 
     def holding(self, owed: Task | None, stop: bool) -> "SimContext":
         self.owed, self.stop = owed, stop
         return self
+
+    def release(self, nodes: Iterable[Node]) -> None:
+        self._freed = {*self._freed, *nodes}
 
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
         if self._taken is None:
@@ -113,9 +118,11 @@ class SimContext:
             online = np.ones(len(nodes), bool)
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
-        busy, taken = sim.devices.first, self._taken or ()
-        free = [n for n in nodes.tolist() if n not in busy and n not in taken and n not in but]
+        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
+        free = [
+            n for n in nodes.tolist() if (n not in busy or n in freed) and n not in taken and n not in but
+        ]
         if sim.topology.tiers:
-            owing = sim.links.busy(self.me)
+            owing = sim.links.busy(self.me).difference(freed)
             free = [node for node in free if node not in owing]
         return free
