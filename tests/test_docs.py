@@ -97,6 +97,7 @@ def first_column(text):
 
 def test_tables_name_what_there_is():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
     assert set(re.findall(r"^\| `potluck (\w+)", page("README"), re.MULTILINE)) == commands
     told = first_column(chapter("README", "Algorithms"))
     assert "fedavg" in told
