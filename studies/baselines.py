@@ -41,6 +41,6 @@ STUDY = Study(
             "evaluate": {"seconds": 150.0, "target": 0.7},
         },
         seeds=(1, 2),  # 8 x 3 trials and 8 x 2 runs: 40, as many as are allowed
-        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},
+        tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
     ),
 )
