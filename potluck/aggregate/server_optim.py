@@ -1,22 +1,25 @@
-"""Server optimisers: what is done with the mean update (Reddi et al., Adaptive Federated Optimization)."""
+"""Server optimisers: what becomes of a round's updates (Reddi et al., Adaptive Federated Optimization)."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+from potluck.aggregate.fold import fold
 from potluck.codec import value
 from potluck.errors import nearest, require
+from potluck.messages import Reply
 from potluck.trees import Params, add, tmap, zeros
 
 Memory = Literal["yogi", "adam", "adagrad"]
 
 
 class ServerOptim(Protocol):
-    """Turns the mean update (None: nobody answered) into the next model; its state is the algorithm's."""
+    """Turns what came back (it may be nothing) into the next model; its state is the algorithm's."""
 
     def start(self, params: Params) -> Any: ...
-    def step(self, params: Params, state: Any, update: Params | None) -> tuple[Params, Any]: ...
+    def step(self, params: Params, state: Any, replies: Sequence[Reply]) -> tuple[Params, Any]: ...
 
 
 @value
@@ -31,7 +34,8 @@ class Average:
     def start(self, params: Params) -> None:
         return None
 
-    def step(self, params: Params, state: None, update: Params | None) -> tuple[Params, None]:
+    def step(self, params: Params, state: None, replies: Sequence[Reply]) -> tuple[Params, None]:
+        update = fold(replies)
         return (params if update is None else add(params, update, self.lr)), None
 
 
@@ -64,7 +68,8 @@ class Adaptive:
     def start(self, params: Params) -> Moments:
         return Moments(zeros(params), tmap(lambda p: torch.full_like(p, self.tau**2), params))
 
-    def step(self, params: Params, state: Moments, update: Params | None) -> tuple[Params, Moments]:
+    def step(self, params: Params, state: Moments, replies: Sequence[Reply]) -> tuple[Params, Moments]:
+        update = fold(replies)
         if update is None:
             return params, state
         mean = tmap(lambda m, d: self.beta1 * m + (1 - self.beta1) * d, state.mean, update)

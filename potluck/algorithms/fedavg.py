@@ -6,7 +6,7 @@ samples. Deviations: changes travel, not weights (the same mean); deadlines and 
 
 from dataclasses import replace
 
-from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform, fold
+from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform
 from potluck.codec import value
 from potluck.contracts import Context, Got
 from potluck.errors import require
@@ -42,7 +42,7 @@ class FedAvg:
         return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
 
     def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
-        params, opt = self.server.step(m.params, m.opt, fold(got.replies))
+        params, opt = self.server.step(m.params, m.opt, got.replies)
         return m.after(got, params, opt, self.select.learn(m.picks, got, ctx)), []
 
     def adopt(self, m: Global, task: Task, ctx: Context) -> Global:

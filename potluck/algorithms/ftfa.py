@@ -10,42 +10,28 @@ The global model is scored beside it, as the view `global`; at the cloud, which 
 """
 
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from potluck.aggregate import Global, Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
 from potluck.codec import value
-from potluck.contracts import Context, Got
+from potluck.contracts import Context
 from potluck.errors import require
 from potluck.jobs import Train, fine_tuned
-from potluck.messages import Command, Node, Task
-from potluck.trees import Tree
+from potluck.messages import Node, Task
 
 
 @value
 class FineTuned:
-    """FedAvg whose model is adapted by each device before use."""
+    """A rule whose model is adapted by each device before use."""
 
-    inner: FedAvg
+    inner: Any  # a rule with one model, such as FedAvg
     tuning: Train  # what a device does with the model that it is given
 
-    def start(self, ctx: Context) -> Global:
-        return self.inner.start(ctx)
-
-    def lanes(self, m: Global, ctx: Context) -> tuple[None, ...]:
-        return self.inner.lanes(m, ctx)
-
-    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
-        return self.inner.plan(m, lane, ctx)
-
-    def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
-        return self.inner.merge(m, lane, got, ctx)
-
-    def adopt(self, m: Global, task: Task, ctx: Context) -> Global:
-        return self.inner.adopt(m, task, ctx)
-
-    def report(self, m: Global, task: Task, ctx: Context) -> tuple[Tree, float] | None:
-        return self.inner.report(m, task, ctx)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)  # it trains as the inner rule does
 
     def resized(self, clients: int, rate: float) -> Self:
         return replace(self, inner=self.inner.resized(clients, rate), tuning=self.tuning.slowed(rate))

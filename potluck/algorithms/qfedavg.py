@@ -12,60 +12,43 @@ authors' code adds 1e-10 to F_k; here that is its least value. Deadlines and ove
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Self
 
 import torch
 
-from potluck.aggregate import Global, Select, Uniform
+from potluck.aggregate import Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
 from potluck.codec import value
-from potluck.contracts import Context, Got
 from potluck.errors import require
 from potluck.jobs import Appraise, Train
-from potluck.messages import Command, Node, Reply, Task
-from potluck.trees import Params, leaves, weighted_sum
+from potluck.messages import Reply
+from potluck.trees import Params, add, leaves, weighted_sum
 
 LEAST = 1e-10  # loss: a power of 0 may be infinite
 
 
 @value
-class FairSteps:
-    """FedAvg whose updates weigh by the loss that their devices started from."""
+class Fair:
+    """w <- w - sum D_k / sum h_k; D_k = F_k^q Delta_k, h_k = q F_k^(q-1) ||Delta_k||^2 + F_k^q / lr."""
 
-    inner: FedAvg
     q: float = 1.0
 
-    def start(self, ctx: Context) -> Global:
-        return self.inner.start(ctx)
+    def __post_init__(self) -> None:
+        require(0 <= self.q < float("inf"), "q", self.q, "must be 0 or more, such as 1; 0 is the plain mean")
 
-    def lanes(self, m: Global, ctx: Context) -> tuple[None, ...]:
-        return self.inner.lanes(m, ctx)
+    def start(self, params: Params) -> None:
+        return None
 
-    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
-        return self.inner.plan(m, lane, ctx)
-
-    def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
-        params, opt = self.inner.server.step(m.params, m.opt, self._step(got.replies))
-        return m.after(got, params, opt, self.inner.select.learn(m.picks, got, ctx)), []
-
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate))
-
-    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
-        return self.inner.serve(m, node, ctx)
-
-    def _step(self, replies: Sequence[Reply]) -> Params | None:
-        """-sum D_k / sum h_k; D_k = F_k^q Delta_k, h_k = q F_k^(q-1) ||Delta_k||^2 + F_k^q / lr."""
+    def step(self, params: Params, state: None, replies: Sequence[Reply]) -> tuple[Params, None]:
         heard = [r for r in replies if r.weight > 0 and isfinite(r.metrics["sent_loss"])]
         if not heard:
-            return None
-        lr, deltas = self.inner.local.optim.lr, [r.body["delta"] for r in heard]
+            return params, None
+        deltas = [r.body["delta"] for r in heard]  # delta_k = -lr Delta_k
+        lr = torch.tensor([r.task.job.optim.lr for r in heard], dtype=torch.float64)  # type: ignore[attr-defined]
         losses = torch.tensor([r.metrics["sent_loss"] for r in heard], dtype=torch.float64).clamp_min(LEAST)
         far = torch.tensor([_square(d) for d in deltas], dtype=torch.float64) / lr**2  # ||Delta_k||^2
         weight = (losses / losses.max()) ** self.q  # F_k^q; the greatest cancels out, and nothing overflows
         curvature = weight * (self.q * far / losses + 1 / lr)  # h_k
-        step: Params = weighted_sum(deltas, weight / lr / curvature.sum())  # delta_k = -lr Delta_k
-        return step
+        return add(params, weighted_sum(deltas, weight / lr / curvature.sum())), None
 
 
 def qfedavg(
@@ -75,12 +58,10 @@ def qfedavg(
     select: Select = Uniform(),  # who takes part
     overcommit: float = 1.0,  # ask so many times the clients, go on with the first
     deadline: float | None = None,  # seconds
-) -> FairSteps:
+) -> FedAvg:
     """FedAvg in which badly served devices weigh more."""
-    require(0 <= q < float("inf"), "q", q, "must be 0 or more, such as 1; 0 is the plain mean")
     require(local.optim.lr > 0, "train.lr", local.optim.lr, "must be above 0: q-FedAvg divides by it")
-    job = replace(local, objective=Appraise())
-    return FairSteps(FedAvg(clients, job, select, overcommit=overcommit, deadline=deadline), q)
+    return FedAvg(clients, replace(local, objective=Appraise()), select, Fair(q), overcommit, deadline)
 
 
 def _square(params: Params) -> float:

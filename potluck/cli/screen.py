@@ -72,7 +72,7 @@ class Screen:
 
 
 class _Remaining:
-    """Real time that is left, judged by this session's pace: a resumed run doesn't begin at 0."""
+    """Real time that is left, judged by the pace since this start: a resumed run doesn't begin at 0."""
 
     def __init__(self) -> None:
         self.entered = self.began = time.monotonic()

@@ -32,7 +32,7 @@ class Batch:
     def __init__(self, total: int, work: float, show: Show | None = None, *, force: bool = False) -> None:
         self.total, self.show, self.force = total, show, force
         self.number = 0  # of the run that is under way
-        self.computed = 0  # in this session
+        self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
         self._worlds: dict[str, World] = {}

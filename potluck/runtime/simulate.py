@@ -1,12 +1,9 @@
 """The simulator: algorithms above, devices below, one virtual clock, one event at a time."""
 
-import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
-
-import torch
 
 from potluck.aggregate import placed
 from potluck.contracts import ModelSpec
@@ -36,6 +33,7 @@ from potluck.runtime.evaluate import evaluate, panel, served
 from potluck.runtime.executors import ExecutionPlan, make_executor
 from potluck.runtime.keeps import Keeps
 from potluck.runtime.links import HEAR, Links
+from potluck.runtime.process import tuned_process
 from potluck.runtime.records import Record, Records
 from potluck.runtime.schedule import EvaluateAt, Progress, StopAt
 from potluck.runtime.world import World
@@ -121,28 +119,22 @@ class Simulation:
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> None:
         """To the end; a run that was resumed goes on where it was."""
-        threads, collector = torch.get_num_threads(), gc.get_threshold()
-        torch.set_num_threads(1)  # small batches: two threads are slower than one
-        gc.freeze()  # messages come by the thousand and hold no cycles: don't look through
-        gc.set_threshold(200_000, 20, 100)  # everything for some, again and again
         try:
-            if not self.states:
-                self.start()
-            shown = saved = time.monotonic()
-            while self.step():
-                wall = time.monotonic()
-                if self.folder is not None and wall - saved >= self.snapshot_every:
-                    self.save()
-                    saved = time.monotonic()
-                if progress is not None and wall - shown >= 0.1:
+            with tuned_process():
+                if not self.states:
+                    self.start()
+                shown = saved = time.monotonic()
+                while self.step():
+                    wall = time.monotonic()
+                    if self.folder is not None and wall - saved >= self.snapshot_every:
+                        self.save()
+                        saved = time.monotonic()
+                    if progress is not None and wall - shown >= 0.1:
+                        progress(self.progress())
+                        shown = wall
+                if progress is not None:
                     progress(self.progress())
-                    shown = wall
-            if progress is not None:
-                progress(self.progress())
         finally:
-            torch.set_num_threads(threads)
-            gc.set_threshold(*collector)
-            gc.unfreeze()
             self.close()
 
     def start(self) -> None:
