@@ -123,7 +123,7 @@ def test_the_loss_is_that_of_the_model_as_it_was_sent(executor):
 def test_qfedavg_may_sit_in_a_cohort_and_refuses_nonsense():
     small = qfedavg(clients=8, q=2.0).resized(3, 0.25)
     assert (small.clients, small.local.optim.lr, small.server.q) == (3, 0.025, 2.0)
-    assert small.inner.local.objective == Appraise()
+    assert small.local.objective == Appraise()
     for settings, said in (
         (dict(q=-1.0), "q = -1.0"),
         (dict(q=math.nan), "q = nan"),
