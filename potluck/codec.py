@@ -122,8 +122,9 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: dict[str, Tensor], device: str) -> None:
+        self.tensors, self.device = tensors, device
+        self.placed: dict[int, Tensor] = {}  # shared ones stay shared
         self.shared: list[Any] = []
 
     def get(self, v: Any) -> Any:
@@ -143,6 +144,11 @@ class _Reader:
             raise PotluckError(f"unknown kind of value {v['$v']!r}: import the module that defines it first")
         return cls(*(self.get(x) for x in v["f"]))
 
+    def _tensor(self, index: int) -> Tensor:
+        if index not in self.placed:
+            self.placed[index] = self.tensors[str(index)].to(self.device)
+        return self.placed[index]
+
     def _array(self, v: dict[str, Any]) -> Any:
         raw = self.tensors[str(v["$n"])].numpy().tobytes()
         return np.frombuffer(raw, np.dtype(v["dtype"])).reshape(v["shape"]).copy()
@@ -151,7 +157,7 @@ class _Reader:
         "$s": lambda self, v: self.shared[v["$s"]],
         "$v": _value,
         "$t": lambda self, v: tuple(self.get(x) for x in v["$t"]),
-        "$x": lambda self, v: self.tensors[str(v["$x"])],
+        "$x": lambda self, v: self._tensor(v["$x"]),
         "$d": lambda self, v: {self.get(k): self.get(x) for k, x in v["$d"]},
         "$n": _array,
         "$r": lambda self, v: range(*v["$r"]),
@@ -169,12 +175,12 @@ def encode(v: Any) -> bytes:
     return safetensors.torch.save(writer.tensors, metadata={"potluck": text})
 
 
-def decode(data: bytes) -> Any:
-    """The value that `encode` wrote."""
+def decode(data: bytes, device: str = "cpu") -> Any:
+    """The value that `encode` wrote; its tensors are put on a device."""
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     content = json.loads(header["__metadata__"]["potluck"])
-    reader = _Reader(safetensors.torch.load(data))
+    reader = _Reader(safetensors.torch.load(data), device)
     for item in content["shared"]:
         reader.shared.append(reader.get(item))
     return reader.get(content["root"])

@@ -54,6 +54,7 @@ class Nets(Protocol):
     """The models of a federation, built when first asked for."""
 
     def __getitem__(self, spec: ModelSpec) -> Net: ...
+    def on(self, device: str) -> "Nets": ...  # with weights elsewhere
 
 
 class Samples(Protocol):

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from potluck.algorithms._fit import arguments, parameters, plain, short
 from potluck.errors import ConfigError, nearest
 from potluck.jobs import Train
 
@@ -69,6 +68,8 @@ def find(name: str) -> Callable[..., Any]:
 
 def make(name: str, local: Train, /, **params: Any) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
+    from potluck.algorithms._fit import arguments  # here: rules alone need no pydantic
+
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
     try:
@@ -79,6 +80,8 @@ def make(name: str, local: Train, /, **params: Any) -> Any:
 
 def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
     """The parameters and all defaults beside them, as TOML can hold them."""
+    from potluck.algorithms._fit import arguments, parameters, plain
+
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
     defaults = {key: p.default for key, p in parameters(build).items() if p.default is not p.empty}
@@ -93,6 +96,8 @@ def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
 
 def describe(name: str) -> Description:
     """What the file of an algorithm says: paper, idea, parameters."""
+    from potluck.algorithms._fit import parameters, short
+
     build, name = find(name), canonical(name)
     module = inspect.getmodule(importlib.import_module(f"{__name__}.{name}"))
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", (inspect.getdoc(module) or "").strip())]

@@ -22,7 +22,7 @@ from potluck.experiment.tables import Table, Training, every, given
 from potluck.jobs import SGD, Adam, Train
 from potluck.keys import derive
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World, make_executor
 
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE = 1, 2, 3, 4, 5, 6  # streams of the run's seed
 
@@ -162,12 +162,16 @@ def decide(experiment: Experiment) -> tuple[ExecutionPlan, str]:
     workers = wanted.workers or cores
     if wanted.executor != "auto":
         executor, reason = wanted.executor, "as the experiment says"
+    elif wanted.device != "cpu":
+        executor, reason = "stacked", "a GPU trains many small models at once"
     elif workers > 1 and experiment.model.name != "linear":
         executor, reason = "workers", f"{workers} cores, and the model is more than linear"
     else:
         executor, reason = "loop", "one core" if workers == 1 else "a linear model is too small to share out"
     workers = workers if executor == "workers" else 1
-    return ExecutionPlan(executor, workers, wanted.chunk, wanted.dtype, str(torch.__version__)), reason
+    plan = ExecutionPlan(executor, workers, wanted.chunk, wanted.dtype, wanted.device, str(torch.__version__))
+    make_executor(plan).close()  # whether it can be had here
+    return plan, reason
 
 
 def _cores() -> int:

@@ -171,6 +171,7 @@ class Execution(Table):
     """How a run is computed."""
 
     executor: Literal["auto", "loop", "workers", "stacked"] = "auto"
+    device: Literal["cpu", "cuda"] = "cpu"  # cuda: rows and models on a GPU, with loop or stacked
     workers: Count | None = None  # one a core
     chunk: Count = 64  # clients in one stack
     dtype: Literal["float32", "float64"] = "float32"

@@ -38,8 +38,10 @@ class Model:
         classes: int,
         dtype: torch.dtype = torch.float32,
         inputs: torch.dtype | None = None,
+        device: str = "cpu",
     ) -> None:
         classes = spec.outputs or classes
+        self.device = device
         self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
         self.inputs = inputs or dtype
         self._builder = builder(spec, self.shape, classes)
@@ -56,8 +58,8 @@ class Model:
         self._unsplit = self._find_split_fault(params)
 
     def init(self, key: int) -> Params:
-        """Fresh weights by the module's own rules, a function of the key alone; on the CPU."""
-        return _params(self._build(key))
+        """Fresh weights by the module's own rules, a function of the key alone."""
+        return {name: p.to(self.device) for name, p in _params(self._build(key)).items()}
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         """Logits [rows, classes]; without a key the model is evaluated (no dropout)."""
@@ -95,7 +97,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Calls can't be pickled; what they are made from can.
-        return Model, (self.spec, self.shape, self.classes, self.dtype, self.inputs)
+        return Model, (self.spec, self.shape, self.classes, self.dtype, self.inputs, self.device)
 
     def __repr__(self) -> str:
         return f"Model({self.spec}, shape={self.shape}, classes={self.classes}, size={self.size:,})"
@@ -158,15 +160,17 @@ class Models:
         classes: int,
         dtype: torch.dtype = torch.float32,
         inputs: torch.dtype | None = None,  # of the data's rows, where that is another one: int64 for tokens
+        device: str = "cpu",  # where weights are put
     ) -> None:
         self.shape, self.classes, self.dtype, self.inputs = tuple(shape), classes, dtype, inputs
+        self.device = device
         self._built: dict[ModelSpec, Model] = {}
 
     def __getitem__(self, spec: ModelSpec) -> Model:
         model = self._built.get(spec)
         if model is None:
             with temporarily_clear_interpreter_stack():  # it may be asked for first inside a vmap
-                model = Model(spec, self.shape, self.classes, self.dtype, self.inputs)
+                model = Model(spec, self.shape, self.classes, self.dtype, self.inputs, self.device)
             self._built[spec] = model
         return model
 
@@ -177,7 +181,11 @@ class Models:
         return len(self._built)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Models, (self.shape, self.classes, self.dtype, self.inputs)
+        return Models, (self.shape, self.classes, self.dtype, self.inputs, self.device)
+
+    def on(self, device: str) -> "Models":
+        """The same models with their weights elsewhere."""
+        return Models(self.shape, self.classes, self.dtype, self.inputs, device)
 
 
 def _params(module: nn.Module) -> Params:

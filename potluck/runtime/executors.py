@@ -26,6 +26,7 @@ class ExecutionPlan:
     workers: int = 1
     chunk: int = 64  # clients in one stack
     dtype: str = "float32"
+    device: str = "cpu"  # or "cuda"
     torch: str = str(torch.__version__)
 
 
@@ -48,6 +49,14 @@ class Loop:
 
 def make_executor(plan: ExecutionPlan) -> Executor:
     """The executor that a plan names."""
+    if plan.device != "cpu":
+        if not torch.cuda.is_available():
+            raise ConfigError(f"run.device = {plan.device!r}: torch sees no GPU here; write 'cpu'")
+        if plan.executor == "workers":
+            raise ConfigError(
+                f"run.executor = 'workers' with run.device = {plan.device!r}: forked processes can't share a "
+                "GPU; write 'stacked' or 'loop'"
+            )
     if plan.executor == "loop":
         return Loop()
     if plan.executor == "workers":

@@ -23,8 +23,8 @@ Name = tuple[Node, Hashable]
 class Keeps:
     """Trees by device and slot; at most `budget` bytes of them in memory."""
 
-    def __init__(self, path: Path | None, budget: int = 1 << 30) -> None:
-        self.budget = budget
+    def __init__(self, path: Path | None, budget: int = 1 << 30, device: str = "cpu") -> None:
+        self.budget, self.device = budget, device
         self.file: BinaryIO = tempfile.TemporaryFile() if path is None else open(path, "a+b")  # noqa: SIM115
         self.index: dict[Name, tuple[int, int]] = {}  # where the logged version lies: offset, length
         self.fresh: dict[Name, Tree] = {}  # newer than the log
@@ -42,7 +42,7 @@ class Keeps:
             return None
         offset, length = self.index[name]
         self.file.seek(offset)
-        tree = codec.decode(self.file.read(length))
+        tree = codec.decode(self.file.read(length), self.device)
         self._cache(name, tree)
         return tree
 

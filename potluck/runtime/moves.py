@@ -13,7 +13,7 @@ def drawn(have: NDArray[np.int64], labels: Tensor, move: Move, key: int) -> NDAr
     """Places in the sender's rows, drawn by key; None when it can't be: whole or not at all."""
     if move.src == move.dst:
         return None
-    mine = labels[torch.tensor(have)].numpy()
+    mine = labels[torch.tensor(have)].cpu().numpy()
     order = keys.hashed(key, have)
     taken = [np.zeros(0, np.intp)]
     for label, count in move.take:

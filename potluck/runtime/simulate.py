@@ -64,6 +64,8 @@ class Simulation:
             raise ConfigError(
                 f"fleet of {len(world.fleet)} devices for {world.partition.clients} clients: give as many"
             )
+        self.executor = make_executor(plan)
+        world = world if plan.device == "cpu" else world.on(plan.device)
         self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
         self.plan, self.folder, self.identity = plan, folder, identity
         self.snapshot_every = snapshot_every
@@ -74,10 +76,9 @@ class Simulation:
         honest = world.fleet.claimed is world.fleet.true
         self.claimed = true if honest else machines(world.fleet, self.topology, claimed=True)
         self.panel = panel(len(world.fleet), evaluate.panel, seed)
-        self.executor = make_executor(plan)
         self.clock = Clock()
         self.logs = Records(None if folder is None else folder / "records.jsonl")
-        self.keeps = Keeps(None if folder is None else folder / "keep.log")
+        self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
         self.accounts = Accounts.of(len(world.fleet))
         self.devices = Devices(
             world,
@@ -346,7 +347,9 @@ class Simulation:
             for log in ("records.jsonl", "keep.log"):
                 (folder / log).unlink(missing_ok=True)
             return cls(world, algorithm, folder=folder, **settings)
-        serial, state, said = snapshot.newest(folder / "snapshots")
+        serial, state, said = snapshot.newest(
+            folder / "snapshots", settings.get("plan", ExecutionPlan()).device
+        )
         sim = cls(world, algorithm, folder=folder, **(settings | {"plan": state["plan"]}))
         sim.restore(state)
         sim.snapshots, sim.said = serial, said

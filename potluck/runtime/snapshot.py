@@ -38,13 +38,13 @@ def write(folder: Path, serial: int, state: Any) -> Path:
     return path
 
 
-def newest(folder: Path) -> tuple[int, Any, list[str]]:
+def newest(folder: Path, device: str = "cpu") -> tuple[int, Any, list[str]]:
     """The newest good snapshot: its number, its state, and what was wrong with newer ones."""
     said: list[str] = []
     for path in reversed(_all(folder)):
         data = path.read_bytes()
         if hashlib.blake2b(data[DIGEST:], digest_size=DIGEST).digest() == data[:DIGEST]:
-            return int(path.stem), codec.decode(data[DIGEST:]), said
+            return int(path.stem), codec.decode(data[DIGEST:], device), said
         said.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
     raise SnapshotError(f"{folder}: no good snapshot to resume from" + "".join(f"; {s}" for s in said))
 

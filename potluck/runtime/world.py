@@ -1,7 +1,7 @@
 """A federation: who holds what, who is how fast, and which models they train."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,11 @@ class World:
         """The cloud's own rows, if some were set aside for it."""
         server = self.pool.server
         return np.zeros(0, np.int64) if server is None else np.flatnonzero(server)
+
+    def on(self, device: str) -> "World":
+        """The same world with its rows and models on a device."""
+        pool = replace(self.pool, x=self.pool.x.to(device), y=self.pool.y.to(device))
+        return replace(self, pool=pool, models=self.models.on(device))
 
     def row_bytes(self) -> int:
         """Bytes of one sample when it moves between devices: its input and its label."""

@@ -1,0 +1,87 @@
+"""The same runs on a GPU and on the CPU; needs torch alone: `PYTHONPATH=. python tests/gpu_check.py`.
+
+In float64 the final models agree to 1e-10 and tasks come at the same times; a run that is stored and restored
+before every event on the GPU equals one that isn't, to the byte.
+"""
+
+import time
+
+import torch
+
+from potluck import codec
+from potluck.algorithms.fedasync import fedasync
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.scaffold import scaffold
+from potluck.contracts import ModelSpec
+from potluck.data import divide, load
+from potluck.fleet import build
+from potluck.jobs import SGD, Train
+from potluck.models import Models
+from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+
+
+def world(rows, clients, dtype, shape=None):
+    pool = load("synthetic", rows=rows, classes=5, dimension=784 if shape else 12)
+    x = pool.x.to(dtype)
+    pool = type(pool)(x.reshape(-1, *shape) if shape else x, pool.y, pool.classes, pool.test, None, pool.name)
+    partition = divide(pool, "dirichlet", clients, 1, alpha=0.5)
+    return World(pool, partition, build("mobile", clients, 1), Models(pool.shape, 5, dtype))
+
+
+def simulation(world, rule, plan, rounds):
+    often = EvaluateAt(rounds=max(1, rounds // 2))
+    return Simulation(world, rule, seed=1, stop=StopAt(rounds=rounds), evaluate=often, plan=plan)
+
+
+def finished(sim):
+    sim.run()
+    return sim
+
+
+def weights(sim):
+    return torch.cat([p.flatten().cpu() for p in sim.served()["global"][1].values()])
+
+
+def main() -> None:
+    print(torch.__version__, torch.cuda.get_device_name())
+    small = world(2000, 30, torch.float64)
+    plain = Train(ModelSpec("mlp"), optim=SGD(0.05), batch=8)
+    brisk = Train(ModelSpec("mlp"), optim=SGD(0.05, momentum=0.9), batch=8)
+    rules = {"fedavg": FedAvg(10, brisk), "fedasync": fedasync(brisk, 10), "scaffold": scaffold(plain, 10)}
+    for name, rule in rules.items():
+        rounds = 40 if name == "fedasync" else 6
+        cpu = finished(simulation(small, rule, ExecutionPlan("loop"), rounds))
+        for executor in ("loop", "stacked"):
+            gpu = finished(simulation(small, rule, ExecutionPlan(executor, device="cuda"), rounds))
+            far = float((weights(cpu) - weights(gpu)).abs().max())
+            times = [[r["time"] for r in sim.records] for sim in (cpu, gpu)]
+            print(f"{name:9} {executor:8} differs by {far:.1e}, same times: {times[0] == times[1]}")
+            assert far < 1e-10
+            assert times[0] == times[1]
+        plan = ExecutionPlan("stacked", device="cuda")
+        straight = finished(simulation(small, rule, plan, rounds))
+        sim = simulation(small, rule, plan, rounds)
+        sim.start()
+        while sim.step():
+            fresh = simulation(small, rule, plan, rounds)
+            fresh.logs.kept = list(sim.records)
+            stored = sim.state()
+            fresh.keeps.fresh = {}
+            fresh.restore(codec.decode(codec.encode({**stored, "keeps": ([], 0)}), "cuda"))
+            fresh.keeps = fresh.devices.keeps = sim.keeps
+            sim = fresh
+        print(f"{name:9} restored at every event: {torch.equal(weights(sim), weights(straight))}")
+        assert torch.equal(weights(sim), weights(straight))
+    big = world(12_000, 100, torch.float32, (1, 28, 28))
+    rule = FedAvg(50, Train(ModelSpec("lenet5"), optim=SGD(0.05), batch=20))
+    for device, executor in (("cpu", "loop"), ("cuda", "loop"), ("cuda", "stacked")):
+        sim = simulation(big, rule, ExecutionPlan(executor, device=device), 8)
+        sim.start()
+        began = time.perf_counter()
+        while sim.step():
+            pass
+        print(f"lenet5, 50 a round: {device} {executor}: {(time.perf_counter() - began) / 8:.3f} s a round")
+
+
+if __name__ == "__main__":
+    main()
