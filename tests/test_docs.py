@@ -22,6 +22,8 @@ from potluck.cli import main
 from potluck.cli.commands import app
 from potluck.contracts import ModelSpec
 from potluck.data import reserved
+from potluck.experiment import Experiment
+from potluck.experiment.build import build_world
 from potluck.jobs import SGD, Adam, Train
 from potluck.messages import Move
 
@@ -137,7 +139,7 @@ def test_readme_python_runs(tmp_path, monkeypatch, capsys):
 
 def test_readme_toml_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (toml,) = blocks(page("README"), "toml")
+    toml, _ = blocks(page("README"), "toml")
     (tmp_path / "first.toml").write_text(toml)
     quick = ("--set", "stop.seconds=5", "--set", "run.executor=loop", "--quiet")
     with pytest.raises(SystemExit) as ended:
@@ -146,6 +148,21 @@ def test_readme_toml_runs(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "runs" / "first-fedbuff-1"
     assert potluck.load(folder).experiment.algorithms["fedbuff"]["buffer"] == 5
     assert first_column(chapter("README", "A run folder")) == {entry.name for entry in folder.iterdir()}
+
+
+def test_readme_federation_can_be_made(tmp_path):
+    _, toml = blocks(page("README"), "toml")
+    # MNIST by writer isn't here: the same keys on data with users of their own.
+    rows, users = 900, np.arange(900) // 60
+    x = np.random.default_rng(0).normal(size=(rows, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(rows) % 10, user=users, test=users >= 12)
+    (tmp_path / "unequal.toml").write_text(f"[stop]\nrounds = 1\n{toml}")
+    changed = ["data.source=npz", f"data.path={tmp_path / 'mine.npz'}", "data.rows_per_client=20"]
+    world = build_world(Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolved())
+    assert world.partition.clients == 36
+    assert len(np.unique(world.fleet.group)) == 4
+    assert len(np.unique(world.fleet.edge)) == 5
+    assert len(world.changes) == 1
 
 
 def test_contributing_shows_an_algorithm_that_works():
