@@ -1,4 +1,4 @@
-"""Studies found, run and resumed: what an earlier session finished isn't done again."""
+"""Studies found, run and resumed: what was finished before isn't done again."""
 
 import importlib.util
 import json
