@@ -80,17 +80,8 @@ class Simulation:
         self.logs = Records(None if folder is None else folder / "records.jsonl")
         self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
         self.accounts = Accounts.of(len(world.fleet))
-        self.devices = Devices(
-            world,
-            self.topology,
-            true,
-            self.clock,
-            self.executor,
-            self.keeps,
-            self.accounts,
-            self.record,
-            seed,
-        )
+        shared = (self.clock, self.executor, self.keeps, self.accounts)
+        self.devices = Devices(world, self.topology, true, *shared, self.record, seed)
         self.always = self.devices.always
         self.links = Links(self.topology, true, self.clock, self.accounts)
         self.states: dict[Node, Any] = {}
