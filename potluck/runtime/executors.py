@@ -23,10 +23,13 @@ class ExecutionPlan:
     """How a run computes; the same plan on the same machine and torch gives the same bytes."""
 
     executor: str = "loop"
-    workers: int = 1
+    workers: int = 1  # processes; threads of a stack on a CPU
     chunk: int = 64  # clients in one stack
     dtype: str = "float32"
     device: str = "cpu"  # or "cuda"
+    conv: str = "grouped"  # how a stack's convolutions are computed: "grouped" or "im2col"
+    graphs: bool = False  # a stack's steps are captured once and replayed (GPU)
+    streams: int = 1  # stacks that train side by side (GPU, with graphs)
     torch: str = str(torch.__version__)
 
 
