@@ -115,6 +115,7 @@ class Result:
     weight: float = 1.0
     keep: Tree = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    finite: bool = False  # the body's numbers are known to be; otherwise they are looked at
 
 
 @runtime_checkable
@@ -170,7 +171,7 @@ class Optim(Protocol):
         grads: Sequence[Tensor],
         state: Sequence[Sequence[Tensor]],
         lr: "float | Sequence[Tensor]",
-        count: int,
+        count: "int | Tensor",
     ) -> None: ...
 
 

@@ -7,6 +7,7 @@ position plus a multiple of the key that sets keys far apart (else seed 1 at 2 c
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -34,10 +35,13 @@ def derive(key: int, *parts: int) -> int:
     return key
 
 
-def hashed(key: int, positions: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """A 64-bit hash of every position under a key."""
+def hashed(key: int | NDArray[np.uint64], positions: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """A 64-bit hash of every position under a key (or under several: the two are broadcast)."""
     z = positions.astype(np.uint64)
-    z += np.uint64(key * _STEP + _GOLDEN & _MASK)
+    if isinstance(key, np.ndarray):
+        z = z + (key * np.uint64(_STEP) + np.uint64(_GOLDEN))
+    else:
+        z += np.uint64(key * _STEP + _GOLDEN & _MASK)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_A)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_B)
     return z ^ (z >> np.uint64(31))
@@ -51,6 +55,16 @@ def uniforms(key: int, positions: NDArray[np.integer]) -> NDArray[np.float64]:
 def shuffled(key: int, n: int) -> NDArray[np.intp]:
     """A permutation of range(n)."""
     return np.argsort(hashed(key, np.arange(n)), kind="stable")
+
+
+def all_shuffled(many: Sequence[int], sizes: Sequence[int]) -> NDArray[np.intp]:
+    """`shuffled` for many keys at once, a row each: its first entries, as many as its size, are the order."""
+    if not many:
+        return np.zeros((0, 0), np.intp)
+    positions = np.arange(max(sizes))
+    table = hashed(np.array(many, np.uint64)[:, None], positions[None])
+    table[positions >= np.array(sizes)[:, None]] = _MASK  # after all others; the sort is stable
+    return np.argsort(table, axis=1, kind="stable")
 
 
 def generator(key: int) -> np.random.Generator:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 Tree = Any  # nested dict / list / tuple whose leaves are tensors and plain values
 Params = dict[str, Tensor]
+_HOLE = torch.empty(0)
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
@@ -41,10 +42,11 @@ def tmap(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
     """A tree's tensors, and the function that puts others in their places."""
+    hollow = tmap(lambda _: _HOLE, tree)  # whoever keeps the function doesn't keep the tensors
 
     def rebuild(tensors: Sequence[Tensor]) -> Tree:
         rest = iter(tensors)
-        return tmap(lambda _: next(rest), tree)
+        return tmap(lambda _: next(rest), hollow)
 
     return list(leaves(tree)), rebuild
 

@@ -4,8 +4,6 @@ In float64 the final models agree to 1e-10 and tasks come at the same times; a r
 before every event on the GPU equals one that isn't, to the byte.
 """
 
-import time
-
 import torch
 
 from potluck import codec
@@ -18,6 +16,7 @@ from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+from potluck.runtime.autotune import Wanted, choose
 
 
 def world(rows, clients, dtype, shape=None):
@@ -51,14 +50,20 @@ def main() -> None:
     for name, rule in rules.items():
         rounds = 40 if name == "fedasync" else 6
         cpu = finished(simulation(small, rule, ExecutionPlan("loop"), rounds))
-        for executor in ("loop", "stacked"):
-            gpu = finished(simulation(small, rule, ExecutionPlan(executor, device="cuda"), rounds))
+        plans = {
+            "loop": ExecutionPlan("loop", device="cuda"),
+            "stacked": ExecutionPlan("stacked", device="cuda"),
+            "captured": ExecutionPlan("stacked", device="cuda", graphs=True),
+            "streams": ExecutionPlan("stacked", device="cuda", graphs=True, streams=4, chunk=2),
+        }
+        for executor, plan in plans.items():
+            gpu = finished(simulation(small, rule, plan, rounds))
             far = float((weights(cpu) - weights(gpu)).abs().max())
             times = [[r["time"] for r in sim.records] for sim in (cpu, gpu)]
-            print(f"{name:9} {executor:8} differs by {far:.1e}, same times: {times[0] == times[1]}")
+            print(f"{name:9} {executor:9} differs by {far:.1e}, same times: {times[0] == times[1]}")
             assert far < 1e-10
             assert times[0] == times[1]
-        plan = ExecutionPlan("stacked", device="cuda")
+        plan = plans["captured"]
         straight = finished(simulation(small, rule, plan, rounds))
         sim = simulation(small, rule, plan, rounds)
         sim.start()
@@ -74,13 +79,10 @@ def main() -> None:
         assert torch.equal(weights(sim), weights(straight))
     big = world(12_000, 100, torch.float32, (1, 28, 28))
     rule = FedAvg(50, Train(ModelSpec("lenet5"), optim=SGD(0.05), batch=20))
-    for device, executor in (("cpu", "loop"), ("cuda", "loop"), ("cuda", "stacked")):
-        sim = simulation(big, rule, ExecutionPlan(executor, device=device), 8)
-        sim.start()
-        began = time.perf_counter()
-        while sim.step():
-            pass
-        print(f"lenet5, 50 a round: {device} {executor}: {(time.perf_counter() - began) / 8:.3f} s a round")
+    base = ExecutionPlan(device="cuda")
+    choice = choose(simulation(big, rule, base, 8), Wanted(base, ("loop", "stacked")))
+    print(choice.reason, choice.plan, sep="\n")
+    assert choice.plan.executor == "stacked"
 
 
 if __name__ == "__main__":

@@ -31,11 +31,12 @@ from potluck.trees import leaves, tmap
 DROPS = ModelSpec("drops")
 
 
+def drops(shape, classes):
+    return nn.Sequential(nn.Linear(*shape, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, classes))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def dropping():
-    def drops(shape, classes):
-        return nn.Sequential(nn.Linear(*shape, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, classes))
-
     register("drops", drops)
 
 
@@ -204,8 +205,9 @@ def test_executors_agree(case, world, workers):
     alone = [train(item) for item in todo]
     given = [leaf.clone() for item in todo for leaf in leaves((item.at.inbox, item.at.keep))]
     assert all(map(equal, workers.run(todo), alone))
-    for chunk in (64, 3):
-        assert all(map(close, Stacked(chunk).run(todo), alone))
+    for stacked in (Stacked(64), Stacked(3)):
+        assert all(map(close, stacked.run(todo), alone))
+        assert not stacked.unmapped
     after = [leaf for item in todo for leaf in leaves((item.at.inbox, item.at.keep))]
     assert all(map(torch.equal, after, given))  # nothing that was sent or kept has changed
     assert any(leaf.any() for result in alone for leaf in leaves(result.body))

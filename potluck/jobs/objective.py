@@ -6,12 +6,12 @@ A new objective is one small class that says what differs from plain cross-entro
 
 from typing import ClassVar, Protocol
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from potluck.codec import value
 from potluck.contracts import Batch, Local, Net, Nets, Trace
 from potluck.errors import require
+from potluck.jobs.losses import row_losses
 from potluck.trees import Params, Tree
 
 
@@ -48,7 +48,8 @@ class Objective(Protocol):
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         """What a step descends, and numbers whose means over the steps are reported."""
         data = cross_entropy(net, params, batch)
-        return data + self.penalty(net, params, batch, held), {"loss": data.detach()}
+        more = self.penalty(net, params, batch, held)
+        return data if isinstance(more, float) and more == 0 else data + more, {"loss": data.detach()}
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         """Per own row after training; weighted means are reported."""
@@ -81,14 +82,14 @@ def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
 def cross_entropy(net: Net, params: Params, batch: Batch) -> Tensor:
     """Mean cross-entropy of a batch."""
     logits = net(params, batch.x, batch.key)
-    return weighted_mean(F.cross_entropy(logits, batch.y, reduction="none"), batch.weight)
+    return weighted_mean(row_losses(logits, batch.y), batch.weight)
 
 
 def classified(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
     """Per row: whether the most likely class is the right one, and the loss."""
     logits = net(params, batch.x)
     right = (logits.argmax(-1) == batch.y).to(logits.dtype)
-    return {"accuracy": right, "loss": F.cross_entropy(logits, batch.y, reduction="none")}
+    return {"accuracy": right, "loss": row_losses(logits, batch.y)}
 
 
 @value

@@ -18,8 +18,7 @@ def _descend(params: Sequence[Tensor], steps: Sequence[Tensor], lr: Rates) -> No
     if isinstance(lr, float | int):
         torch._foreach_add_(list(params), list(steps), alpha=-lr)
     else:
-        for p, step, rate in zip(params, steps, lr, strict=True):
-            p.sub_(step * rate)
+        torch._foreach_addcmul_(list(params), list(steps), list(lr), -1.0)
 
 
 @value
@@ -30,6 +29,11 @@ class SGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
 
+    @property
+    def plain(self) -> bool:
+        """A step is nothing but -lr times the gradient."""
+        return not (self.momentum or self.weight_decay)
+
     def start(self, params: Sequence[Tensor]) -> list[list[Tensor]]:
         return [[torch.zeros_like(p) for p in params]] if self.momentum else []
 
@@ -39,7 +43,7 @@ class SGD:
         grads: Sequence[Tensor],
         state: Sequence[Sequence[Tensor]],
         lr: Rates,
-        count: int,
+        count: int | Tensor,
     ) -> None:
         if self.weight_decay:
             grads = torch._foreach_add(list(grads), list(params), alpha=self.weight_decay)
@@ -69,7 +73,7 @@ class Adam:
         grads: Sequence[Tensor],
         state: Sequence[Sequence[Tensor]],
         lr: Rates,
-        count: int,
+        count: int | Tensor,
     ) -> None:
         mean, square, grads = list(state[0]), list(state[1]), list(grads)
         torch._foreach_lerp_(mean, grads, 1 - self.beta1)

@@ -1,6 +1,6 @@
 """Local training: one job whose parts are fields, so that a new objective is one small class."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -49,6 +49,16 @@ class Train:
 
     def draw(self, at: Local) -> Rows:
         return self.sampler.draw(at, self.batch, self.epochs, self.steps)
+
+    @staticmethod
+    def draw_all(jobs: "Sequence[Train]", places: Sequence[Local]) -> list[Rows]:
+        """`draw` of each job at its place; at once where their samplers can."""
+        together = getattr(jobs[0].sampler, "draw_all", None)
+        if together is None or any(type(job.sampler) is not type(jobs[0].sampler) for job in jobs):
+            return [job.draw(at) for job, at in zip(jobs, places, strict=True)]
+        asked = [(j.sampler, at, j.batch, j.epochs, j.steps) for j, at in zip(jobs, places, strict=True)]
+        rows: list[Rows] = together(asked)
+        return rows
 
     def blank(self, sent: Tree) -> Tree:
         return self.objective.blank(sent)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from potluck.keys import fold_in
 from potluck.models.blocks import PlainLSTM, Residual, lstm
 from potluck.models.dropout import Draws, KeyedDropout
+from potluck.models.pooled import MOST_CHANNELS, convolved_maxima, fits
 from potluck.trees import Params
 
 Step = Callable[[Params, Tensor, Tensor | None], Tensor]
@@ -32,7 +33,7 @@ def leaves(module: nn.Module) -> list[nn.Module]:
 
 def joined(steps: Iterable[Step]) -> Step:
     """Calls one after another, as one."""
-    steps = tuple(steps)
+    steps = tuple(_merged(steps))
 
     def run(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         for step in steps:
@@ -40,6 +41,18 @@ def joined(steps: Iterable[Step]) -> Step:
         return x
 
     return steps[0] if len(steps) == 1 else run
+
+
+def _merged(steps: Iterable[Step]) -> list[Step]:
+    """Convolutions and the maxima right after them as one call, where that is faster."""
+    merged: list[Step] = []
+    for step in steps:
+        before = merged[-1] if merged else None
+        if isinstance(step, _MaxPool2d) and step.by_two and isinstance(before, _Conv) and before.small:
+            merged[-1] = _ConvPool(before, step)
+        else:
+            merged.append(step)
+    return merged
 
 
 def compiled(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
@@ -127,17 +140,23 @@ def _linear(leaf: Any, name: Name) -> Step:
 
 
 def _conv(leaf: Any, name: Name) -> Step:
-    w, b = name(leaf.weight), name(leaf.bias)
     if leaf.padding_mode != "zeros":
-        pad = leaf._conv_forward
+        w, b, pad = name(leaf.weight), name(leaf.bias), leaf._conv_forward
         return lambda params, x, key: pad(x, params[w], params[b] if b else None)
-    conv = torch.conv2d if isinstance(leaf, nn.Conv2d) else torch.conv1d
-    stride, padding, dilation, groups = leaf.stride, leaf.padding, leaf.dilation, leaf.groups
+    return _Conv(leaf, name)
 
-    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        return conv(x, params[w], params[b] if b else None, stride, padding, dilation, groups)
 
-    return step
+class _Conv:
+    def __init__(self, leaf: Any, name: Name) -> None:
+        self.weight, self.bias = name(leaf.weight), name(leaf.bias)
+        self.conv = torch.conv2d if isinstance(leaf, nn.Conv2d) else torch.conv1d
+        self.padding = leaf.padding
+        self.how = leaf.stride, leaf.padding, leaf.dilation, leaf.groups
+        plain = (leaf.stride, leaf.dilation, leaf.groups) == ((1, 1), (1, 1), 1)
+        self.small = plain and isinstance(leaf.padding, tuple) and leaf.in_channels <= MOST_CHANNELS
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        return self.conv(x, params[self.weight], params[self.bias] if self.bias else None, *self.how)
 
 
 def _group_norm(leaf: Any, name: Name) -> Step:
@@ -165,12 +184,30 @@ def _lstm(leaf: Any, name: Name) -> Step:
 
 
 def _max_pool2d(leaf: Any, name: Name) -> Step:
-    if leaf.return_indices:
-        return _bare(leaf)
-    # F.max_pool2d chooses between two functions in Python first.
-    kernel, stride, padding = leaf.kernel_size, leaf.stride, leaf.padding
-    dilation, ceil = leaf.dilation, leaf.ceil_mode
-    return lambda params, x, key: torch.max_pool2d(x, kernel, stride, padding, dilation, ceil)
+    return _bare(leaf) if leaf.return_indices else _MaxPool2d(leaf)
+
+
+class _MaxPool2d:
+    def __init__(self, leaf: Any) -> None:
+        # F.max_pool2d chooses between two functions in Python first.
+        self.how = leaf.kernel_size, leaf.stride, leaf.padding, leaf.dilation, leaf.ceil_mode
+        sizes = [side if isinstance(side, tuple) else (side, side) for side in self.how[:4]]
+        self.by_two = sizes == [(2, 2), (2, 2), (0, 0), (1, 1)] and not leaf.ceil_mode
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        return torch.max_pool2d(x, *self.how)
+
+
+class _ConvPool:
+    def __init__(self, conv: _Conv, pool: _MaxPool2d) -> None:
+        self.conv, self.pool = conv, pool
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        conv = self.conv
+        if not fits(x):
+            return self.pool(params, conv(params, x, key), key)
+        bias = params[conv.bias] if conv.bias else None
+        return convolved_maxima(x, params[conv.weight], bias, conv.padding)
 
 
 def _flatten(leaf: Any, name: Name) -> Step:

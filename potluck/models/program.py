@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 from potluck.models.dropout import Draws, KeyedDropout, keyed
 from potluck.models.layers import Name, Step, compiled, joined, leaves, opaque
+from potluck.models.stack import Call, stacked
 
 
 class Layer(NamedTuple):
     module: nn.Module
-    step: Step
+    step: Step  # for one client
+    many: Step  # for a stack of clients
 
 
 class Program(NamedTuple):
@@ -42,24 +44,25 @@ def program(module: nn.Module, training: bool) -> Program:
     def name(parameter: Tensor | None) -> str:
         return "" if parameter is None else names[id(parameter)]
 
-    streams = itertools.count()
+    one, many = itertools.count(), itertools.count()
     layers = [
-        Layer(leaf, compiled(leaf, name, draws, streams))
+        Layer(leaf, compiled(leaf, name, draws, one), stacked(leaf, name, draws, many))
         for leaf in leaves(net)
         if training or not isinstance(leaf, KeyedDropout)
     ]
-    call = _joined(layers)
+    call = _joined(layers, name)
     if layers[0].module is net and not isinstance(net, nn.Linear):
         return Program(layers, call, *_custom(net, name, draws))
     cut = _last_linear(layers)
     if cut is None:
         return Program(layers, call, None, None, ())
     head_names = tuple(name(p) for p in layers[cut].module.parameters())
-    return Program(layers, call, _joined(layers[:cut]), _joined(layers[cut:]), head_names)
+    return Program(layers, call, _joined(layers[:cut], name), _joined(layers[cut:], name), head_names)
 
 
-def _joined(layers: list[Layer]) -> Step:
-    return joined(layer.step for layer in layers)
+def _joined(layers: list[Layer], name: Name) -> Step:
+    one, many = joined(layer.step for layer in layers), joined(layer.many for layer in layers)
+    return Call([layer.module for layer in layers], one, many, name)
 
 
 def _last_linear(layers: list[Layer]) -> int | None:

@@ -14,7 +14,7 @@ from potluck import keys
 from potluck.contracts import Local
 from potluck.messages import Node, Task
 from potluck.runtime.context import SimContext
-from potluck.runtime.training import Item, scored_together, shared_model
+from potluck.runtime.training import SCORING_BATCH, Item, scored_together, shared_model
 
 if TYPE_CHECKING:
     from potluck.runtime.simulate import Simulation
@@ -86,15 +86,19 @@ def _scores(sim: "Simulation", tasks: list[tuple[Node, str, Task]]) -> list[dict
         items.append(Item(task.job, at))  # type: ignore[arg-type]
     out: list[dict[str, float]] = [{} for _ in items]
     still: dict[object, list[int]] = {}  # models used as they are, by the tensors that they share
-    moving: dict[object, list[int]] = {}  # models that are trained before they are used
+    alone: dict[object, list[int]] = {}  # models of their own, or trained before they are used: many at once
     for i, item in enumerate(items):
         trains = len(item.job.draw(item.at).index) > 0
-        group, name = (moving, item.job.shape()) if trains else (still, shared_model(item))
+        group, name = (alone, item.job.shape()) if trains else (still, shared_model(item))
         group.setdefault(name, []).append(i)
     for places in still.values():
+        first = items[places[0]]
+        if len(places) == 1 and first.at.test is not None and len(first.at.test) <= SCORING_BATCH:
+            alone.setdefault(first.job.shape(), []).append(places[0])
+            continue
         for i, score in zip(places, scored_together([items[i] for i in places]), strict=True):
             out[i] = score
-    for places in moving.values():
+    for places in alone.values():
         results = sim.executor.run([items[i] for i in places])
         for i, result in zip(places, results, strict=True):
             out[i] = dict(result.metrics)

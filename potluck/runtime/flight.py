@@ -36,16 +36,20 @@ class Flight:
 class Seen(Local):
     """What a job sees while its item runs; looked up when read, since most jobs don't look at all."""
 
-    __slots__ = ("_devices", "_flight", "_item")
+    __slots__ = ("_devices", "_flight", "_item", "_rows", "_seed")
 
     def __init__(self, devices: "Devices", flight: Flight, item: Task | Tell) -> None:
         self._devices, self._flight, self._item = devices, flight, item
+        self._rows: NDArray[np.int64] | None = None
+        self._seed: int | None = None
         self.node, self.inbox, self.test = item.to, item.send, None
         self.models, self.pool = devices.models, devices.pool
 
     @property
     def rows(self) -> NDArray[np.int64]:  # type: ignore[override]
-        return self._devices.rows(self.node, self._flight.began)  # whatever has changed since
+        if self._rows is None:  # those of the start, whatever has changed since
+            self._rows = self._devices.rows(self.node, self._flight.began)
+        return self._rows
 
     @property
     def keep(self) -> Tree:
@@ -54,10 +58,13 @@ class Seen(Local):
     @property
     def seed(self) -> int:  # type: ignore[override]
         """By who asked for what, not by when it is computed."""
-        item, flight, seed = self._item, self._flight, self._devices.seed
-        if isinstance(item, Task) and item.id is not None:
-            return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
-        return keys.derive(seed, item.to, flight.id)
+        if self._seed is None:
+            item, flight, seed = self._item, self._flight, self._devices.seed
+            if isinstance(item, Task) and item.id is not None:
+                self._seed = keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
+            else:
+                self._seed = keys.derive(seed, item.to, flight.id)
+        return self._seed
 
 
 def occupied(item: Task | Tell | Move) -> tuple[Node, ...]:
@@ -78,7 +85,7 @@ def problem(result: Result, sends: Tree) -> str | None:
     if result.body or sends:
         if sends is not None and not same_form(result.body, sends):
             return "keys, shapes or types differ from what the job promised"
-        if not finite(result.body):
+        if not (result.finite or finite(result.body)):
             return "NaN or infinite numbers"
     if not (0 <= result.weight < float("inf")):
         return f"weight {result.weight}"

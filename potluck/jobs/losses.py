@@ -1,0 +1,40 @@
+"""Cross-entropy row by row, as fast for a stack of clients as for one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+
+from potluck.stacks import by_row, mapping
+
+
+def row_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of every row."""
+    if logits.is_cpu and mapping():
+        return by_row(_along_rows, logits, labels)
+    return by_row(_plain, logits, labels)
+
+
+def _plain(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+class _AlongRows(Function):
+    """With the rows side by side: a CPU's vector units see hundreds of rows rather than ten classes."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        logs, right = logits.t().contiguous().log_softmax(0), labels.unsqueeze(0)
+        ctx.save_for_backward(logs, right)
+        return logs.gather(0, right)[0].neg_()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        logs, right = ctx.saved_tensors
+        out = logs.exp().mul_(slope)
+        return out.scatter_add_(0, right, slope.neg().unsqueeze(0)).t(), None
+
+
+_along_rows: Callable[..., Tensor] = _AlongRows.apply

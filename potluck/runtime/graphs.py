@@ -1,0 +1,224 @@
+"""Steps of a stack captured once and replayed, without the Python between their operations.
+
+On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which for
+small models is half of the time. A captured step always works on the same memory, so clients are copied into
+buffers of their own and out again. It is captured for a few numbers of clients; who has no steps left, or
+fills up such a number, has a learning rate of 0. Several sets of buffers, on a stream each, train side by
+side.
+"""
+
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from potluck.runtime.recipe import Recipe, Step
+from potluck.runtime.stack import Stack
+from potluck.trees import Tree, split
+
+LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for
+KEPT = 8  # kinds of stacks that stay captured
+
+
+class Replayed:
+    """Buffers for up to `clients` clients of one kind, and their captured steps."""
+
+    def __init__(self, like: Stack, clients: int, aside: bool) -> None:
+        self.recipe: Recipe = like.recipe
+        self.clients = clients
+        self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.params]
+        self.state = like.job.optim.start(self.params)
+        counts = zip(like.held, like.recipe.held, strict=True)
+        self.held = [t.new_zeros(clients, *t.shape[1:]) if n else t.clone() for t, n in counts]
+        self.rows = like.seen[0].shape[1] if like.seen else 0
+        self.seen = [t.new_zeros(clients, *t.shape[1:]) for t in like.seen]
+        self.room = 1 << (len(like.descent) - 1).bit_length()  # steps
+        self.table = Step(*(t.new_zeros(self.room, clients, *t.shape[2:]) for t in like.table))
+        self.descent = self.params[0].new_zeros(self.room, clients, 2)
+        # The device counts the steps by itself, so that a step is one replay and nothing else.
+        self.next, self.count = like.table.pick.new_zeros(1), self.params[0].new_zeros(())
+        self.sums: dict[str, Tensor] = {}
+        self.steps: dict[int, Callable[[], object]] = {}
+        self.on_gpu = self.params[0].is_cuda
+        self.aside = aside and self.on_gpu  # on a stream of its own
+        self.stream = torch.cuda.Stream() if self.on_gpu else None
+        self.pool = torch.cuda.graph_pool_handle() if self.on_gpu else None
+
+    def fits(self, stack: Stack, clients: int) -> bool:
+        """Whether these buffers do for so many of a stack's clients without much waste."""
+        rows = stack.seen[0].shape[1] if stack.seen else 0
+        return clients <= self.clients <= 1.25 * clients and rows <= self.rows and stack.steps[0] <= self.room
+
+    def prepare(self, stack: Stack, start: int, stop: int) -> None:
+        """Capture the steps that these clients will need; done before they are loaded."""
+        for s in range(int(stack.steps[start])):
+            k = self._rung(stack.still(s, start, stop))
+            if k not in self.steps:
+                self.steps[k] = self._captured(k)
+
+    def load(self, stack: Stack, start: int, stop: int) -> None:
+        """Copy clients in."""
+        n = stop - start
+        to, source = [p[:n] for p in self.params], [p[start:stop] for p in stack.params]
+        for mine, theirs, counts in zip(self.held, stack.held, self.recipe.held, strict=True):
+            to.append(mine[:n] if counts else mine)
+            source.append(theirs[start:stop] if counts else theirs)
+        for mine, theirs in zip(self.seen, stack.seen, strict=True):
+            to.append(mine[:n, : theirs.shape[1]])
+            source.append(theirs[start:stop])
+        fresh = [*(t for row in self.state for t in row), *self.sums.values(), self.descent, self.count]
+        torch._foreach_zero_(fresh)
+        self.next.zero_()
+        steps = int(stack.steps[start])
+        to += [t[:steps, :n] for t in (*self.table, self.descent)]
+        source += [t[:steps, start:stop] for t in (*stack.table, stack.descent)]
+        _copy(to, source)
+
+    def step(self, stack: Stack, start: int, stop: int, s: int) -> None:
+        """Step s of the clients that were loaded."""
+        self.steps[self._rung(stack.still(s, start, stop))]()
+
+    def unload(self, stack: Stack, start: int, stop: int) -> None:
+        """Copy what came of the clients back into their stack."""
+        for name, total in self.sums.items():
+            if name not in stack.sums:
+                stack.sums[name] = total.new_zeros(len(stack))
+        to = [*(p[start:stop] for p in stack.params), *(stack.sums[n][start:stop] for n in self.sums)]
+        _copy(to, [t[: stop - start] for t in (*self.params, *self.sums.values())])
+
+    def _rung(self, k: int) -> int:
+        rung = max(1, self.clients // LADDER)
+        return min(self.clients, -(-k // rung) * rung)
+
+    def _captured(self, k: int) -> Callable[[], object]:
+        """A step of the first k clients, ready to be replayed."""
+        self.next.zero_()
+        self._advance(k, self._tensors())  # libraries choose their kernels, and reports get their places
+        self.next.zero_()
+        tensors = self._tensors()
+        flat, rebuild = split(tensors)
+        if self.stream is None:
+            return _traced(lambda *given: self._advance(k, rebuild(given)), flat)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self._advance(k, tensors)  # once more on the stream that captures
+            self.next.zero_()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=self.pool)
+            try:
+                self._advance(k, tensors)
+            finally:
+                graph.capture_end()
+        return graph.replay
+
+    def _tensors(self) -> Tree:
+        """All memory that a step works on."""
+        counters = self.next, self.count
+        return self.params, self.state, self.held, self.seen, self.table, self.descent, counters, self.sums
+
+    def _advance(self, k: int, tensors: Tree) -> None:
+        params, state, held, seen, table, descent, (next_step, count), sums = tensors
+        *now, rates = (t[:, :k].index_select(0, next_step)[0] for t in (*table, descent))
+        next_step.add_(1)
+        count.add_(1)
+        rate, there = rates.unbind(1)
+        means = self.recipe.descend(
+            [p[:k].detach().requires_grad_() for p in params],
+            [[t[:k] for t in row] for row in state],
+            Step(*now),
+            [t[:k] for t in seen],
+            [t[:k] if n else t for t, n in zip(held, self.recipe.held, strict=True)],
+            rate,
+            count,
+        )
+        for name, mean in means.items():
+            if name not in self.sums:
+                self.sums[name] = mean.new_zeros(self.clients)
+            else:
+                sums[name][:k] += torch.where(there > 0, mean, 0.0)
+
+
+def _traced(step: Callable[..., None], tensors: list[Tensor]) -> Callable[[], object]:
+    """A step as the plain list of operations that it came to: no mapping and no graph of gradients."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
+
+    try:
+        traced = make_fx(step)(*tensors)
+        traced.graph.eliminate_dead_code()
+        traced.recompile()
+        run = traced.forward
+    except Exception:  # what can't be traced can still be computed
+        return lambda: step(*tensors)
+
+    def replay() -> None:
+        with torch.no_grad():
+            run(*tensors)
+
+    return replay
+
+
+class Replays:
+    """Sets of buffers for the kinds of stacks that were met lately."""
+
+    def __init__(self, streams: int) -> None:
+        self.streams = streams
+        self.made: dict[Hashable, list[Replayed]] = {}
+
+    def train(self, stack: Stack, width: int) -> None:
+        """All steps of a stack, in pieces of `width` clients, one a stream at a time."""
+        pieces = [(i, min(i + width, len(stack))) for i in range(0, len(stack), width)]
+        sets = self._sets(stack, pieces[0][1], min(self.streams, len(pieces)))
+        for first in range(0, len(pieces), len(sets)):
+            wave = list(zip(sets, pieces[first : first + len(sets)], strict=False))
+            for mine, (start, stop) in wave:
+                mine.prepare(stack, start, stop)
+            for mine, (start, stop) in wave:
+                with _on(mine, first == 0):
+                    mine.load(stack, start, stop)
+            for s in range(int(stack.steps[wave[0][1][0]])):
+                for mine, (start, stop) in wave:
+                    if s < stack.steps[start]:
+                        with _on(mine):
+                            mine.step(stack, start, stop, s)
+            for mine, (start, stop) in wave:
+                with _on(mine):
+                    mine.unload(stack, start, stop)
+        for mine in sets:
+            if mine.stream is not None and mine.aside:
+                torch.cuda.current_stream().wait_stream(mine.stream)
+
+    def _sets(self, stack: Stack, clients: int, wanted: int) -> list[Replayed]:
+        key = stack.recipe.kind, id(stack.pool.x)
+        known = self.made.pop(key, [])
+        fitting = [r for r in known if r.fits(stack, clients)][:wanted]
+        fresh = [Replayed(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
+        self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
+        while len(self.made) > KEPT:
+            del self.made[next(iter(self.made))]
+        return [*fitting, *fresh]
+
+
+class _on:  # noqa: N801 - reads as a word
+    """Work on a set's stream, after what was asked for so far if `wait`."""
+
+    def __init__(self, mine: Replayed, wait: bool = False) -> None:
+        self.stream, self.wait = mine.stream if mine.aside else None, wait
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            if self.wait:
+                self.stream.wait_stream(torch.cuda.current_stream())
+            self.context = torch.cuda.stream(self.stream)
+            self.context.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.context.__exit__(None, None, None)
+
+
+def _copy(to: list[Tensor], source: list[Tensor]) -> None:
+    for dtype in {t.dtype for t in to}:
+        pairs = [(t, s) for t, s in zip(to, source, strict=True) if t.dtype == dtype and t.numel()]
+        if pairs:
+            torch._foreach_copy_([t for t, _ in pairs], [s for _, s in pairs])

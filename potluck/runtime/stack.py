@@ -1,0 +1,244 @@
+"""A stack: clients that train as one, their parameters along a first axis.
+
+Clients are sorted by their number of steps, most first, so those still training at step s are a prefix of the
+stack and momentum needs no mask. What all clients were sent alike is not copied.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potluck import keys
+from potluck.contracts import Batch, Result, Rows, Trace
+from potluck.runtime.recipe import Rates, Rebuild, Recipe, Step, all_of, rows_of
+from potluck.runtime.training import SCORING_BATCH, Item, memory, weight_dtype, weighted_means, whole
+from potluck.stacks import Part, over
+from potluck.trees import Tree, form, leaves, split
+
+
+class Stack:
+    """A chunk of clients, from their first step to their results."""
+
+    def __init__(self, items: Sequence[Item], draws: Sequence[Rows]) -> None:
+        self.items, self.draws = items, draws
+        self.job, at = items[0]
+        self.models, self.pool, self.net = at.models, at.pool, at.models[self.job.model]
+        self.steps = np.array([len(d.index) for d in draws])
+        self.rates = [float(i.job.optim.lr) for i in items]
+        self.sent, self.keep = _Common([i.at.inbox for i in items]), _Common([memory(i) for i in items])
+        self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
+        with torch.no_grad():
+            parts = self.sent.part, self.keep.part, all_of(self.own)
+            (begun, held), counted = over(self._begin(rebuild_seen), len(items), *parts)
+        started = zip(begun.values(), counted, strict=False)
+        self.params = [_own(p if counts else p.expand(len(items), *p.shape)) for p, counts in started]
+        self.held, rebuild_held = split(held)
+        counts = tuple(counted[len(begun) :])  # a frozen model that all share stays one
+        mine = rebuild_held([t[0] if n else t for t, n in zip(self.held, counts, strict=True)])
+        shapes = form(([p[0] for p in self.params], mine, [t[0, 0] for t in self.seen]))
+        kind = self.job.shape(), shapes, counts, draws[0].index.shape[1]
+        self.recipe = Recipe(
+            self.job, self.net, self.pool, tuple(begun), counts, rebuild_held, rebuild_seen, kind
+        )
+        self.sums: dict[str, Tensor] = {}
+        self.table = self._table()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def seen(self) -> list[Tensor]:
+        """What frozen models make of all own rows [clients, rows, ...]."""
+        return self.own[4:]
+
+    def still(self, step: int, start: int = 0, stop: int | None = None) -> int:
+        """How many of some clients still train at a step: the first of them."""
+        return int((self.steps[start:stop] > step).sum())
+
+    def rates_of(self, count: int) -> Rates:
+        """The first clients' learning rates; one number if they are equal."""
+        rates = self.rates[:count]
+        return rates[0] if all(r == rates[0] for r in rates) else self.params[0].new_tensor(rates)
+
+    @cached_property
+    def descent(self) -> Tensor:
+        """Learning rates [step, client, 0], and [..., 1] whether there is such a step: 0 for both if not."""
+        left = self.steps[None] > np.arange(self.steps[0])[:, None]
+        return torch.from_numpy(np.stack([left * np.array(self.rates), left], 2)).to(self.params[0])
+
+    def train(self) -> None:
+        """All steps, one after another."""
+        state, k = self.job.optim.start(self.params), 0
+        for s in range(int(self.steps[0])):
+            if (still := self.still(s)) != k:
+                k = still
+                active = [p[:k].detach().requires_grad_() for p in self.params]
+                held = [t[:k] if n else t for t, n in zip(self.held, self.recipe.held, strict=True)]
+                current = [[t[:k] for t in row] for row in state]
+                seen, rates = [t[:k] for t in self.seen], self.rates_of(k)
+            step = Step(*(t[s, :k] for t in self.table))
+            means = self.recipe.descend(active, current, step, seen, held, rates, s + 1)
+            for name, mean in means.items():
+                self.sums.setdefault(name, mean.new_zeros(len(self)))[:k] += mean
+
+    # --------------------------------------------------------------------------------------------- results
+
+    def results(self, order: Sequence[int]) -> list[Result]:
+        """What came of the clients, in this order."""
+        count, weight = len(self), self.table.weight
+        taken = weight.new_tensor(self.steps)
+        traced = [*(t / taken.clamp_min(1) for t in self.sums.values()), taken, weight.new_tensor(self.rates)]
+        held = self.held, self.recipe.held
+        parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(traced), all_of(self.own)
+        with torch.no_grad():
+            made = _stacked(*over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device))
+            body, kept, metrics = made
+            bodies, keeps = _unstacked(body, count), _unstacked(kept, count)
+            good, reports = _finite(body, count), _floats(metrics, count)
+            if any(i.at.test is not None for i in self.items):
+                reports = self._scores(reports, order)
+        rows = zip(bodies, order, keeps, reports, good, strict=True)
+        return [Result(b, self.draws[i].count, k, r, finite=f) for b, i, k, r, f in rows]
+
+    def _scores(self, reports: list[dict[str, float]], order: Sequence[int]) -> list[dict[str, float]]:
+        """Of those that are tested: the means of their scores over their test rows, all at once."""
+        tests = [np.zeros(0, np.int64) if i.at.test is None else i.at.test for i in self.items]
+        sizes, device = np.array([len(t) for t in tests]), self.pool.x.device
+        table = np.zeros((len(self), int(sizes.max())), np.int64)
+        for row, test in zip(table, tests, strict=True):
+            row[: len(test)] = test
+        sums: dict[str, Tensor] = {}
+        width = max(1, SCORING_BATCH // len(self))
+        for start in range(0, table.shape[1], width):
+            pick = torch.from_numpy(table[:, start : start + width]).to(device)
+            real = torch.from_numpy(np.arange(start, start + pick.shape[1]) < sizes[:, None]).to(device)
+            batch = [*rows_of(self.pool, pick), real.to(weight_dtype(self.pool.x)), self._keys()]
+            held = self.held, self.recipe.held
+            parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(batch)
+            for name, column in _stacked(*over(self._score, len(self), *parts), len(self)).items():
+                part = torch.where(real, column.double(), 0.0).sum(1)
+                sums[name] = sums[name] + part if name in sums else part
+        columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1)).tolist() for name, t in sums.items()}
+        out = []
+        for report, i in zip(reports, order, strict=True):
+            means = {name: column[i] for name, column in columns.items()} if sizes[i] else {}
+            out.append(report if self.items[i].at.test is None else {**means, "rows": float(sizes[i])})
+        return out
+
+    # ------------------------------------------------------------------------- one client's view, for vmap
+
+    def _begin(self, rebuild_seen: Rebuild | None) -> Callable[..., Tree]:
+        def begin(s: list[Tensor], k: list[Tensor], o: list[Tensor]) -> Tree:
+            seen = None if rebuild_seen is None else rebuild_seen(o[4:])
+            own = Batch(o[0], o[1], o[2], o[3], seen) if o else None
+            return self.job.begin(self.net, self.sent.rebuild(s), self.keep.rebuild(k), own)
+
+        return begin
+
+    def _look(self, s: list[Tensor], k: list[Tensor], o: list[Tensor]) -> Tree:
+        batch = Batch(*o, None)  # type: ignore[call-arg]
+        return self.job.look(self.models, self.net, self.sent.rebuild(s), self.keep.rebuild(k), batch)
+
+    def _finish(self, *parts: list[Tensor]) -> Tree:
+        p, s, k, h, t, o = parts
+        trained, held = dict(zip(self.recipe.names, p, strict=True)), self.recipe.rebuild_held(h)
+        means = dict(zip(self.sums, t, strict=False))
+        if o:
+            rows = self.recipe.rebuilt(o)
+            means |= weighted_means(self.job.review(self.net, trained, rows, held), rows.weight)
+        trace = Trace(means, t[-2], t[-1])
+        return self.job.finish(trained, self.sent.rebuild(s), self.keep.rebuild(k), held, trace)
+
+    def _score(self, *parts: list[Tensor]) -> Tree:
+        p, s, k, h, b = parts
+        batch = Batch(*b, None)  # type: ignore[call-arg]
+        if self.job.looks:
+            batch = batch._replace(seen=self._look(s, k, b))
+        params = dict(zip(self.recipe.names, p, strict=True))
+        return self.job.score(self.net, params, batch, self.recipe.rebuild_held(h))
+
+    # ---------------------------------------------------------------------------------------------- tables
+
+    def _table(self) -> Step:
+        """All steps' rows [step, client, batch], padded with steps that nobody takes."""
+        most, batch = int(self.steps[0]), self.draws[0].index.shape[1]
+        shape = most, len(self), batch
+        pick, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        place = np.zeros(shape if self.job.looks else (most, len(self), 0), np.int64)
+        for c, (item, draw) in enumerate(zip(self.items, self.draws, strict=True)):
+            n = len(draw.index)
+            if n:
+                pick[:n, c], weight[:n, c] = item.at.rows[draw.index], draw.weight
+                if self.job.looks:
+                    place[:n, c] = draw.index
+        seeds = np.array([keys.derive(i.at.seed, -1) for i in self.items], np.uint64)
+        hashes = keys.hashed(seeds, np.arange(most)[:, None]).view(np.int64)
+        x = self.pool.x
+        rows, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
+        return Step(rows, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
+
+    def _own_rows(self) -> tuple[list[Tensor], Rebuild | None]:
+        """Every client's rows [client, row, ...] and what is seen of them; padding has weight 0."""
+        most = max(1, *(len(i.at.rows) for i in self.items))
+        padded, weight = np.zeros((len(self), most), np.int64), np.zeros((len(self), most), np.float32)
+        for i, item in enumerate(self.items):
+            padded[i, : len(item.at.rows)] = item.at.rows
+            weight[i, : len(item.at.rows)] = 1.0
+        x = self.pool.x
+        real = torch.from_numpy(weight).to(x.device, weight_dtype(x))
+        own = [*rows_of(self.pool, torch.from_numpy(padded).to(x.device)), real, self._keys()]
+        with torch.no_grad():
+            looked = over(self._look, len(self), self.sent.part, self.keep.part, all_of(own))
+            seen, rebuild = split(_stacked(*looked, len(self)))
+        return [*own, *seen], rebuild
+
+    def _keys(self) -> Tensor:
+        """Of every client's rows as a whole."""
+        return torch.stack([whole(i, i.at.rows[:0]).key for i in self.items])
+
+
+class _Common:
+    """A tree that every client has: leaves that are the same tensor are shared, others are stacked."""
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        first, self.rebuild = split(trees[0])
+        if all(tree is trees[0] for tree in trees):
+            self.part: Part = first, [False] * len(first)
+            return
+        columns = list(zip(*(leaves(tree) for tree in trees), strict=True))
+        counts = [any(t is not column[0] for t in column) for column in columns]
+        self.part = [torch.stack(c) if n else c[0] for c, n in zip(columns, counts, strict=True)], counts
+
+
+def _stacked(tree: Tree, counted: list[bool], clients: int, order: Tensor | None = None) -> Tree:
+    """A tree whose tensors all count clients, in one piece and in this order."""
+    tensors, rebuild = split(tree)
+    full = [t if n else t.expand(clients, *t.shape) for t, n in zip(tensors, counted, strict=True)]
+    return rebuild([t.contiguous() if order is None else t.index_select(0, order) for t in full])
+
+
+def _own(t: Tensor) -> Tensor:
+    return t.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _unstacked(tree: Tree, count: int) -> list[Tree]:
+    """One tree a client; its tensors are rows of the stack, so that folding them all is one product."""
+    tensors, rebuild = split(tree)
+    rows = [t.unbind(0) for t in tensors]
+    return [rebuild([r[i] for r in rows]) for i in range(count)]
+
+
+def _finite(tree: Tree, count: int) -> list[bool]:
+    """Of every client, whether a finite sum proves all its numbers finite."""
+    sums = [t.flatten(1).sum(1) for t in leaves(tree) if t.is_floating_point()]
+    return torch.stack(sums).isfinite().all(0).tolist() if sums else [False] * count
+
+
+def _floats(metrics: dict[str, Tensor], count: int) -> list[dict[str, float]]:
+    if not metrics:
+        return [{} for _ in range(count)]
+    table = torch.stack([m.double() for m in metrics.values()], 1).tolist()  # one copy from the device
+    return [dict(zip(metrics, row, strict=True)) for row in table]

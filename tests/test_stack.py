@@ -1,0 +1,246 @@
+"""Stacks of clients: every layer, every way to convolve, captured or not, equals one client at a time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from test_executors import CASES, close, drops, equal, items
+from torch import nn
+from worlds import LOCAL, small
+
+from potluck import keys
+from potluck.codec import value
+from potluck.contracts import Local, ModelSpec
+from potluck.errors import PotluckError
+from potluck.jobs import SGD, Adam, Objective, Prox, Train
+from potluck.models import Models, register
+from potluck.models.convolve import WAYS
+from potluck.runtime import graphs
+from potluck.runtime.recipe import _FUSABLE
+from potluck.runtime.stacked import Stacked
+from potluck.runtime.training import Item, train
+
+
+class Odd(nn.Module):
+    """A layer that nobody knows, with weights of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale.view(1, 3, 1, 1) + x.mean((2, 3), keepdim=True)
+
+
+def odd(shape, classes):
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 3, 3, padding=1, padding_mode="circular"),
+        Odd(),
+        nn.GELU(),
+        nn.Conv2d(3, 4, 3, padding="same", dilation=2),
+        nn.LayerNorm(shape[1:]),
+        nn.AvgPool2d(2),
+        nn.Dropout2d(0.3),
+        nn.Softplus(),
+        nn.Flatten(),
+        nn.LazyLinear(classes),
+    )
+
+
+def strided(shape, classes):
+    layers = (
+        nn.Conv2d(shape[0], 4, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, (3, 2), (1, 2), (2, 0)),
+    )
+    return nn.Sequential(
+        *layers, nn.ELU(), nn.Conv2d(6, 6, 1, groups=3), nn.Flatten(), nn.LazyLinear(classes)
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    register("drops", drops)
+    register("odd", odd)
+    register("strided", strided)
+
+
+IMAGE, SIGNAL, TEXT = (1, 12, 12), (3, 20), (6,)
+MODELS = {
+    "linear": IMAGE,
+    "mlp": IMAGE,
+    "lenet5": IMAGE,
+    "convnet": IMAGE,
+    "resnet8": IMAGE,
+    "mobilenetv2": IMAGE,
+    "har_cnn": SIGNAL,
+    "har_cnn_light": SIGNAL,
+    "har_lstm": SIGNAL,
+    "char_lstm": TEXT,
+    "odd": IMAGE,
+    "strided": IMAGE,
+}
+SMALL = {"mlp": 0.05, "lenet5": 0.5, "convnet": 0.1, "resnet8": 0.5, "mobilenetv2": 0.1}
+SMALL |= {"har_cnn": 0.05, "har_cnn_light": 0.1, "har_lstm": 0.1, "char_lstm": 0.02}
+
+
+class Rows:
+    def __init__(self, shape, count=60, classes=4):
+        make = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, *shape, generator=make, dtype=torch.float64)
+        if shape == TEXT:
+            self.x = torch.randint(0, classes, (count, *shape), generator=make)
+        self.y = torch.randint(0, classes, (count,), generator=make)
+
+
+def clients(name, job):
+    """Five clients of unequal sizes, each with a model of its own."""
+    shape, spec = MODELS[name], ModelSpec(name, SMALL.get(name, 1.0))
+    pool, out = Rows(shape), []
+    models = Models(shape, 4, torch.float64, pool.x.dtype)
+    for node, size in enumerate((7, 3, 9, 5, 0)):
+        rows = np.arange(10 * node, 10 * node + size)
+        inbox = {"params": models[spec].init(node)}
+        out.append(
+            Item(replace(job, model=spec), Local(node, rows, inbox, None, keys.derive(4, node), models, pool))
+        )
+    return out
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_agrees_with_one_client_at_a_time(name, way):
+    todo = clients(name, Train(optim=SGD(0.05), batch=4, epochs=2))
+    _FUSABLE.clear()
+    stacked = Stacked(64, conv=way)
+    alone = [train(item) for item in todo]
+    first, again = stacked.run(todo), stacked.run(todo)
+    assert all(map(close, first, alone))
+    assert all(map(equal, first, again)), "what was computed before must not matter"
+    assert not stacked.unmapped, "the test must not compare the loop with itself"
+
+
+CAPTURED = {"chunks": (3, 1), "streams": (1, 4), "chunks on streams": (2, 3)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_captured_steps_agree(case):
+    todo = items(small(), **CASES[case])
+    stacked = Stacked(64, graphs=True)
+    alone = [train(item) for item in todo]
+    assert all(map(close, stacked.run(todo), alone))
+    assert all(map(close, stacked.run(todo[1:]), alone[1:]))  # buffers are used again
+    assert not stacked.unmapped
+
+
+@pytest.mark.parametrize("how", CAPTURED)
+def test_captured_steps_agree_in_pieces_and_side_by_side(how, monkeypatch):
+    monkeypatch.setattr(graphs, "_traced", lambda step, tensors: lambda: step(*tensors))  # as on a GPU
+    chunk, streams = CAPTURED[how]
+    for case in ("rates and epochs", "rates of Adam", "teachers", "own numbers", "no steps"):
+        todo = items(small(), **CASES[case])
+        alone = [train(item) for item in todo]
+        stacked = Stacked(chunk, graphs=True, streams=streams)
+        for some in (slice(None), slice(1, None), slice(None, None, 2), slice(None)):
+            assert all(map(close, stacked.run(todo[some]), alone[some]))
+        assert not stacked.unmapped
+
+
+def test_a_step_that_cannot_be_traced_is_computed(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr("torch.fx.experimental.proxy_tensor.make_fx", refuse)
+    todo = items(small(), LOCAL)
+    assert all(map(close, Stacked(64, graphs=True).run(todo), [train(item) for item in todo]))
+
+
+@pytest.mark.parametrize("name", ["linear", "lenet5"])
+def test_captured_networks_agree(name):
+    todo = clients(name, Train(optim=Adam(0.01), batch=4, epochs=2))
+    assert all(map(close, Stacked(3, graphs=True).run(todo), [train(item) for item in todo]))
+
+
+@value
+class Tied(Objective):
+    """Uses a weight of the model a second time."""
+
+    def penalty(self, net, params, batch, held):
+        return 0.1 * (params["0.weight"] ** 3).sum() if "0.weight" in params else 0.0
+
+
+def fused(job):
+    todo = clients("mlp", job)
+    _FUSABLE.clear()
+    assert all(map(close, Stacked(64).run(todo), [train(item) for item in todo]))
+    (known,) = _FUSABLE.values()
+    names = list(todo[0].at.inbox["params"])
+    return [names[i] for i in sorted(known)]
+
+
+def test_only_weights_with_a_single_use_descend_in_the_backward_pass():
+    plain = Train(optim=SGD(0.1), batch=4)
+    weights = [n for n in clients("mlp", plain)[0].at.inbox["params"] if n.endswith("weight")]
+    assert fused(plain) == weights
+    assert fused(replace(plain, objective=Prox(0.1))) == []
+
+
+def test_momentum_is_not_fused():
+    todo = clients("mlp", Train(optim=SGD(0.1, momentum=0.9), batch=4, epochs=2))
+    _FUSABLE.clear()
+    assert all(map(close, Stacked(64).run(todo), [train(item) for item in todo]))
+    assert not _FUSABLE
+
+
+# -------------------------------------------------------------------------------------- memory and fallback
+
+
+def test_a_chunk_that_does_not_fit_is_halved_and_stays_so(monkeypatch):
+    from potluck.runtime import stacked as module
+
+    class Tight(module.Stack):
+        def __init__(self, some, draws):
+            if len(some) > 3:
+                raise torch.OutOfMemoryError("tried to allocate 1 GiB")
+            super().__init__(some, draws)
+
+    monkeypatch.setattr(module, "Stack", Tight)
+    todo, told = items(small(), LOCAL), []
+    stacked = Stacked(64, on_shrink=told.append)
+    alone = [train(item) for item in todo]
+    assert all(map(close, stacked.run(todo), alone))
+    assert (stacked.chunk, told) == (2, [5, 2])
+    assert all(map(close, stacked.run(todo), alone))
+    assert told == [5, 2]
+
+
+def test_one_client_that_does_not_fit_is_an_error(monkeypatch):
+    from potluck.runtime import stacked as module
+
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(module, "Stack", full)
+    with pytest.raises(PotluckError, match="not enough memory to train even one client"):
+        Stacked(64).run(items(small(), LOCAL))
+
+
+@value
+class Asks(Objective):
+    """Looks at a tensor's value, which no map can do."""
+
+    def penalty(self, net, params, batch, held):
+        first = next(iter(params.values()))
+        return 0.1 * (first**2).sum() if first.sum().item() > -1e9 else 0.0
+
+
+def test_what_cannot_be_mapped_is_trained_one_by_one_and_said_once():
+    todo = items(small(), replace(LOCAL, objective=Asks()))
+    stacked = Stacked(64)
+    with pytest.warns(UserWarning, match="can't be trained as a stack .*one by one instead") as said:
+        done = stacked.run(todo), stacked.run(todo)
+    assert len(said) == 1
+    alone = [train(item) for item in todo]
+    assert all(map(close, done[0], alone))
+    assert all(map(close, done[1], alone))
