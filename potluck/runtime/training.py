@@ -1,6 +1,6 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from potluck import keys
 from potluck.contracts import Batch, Job, Local, Net, Result, Rows, Trace, Training
 from potluck.errors import PotluckError
-from potluck.trees import Params, Tree, form, leaves, tmap
+from potluck.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
 
@@ -46,32 +46,50 @@ def train(item: Item) -> Result:
     own = looked_at(item, net, at.rows) if job.looks else None
     with torch.no_grad():
         started, held = job.begin(net, sent, keep, own)
-    tensors = [p.detach().clone().requires_grad_() for p in started.values()]
-    params = dict(zip(started, tensors, strict=True))
-    state = job.optim.start(tensors)
-    pick, weight, step_keys = laid_out(item, rows)
+    final = {name: p.detach().clone() for name, p in started.items()}
+    values = list(final.values())
+    params = {name: p.detach().requires_grad_() for name, p in final.items()}  # the same memory
+    tensors, state = list(params.values()), job.optim.start(values)
     sums: dict[str, Tensor] = {}
-    for s in range(len(rows.index)):
-        seen = None if own is None else tmap(lambda t, s=s: t[rows.index[s]], own.seen)
-        batch = Batch(at.pool.x[pick[s]], at.pool.y[pick[s]], weight[s], step_keys[s], seen)
+    for count, batch in enumerate(_batches(item, rows, own), start=1):
         loss, means = job.loss(net, params, batch, held)
-        grads = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
-        with torch.no_grad():
-            job.optim.step(tensors, grads, state, job.optim.lr, s + 1)
+        grads = torch.autograd.grad(loss, tensors, allow_unused=True)
+        if any(g is None for g in grads):
+            grads = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, values, strict=True))
+        job.optim.step(values, grads, state, job.optim.lr, count)
         for name, mean in means.items():
             sums[name] = sums[name] + mean if name in sums else mean
     with torch.no_grad():
-        final = {name: p.detach() for name, p in params.items()}
-        steps = weight.new_tensor(float(len(rows.index)))
+        pool = at.pool.x
+        numbers = torch.tensor([len(rows.index), job.optim.lr], dtype=weight_dtype(pool), device=pool.device)
+        steps, lr = numbers.unbind()
         means = {name: total / steps for name, total in sums.items()}
         if own is not None:
             means |= weighted_means(job.review(net, final, own, held), own.weight)
-        trace = Trace(means, steps, weight.new_tensor(job.optim.lr))
-        body, kept, metrics = job.finish(final, sent, keep, held, trace)
+        body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr))
         report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
             report = scored(item, net, final, held)
-    return Result(body, rows.count, kept, report)
+    return Result(body, rows.count, kept, report, finite(body))
+
+
+def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
+    """The steps' batches, without the padding at a batch's end: it counts nothing, but it takes time."""
+    x, y = item.at.pool.x, item.at.pool.y
+    columns = (part.unbind() for part in laid_out(item, rows))
+    for place, size, pick, weight, key in zip(rows.index, _filled(rows.weight), *columns, strict=True):
+        pick, seen = pick[:size], None
+        if own is not None:
+            among = torch.from_numpy(place[:size]).to(x.device)
+            seen = tmap(lambda t, among=among: t.index_select(0, among), own.seen)
+        # index_select: several times faster than x[pick] on a CPU
+        yield Batch(x.index_select(0, pick), y.index_select(0, pick), weight[:size], key, seen)
+
+
+def _filled(weight: NDArray[np.float32]) -> list[int]:
+    """How many rows of each batch are left without the padding at its end; at least one."""
+    last = weight.shape[1] - np.argmax(weight[:, ::-1] != 0, axis=1)
+    return [int(size) for size in np.where(weight.any(axis=1), last, 1)]
 
 
 def memory(item: Item) -> Tree:
@@ -87,9 +105,14 @@ def laid_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     pick = item.at.rows[rows.index] if steps else rows.index
     return (
         torch.from_numpy(pick).to(x.device),
-        torch.from_numpy(rows.weight).to(x.device, x.dtype),
+        torch.from_numpy(rows.weight).to(x.device, weight_dtype(x)),
         torch.from_numpy(hashes).to(x.device),
     )
+
+
+def weight_dtype(x: Tensor) -> torch.dtype:
+    """Of rows' weights: the rows' own, unless they are tokens."""
+    return x.dtype if x.is_floating_point() else torch.float32
 
 
 def looked_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
@@ -105,7 +128,7 @@ def looked_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
 def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
     """All given rows of a device as one batch."""
     pool = item.at.pool
-    ones = torch.ones(len(rows), dtype=pool.x.dtype, device=pool.x.device)
+    ones = torch.ones(len(rows), dtype=weight_dtype(pool.x), device=pool.x.device)
     key = keys.as_tensor(keys.derive(item.at.seed, -2)).to(pool.x.device)
     pick = torch.tensor(rows, device=pool.x.device)
     return Batch(pool.x[pick], pool.y[pick], ones, key, None)
