@@ -428,16 +428,6 @@ def test_half_a_record_is_not_read(tmp_path):
     assert folder.read_records(tmp_path) == [{"round": 1}]
 
 
-def test_the_plan_is_decided_once(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
-    mlp, linear = Experiment(), Experiment(model={"name": "linear"})
-    assert (build.decide(mlp)[0].executor, build.decide(mlp)[0].workers) == ("workers", 3)
-    assert build.decide(linear)[0].executor == "loop"
-    assert build.decide(Experiment(run={"workers": 1}))[0].executor == "loop"
-    assert build.decide(Experiment(run={"executor": "stacked"}))[0].executor == "stacked"
-    assert build.plan_from_json(build.plan_to_json(*build.decide(mlp))) == build.decide(mlp)[0]
-
-
 def test_devices_may_come_and_go():
     away = {"availability": "on_off", "period": 100.0, "share": 0.5}
     run = potluck.run(small(fleet=away, stop={"seconds": 20.0}))

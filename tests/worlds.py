@@ -20,7 +20,8 @@ torch.set_num_threads(1)  # as Simulation.run does; here for those that step by 
 SIZES = (3, 7, 10, 12, 5, 9, 20, 4, 11, 6)  # train rows: batches of 4 leave partial ones
 SPEC = ModelSpec("mlp", width=0.03)  # 6 hidden units
 LOCAL = Train(SPEC, optim=SGD(0.1, momentum=0.9), batch=4)
-LOOP, WORKERS, STACKED = (ExecutionPlan(e, workers=2, chunk=3) for e in ("loop", "workers", "stacked"))
+LOOP, WORKERS = ExecutionPlan("loop"), ExecutionPlan("workers", workers=2)
+STACKED = ExecutionPlan("stacked", chunk=3)  # one thread: forked children can't use two if their parent has
 
 
 @cache

@@ -65,8 +65,11 @@ def run(
         *([f"seed={seed}"] if seed is not None else []),
     ])  # fmt: skip
     folder = out or Path("runs") / f"{wanted.name}-{_name(wanted.algorithm)}-{wanted.seed}"
-    with resumable(folder), screen(quiet)(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
+    shown = screen(quiet)
+    with resumable(folder), shown(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
         done = ex.run(wanted, folder, watch, force=force)
+    for remark in done.said:
+        shown.say(f"potluck: {remark}")
     print_run(done, quiet, as_json)
 
 

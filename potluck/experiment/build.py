@@ -1,11 +1,9 @@
 """From an experiment to what a simulation needs. Nothing here writes: bad input leaves nothing behind."""
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,11 @@ from potluck.errors import PotluckError
 from potluck.experiment.config import Experiment
 from potluck.experiment.crowd import belonging, divided, populated
 from potluck.experiment.fleet_tables import Devices
-from potluck.experiment.machine import machine
 from potluck.experiment.tables import Table, Training, every, given
 from potluck.jobs import SGD, Adam, Train
 from potluck.keys import derive
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World, make_executor
+from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
 
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE = 1, 2, 3, 4, 5, 6  # streams of the run's seed
 
@@ -154,40 +151,6 @@ def local_training(experiment: Experiment, training: Training) -> Train:
         epochs=training.epochs or 1,
         steps=training.steps,
     )
-
-
-def decide(experiment: Experiment) -> tuple[ExecutionPlan, str]:
-    """How a run is to be computed, and why; decided once, since resuming must compute alike."""
-    wanted, cores = experiment.run, _cores()
-    workers = wanted.workers or cores
-    if wanted.executor != "auto":
-        executor, reason = wanted.executor, "as the experiment says"
-    elif wanted.device != "cpu":
-        executor, reason = "stacked", "a GPU trains many small models at once"
-    elif workers > 1 and experiment.model.name != "linear":
-        executor, reason = "workers", f"{workers} cores, and the model is more than linear"
-    else:
-        executor, reason = "loop", "one core" if workers == 1 else "a linear model is too small to share out"
-    workers = workers if executor == "workers" else 1
-    plan = ExecutionPlan(executor, workers, wanted.chunk, wanted.dtype, wanted.device, str(torch.__version__))
-    make_executor(plan).close()  # whether it can be had here
-    return plan, reason
-
-
-def _cores() -> int:
-    """Cores that this process may use; where that can't be asked, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def plan_to_json(plan: ExecutionPlan, reason: str) -> str:
-    """The text of plan.json."""
-    return json.dumps({**asdict(plan), "reason": reason, "machine": machine()}, indent=2) + "\n"
-
-
-def plan_from_json(text: str) -> ExecutionPlan:
-    """What `plan_to_json` wrote."""
-    content = json.loads(text)
-    return ExecutionPlan(**{key: value for key, value in content.items() if key not in ("reason", "machine")})
 
 
 def _make(experiment: Experiment, name: str) -> tuple[Any, dict[str, Any]]:

@@ -167,6 +167,16 @@ def wall_seconds(folder: Path) -> float:
     return float(sum(json.loads(line)["seconds"] for line in lines))
 
 
+def replace(path: Path, text: str) -> None:
+    """Another content for a file of a run: whole or not at all, also if the power goes."""
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
     """Whole or not at all."""
     partial = folder / f"{SUMMARY}.partial"

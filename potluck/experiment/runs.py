@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,11 @@ from potluck import metrics
 from potluck.data import Pool
 from potluck.errors import ConfigError
 from potluck.experiment import build, folder
+from potluck.experiment import plan as plans
 from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
 from potluck.runtime import Progress, Simulation, World
+from potluck.runtime.autotune import named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +35,7 @@ class Run:
     experiment: Experiment
     summary: dict[str, Any]
     path: Path | None = None
-    said: list[str] = field(default_factory=list)  # remarks on resuming, for people
+    said: list[str] = field(default_factory=list)  # remarks for people: how it is computed, what was resumed
     _lines: list[dict[str, Any]] | None = None
     _modules: dict[str, nn.Module] | None = None
 
@@ -90,15 +92,18 @@ def run(
     if path is not None:
         folder.claim(path, force)
     setting = build.prepare(experiment, algorithm, world, pool)
-    plan, reason = build.decide(setting.experiment)
+    chosen = plans.decide(setting)
     if path is not None:
         files = {
             folder.EXPERIMENT: setting.experiment.to_toml(),
-            folder.PLAN: build.plan_to_json(plan, reason),
+            folder.PLAN: plans.to_json(chosen.plan, chosen.reason),
         }
         folder.create(path, files, force)
     try:
-        sim = Simulation(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
+        keywords = setting.keywords(chosen.plan) | _noting(path)
+        sim = Simulation(setting.world, setting.algorithm, folder=path, **keywords)
+        if chosen.fresh:
+            sim.said.append(f"computed by {named(chosen.plan)}; {chosen.reason}")
         return _finish(setting, sim, path, progress)
     except Exception:
         if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
@@ -126,8 +131,9 @@ def resume(
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
     setting = build.prepare(experiment, algorithm, world, pool)
-    plan = build.plan_from_json((path / folder.PLAN).read_text())
-    sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **setting.keywords(plan))
+    plan = plans.from_json((path / folder.PLAN).read_text())
+    keywords = setting.keywords(plan) | _noting(path)
+    sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **keywords)
     if plan.torch != torch.__version__:
         sim.said.append(
             f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
@@ -144,6 +150,11 @@ def load(out: str | Path) -> Run:
         return Run(experiment, folder.read_summary(path), path)
     lines = folder.read_records(path)
     return Run(experiment, _summary(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines)
+
+
+def _noting(path: Path | None) -> dict[str, Any]:
+    """A folder's plan follows its run."""
+    return {} if path is None else {"on_shrink": partial(plans.shrink, path)}
 
 
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:

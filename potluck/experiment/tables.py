@@ -170,10 +170,10 @@ class Tune(Table):
 class Execution(Table):
     """How a run is computed."""
 
-    executor: Literal["auto", "loop", "workers", "stacked"] = "auto"
+    executor: Literal["auto", "loop", "workers", "stacked"] = "auto"  # auto: what measures fastest here
     device: Literal["cpu", "cuda"] = "cpu"  # cuda: rows and models on a GPU, with loop or stacked
-    workers: Count | None = None  # one a core
-    chunk: Count = 64  # clients in one stack
+    workers: Count | None = None  # processes: at most one a core, unless told
+    chunk: Count | None = None  # clients in one stack; as many as fit into a share of free memory
     dtype: Literal["float32", "float64"] = "float32"
     snapshot_every: Positive = 30.0  # seconds of real time
 

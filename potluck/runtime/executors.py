@@ -5,7 +5,7 @@ used again on resume, since stacked arithmetic depends on what is stacked with w
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -23,12 +23,12 @@ class ExecutionPlan:
     """How a run computes; the same plan on the same machine and torch gives the same bytes."""
 
     executor: str = "loop"
-    workers: int = 1  # processes; threads of a stack on a CPU
+    workers: int = 1  # processes, of one thread each
     chunk: int = 64  # clients in one stack
     dtype: str = "float32"
     device: str = "cpu"  # or "cuda"
     conv: str = "grouped"  # how a stack's convolutions are computed: "grouped" or "im2col"
-    graphs: bool = False  # a stack's steps are captured once and replayed (GPU)
+    graphs: bool = False  # a stack's steps are captured once and replayed
     streams: int = 1  # stacks that train side by side (GPU, with graphs)
     torch: str = str(torch.__version__)
 
@@ -50,8 +50,8 @@ class Loop:
         pass
 
 
-def make_executor(plan: ExecutionPlan) -> Executor:
-    """The executor that a plan names."""
+def make_executor(plan: ExecutionPlan, on_shrink: Callable[[int], None] | None = None) -> Executor:
+    """The executor that a plan names; `on_shrink` is told when stacks must become smaller to fit."""
     if plan.device != "cpu":
         if not torch.cuda.is_available():
             raise ConfigError(f"run.device = {plan.device!r}: torch sees no GPU here; write 'cpu'")
@@ -69,7 +69,7 @@ def make_executor(plan: ExecutionPlan) -> Executor:
     if plan.executor == "stacked":
         from potluck.runtime.stacked import Stacked
 
-        return Stacked(plan.chunk)
+        return Stacked(plan.chunk, plan.conv, plan.graphs, plan.streams, on_shrink)
     raise ConfigError(
         f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}"
     )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,16 +60,15 @@ class Simulation:
         folder: Path | None = None,
         snapshot_every: float = 30.0,  # seconds of the wall clock
         identity: str = "",
+        on_shrink: Callable[[int], None] | None = None,  # is told how many clients a stack takes from now on
     ) -> None:
-        if world.partition.clients != len(world.fleet):
-            raise ConfigError(
-                f"fleet of {len(world.fleet)} devices for {world.partition.clients} clients: give as many"
-            )
-        self.executor = make_executor(plan)
+        devices, clients = len(world.fleet), world.partition.clients
+        if clients != devices:
+            raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
+        self.executor, self.on_shrink = make_executor(plan, self._shrink), on_shrink
         world = world if plan.device == "cpu" else world.on(plan.device)
         self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
-        self.plan, self.folder, self.identity = plan, folder, identity
-        self.snapshot_every = snapshot_every
+        self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
         self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
         self.root = self.topology.root
         self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
@@ -86,14 +86,10 @@ class Simulation:
         self.links = Links(self.topology, true, self.clock, self.accounts)
         self.states: dict[Node, Any] = {}
         self.ticks = dict.fromkeys(self.topology.aggregators, 0)  # events heard, for their randomness
-        self.idle_looks = 0
-        self.round = 0
-        self.evaluations = 0
+        self.idle_looks = self.round = self.evaluations = self.snapshots = 0
         self.evaluated: tuple[int, float] | None = None  # round and time of the last evaluation
         self.accuracy: float | None = None
-        self.stopping = False
-        self.finished = False
-        self.snapshots = 0
+        self.stopping = self.finished = False
         self.said: list[str] = []
 
     @property
@@ -115,12 +111,11 @@ class Simulation:
             with tuned_process():
                 if not self.states:
                     self.start()
-                shown = saved = time.monotonic()
+                shown = self.saved = time.monotonic()
                 while self.step():
                     wall = time.monotonic()
-                    if self.folder is not None and wall - saved >= self.snapshot_every:
+                    if self.folder is not None and wall - self.saved >= self.snapshot_every:
                         self.save()
-                        saved = time.monotonic()
                     if progress is not None and wall - shown >= 0.1:
                         progress(self.progress())
                         shown = wall
@@ -264,8 +259,7 @@ class Simulation:
                 self.links.alarm(node, Wake(look, LOOK))
 
     def _waiting(self, node: Node) -> list[Lane]:
-        lanes: list[Lane] = self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,)))
-        return lanes
+        return list(self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,))))
 
     def _nothing_left(self) -> bool:
         """With nothing under way and no alarm set, the algorithm is done, unless lanes are stuck."""
@@ -285,6 +279,14 @@ class Simulation:
         if self.folder is not None:
             self.save()
 
+    def _shrink(self, chunk: int) -> None:
+        """A stack didn't fit into memory: those to come are smaller, after a resume too."""
+        self.plan = replace(self.plan, chunk=chunk)
+        self.saved = float("-inf")  # a snapshot is due: resuming from before would shrink at another time
+        self.said.append(f"out of memory: stacks of {chunk} clients from now on")
+        if self.on_shrink is not None:
+            self.on_shrink(chunk)
+
     # --------------------------------------------------------------------------------------------- snapshots
 
     def save(self) -> None:
@@ -292,6 +294,7 @@ class Simulation:
         assert self.folder is not None
         self.snapshots += 1
         snapshot.write(self.folder / "snapshots", self.snapshots, self.state())
+        self.saved = time.monotonic()
 
     # What changes during a run and is stored as it is.
     _PLAIN = (
@@ -333,15 +336,15 @@ class Simulation:
     @classmethod
     def resume(cls, world: World, algorithm: Any, *, folder: Path, **settings: Any) -> Self:
         """The run of a folder, where its newest good snapshot left it."""
-        found = sorted((folder / "snapshots").glob("*.snapshot"))
-        if not found:  # killed before the first one: begin again
+        if not any((folder / "snapshots").glob("*.snapshot")):  # killed before the first one: begin again
             for log in ("records.jsonl", "keep.log"):
                 (folder / log).unlink(missing_ok=True)
             return cls(world, algorithm, folder=folder, **settings)
-        serial, state, said = snapshot.newest(
-            folder / "snapshots", settings.get("plan", ExecutionPlan()).device
-        )
-        sim = cls(world, algorithm, folder=folder, **(settings | {"plan": state["plan"]}))
+        device = settings.get("plan", ExecutionPlan()).device
+        serial, state, said = snapshot.newest(folder / "snapshots", device)
+        plan = state["plan"]
+        plan = replace(plan, chunk=min(plan.chunk, settings.get("plan", plan).chunk))  # shrunk since, perhaps
+        sim = cls(world, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)
         sim.snapshots, sim.said = serial, said
         return sim
