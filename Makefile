@@ -1,11 +1,12 @@
-# Everything runs from one virtual environment, .venv, at the versions in constraints.txt.
+# Everything runs from one virtual environment, .venv, at the versions in constraints.txt, but for the peers of
+# the benchmark, which have their own.
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench clean
+.PHONY: help venv demo test lint format bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,8 +36,18 @@ format: $(READY) ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## measure speed and memory
+bench: $(READY) peers ## measure speed and memory, beside other simulators
 	$(BIN)/python -m bench
+
+peers: .venv-peers/.ready .venv-peers-jax/.ready ## install those other simulators
+
+# One that can't be had is missing in the benchmark's table, no more.
+.venv-peers/.ready: bench/peers/constraints.txt
+	-$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -r $< && \
+	$(@D)/bin/python -m pip install --no-deps fedlab==1.3.0 && touch $@
+
+.venv-peers-jax/.ready: bench/peers/constraints-jax.txt
+	-$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -r $< && touch $@
 
 clean: ## remove caches and builds; keeps .venv, runs and data
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov

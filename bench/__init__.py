@@ -1,1 +1,1 @@
-"""Performance, as ratios measured in one run: `python -m bench [engine|population]`."""
+"""Performance, as ratios measured in one run: `python -m bench [engine|population|training]`."""

@@ -1,25 +1,46 @@
 """Run all benchmarks, or those named."""
 
+import argparse
 import platform
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import torch
 
-from bench import engine, population
-
-BENCHMARKS = {"engine": engine.main, "population": population.main}
+from bench import asynchronous, engine, memory, population, training
+from potluck.experiment.machine import machine
 
 
 def main() -> None:
-    unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]
-    if unknown:
-        sys.exit(f"bench: no benchmark {unknown[0]!r}; known: {', '.join(BENCHMARKS)}")
-    machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {machine}, seed 1")
-    for name in sys.argv[1:] or BENCHMARKS:
-        print(f"\n== {name}")
-        BENCHMARKS[name]()
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
+    known = ("engine", "population", "memory", "asynchronous", "training")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all, if none")
+    parser.add_argument(
+        "--passes", type=int, default=3, help="of asynchronous, and of training over all contestants (3)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="training without the other simulators")
+    parser.add_argument("--out", type=Path, help="also write training's results here, as JSON")
+    asked = parser.parse_args()
+    for name in asked.names:
+        if name not in known:
+            parser.error(f"no benchmark {name!r}; known: {', '.join(known)}")
+    if asked.out is not None and not asked.out.parent.is_dir():
+        parser.error(f"--out {asked.out}: there is no folder {asked.out.parent}; make it first")
+    python = f"Python {platform.python_version()}, torch {torch.__version__}"
+    header = f"{datetime.now(UTC):%Y-%m-%d}, {machine()}, {python}, seed 1"
+    print(header)
+    benchmarks: dict[str, Callable[[], None]] = {
+        "engine": engine.main,
+        "population": population.main,
+        "memory": memory.main,
+        "asynchronous": partial(asynchronous.main, asked.passes),
+        "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
+    }
+    for name in asked.names or known:
+        print(f"\n== {name}", flush=True)
+        benchmarks[name]()
 
 
 if __name__ == "__main__":

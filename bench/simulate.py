@@ -1,0 +1,129 @@
+"""Potluck's own line in the training benchmark: whole rounds of the simulator, engine included.
+
+FedAvg on a uniform fleet, through one executor (`--executor workers --workers 2`) or through the one that
+Potluck chooses itself (`--executor auto --workers 2`: with so many at most). The cohorts are the workload's,
+and so are the first weights; nothing is chosen or evaluated while the clock runs.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from bench.contest import Contest
+from bench.models import build
+from bench.workload import CLASSES, SHAPE, Workload
+from potluck.algorithms.fedavg import FedAvg
+from potluck.codec import value
+from potluck.contracts import Context, Got, ModelSpec
+from potluck.data import Held, Pool
+from potluck.fleet import build as build_fleet
+from potluck.jobs import SGD, Shuffled, Train
+from potluck.jobs.sampling import Sampler
+from potluck.messages import Node
+from potluck.models import Models, register
+from potluck.runtime import EXECUTORS, EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+from potluck.runtime.autotune import Wanted, choose
+from potluck.runtime.process import tuned_process
+
+
+@value
+class Seen:
+    """How many rounds were planned, and how many samples each finished one trained on."""
+
+    planned: int = 0
+    samples: tuple[int, ...] = ()
+
+
+@value
+class Given:
+    """The cohorts of the workload, one after the other."""
+
+    cohorts: tuple[tuple[int, ...], ...]
+
+    def start(self) -> Seen:
+        return Seen()
+
+    def pick(self, picks: Seen, count: int, ctx: Context) -> tuple[list[Node], Seen]:
+        nodes = list(self.cohorts[picks.planned % len(self.cohorts)])
+        return nodes, Seen(picks.planned + 1, picks.samples)
+
+    def jobs(self, local: Train, nodes: list[Node], picks: Seen) -> list[Train]:
+        return [local] * len(nodes)
+
+    def learn(self, picks: Seen, got: Got, ctx: Context) -> Seen:
+        return Seen(picks.planned, (*picks.samples, round(sum(r.weight for r in got.replies))))
+
+
+def simulation(
+    workload: Workload, model: str, plan: ExecutionPlan, rounds: int, sampler: Sampler = Shuffled()
+) -> Simulation:
+    """A run of FedAvg on the workload that hasn't begun."""
+    register(f"bench_{model}", lambda: build(model, workload.weights[model]))
+    local = Train(
+        ModelSpec(f"bench_{model}"), sampler=sampler, optim=SGD(workload.rate), batch=workload.batch
+    )
+    cohorts = tuple(tuple(cohort) for cohort in workload.cohorts.tolist())
+    rule = FedAvg(len(cohorts[0]), local, select=Given(cohorts))
+    often = EvaluateAt(panel=1)  # at both ends, where no clock runs
+    stop = StopAt(rounds=rounds)
+    return Simulation(federation(workload), rule, seed=1, stop=stop, evaluate=often, plan=plan)
+
+
+def federation(workload: Workload, fleet: str = "uniform") -> World:
+    """Who holds what, as the workload says, on devices of one kind or another."""
+    devices = build_fleet(fleet, workload.clients, 1)
+    return World(_pool(workload), _partition(workload), devices, Models(SHAPE, CLASSES))
+
+
+def _pool(workload: Workload) -> Pool:
+    """The workload's rows, and blank ones to validate and test on, which nobody looks at."""
+    rows, blank = len(workload.y), 2 * workload.clients + 1
+    x = torch.zeros(rows + blank, *workload.x.shape[1:])
+    x[:rows] = torch.from_numpy(workload.x)
+    y = torch.zeros(rows + blank, dtype=torch.int64)
+    y[:rows] = torch.from_numpy(workload.y)
+    test = np.zeros(rows + blank, np.bool_)
+    test[-1] = True
+    return Pool(x, y, CLASSES, test, None, "W")
+
+
+def _partition(workload: Workload) -> Held:
+    """Every client trains on its rows of the workload, all of them, and has two blank ones besides."""
+    sizes, blank = np.diff(workload.offsets), len(workload.y)
+    cells = np.stack([sizes, np.ones_like(sizes), np.ones_like(sizes)], axis=1)
+    order = [
+        np.concatenate([np.arange(blank)[workload.rows(c)], [blank + 2 * c, blank + 2 * c + 1]])
+        for c in range(workload.clients)
+    ]
+    return Held(np.concatenate(order), np.concatenate([[0], np.cumsum(cells.reshape(-1))]))
+
+
+def samples(sim: Simulation) -> tuple[int, ...]:
+    """How many samples each finished round trained on."""
+    seen: Seen = sim.states[sim.root].model.picks
+    return seen.samples
+
+
+def main() -> None:
+    contest = Contest(__doc__, executor="loop", workers=1, graphs=False)
+    asked = contest.options
+    plan = ExecutionPlan(asked.executor, asked.workers, graphs=asked.graphs)
+    if plan.executor == "auto":
+        base = replace(plan, executor="loop")
+        plan = choose(simulation(contest.workload, contest.model, base, 2), Wanted(base, EXECUTORS)).plan
+    sim = simulation(contest.workload, contest.model, plan, contest.total + 1)
+    with tuned_process():
+        sim.start()
+        contest.start()
+        for number in range(1, contest.total + 1):
+            while sim.round < number and sim.step():
+                pass
+            contest.lap(samples(sim)[-1])
+    _, params = sim.served()["global"]
+    sim.close()
+    contest.answer([p.numpy() for p in params.values()])
+
+
+if __name__ == "__main__":
+    main()
