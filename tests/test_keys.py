@@ -105,3 +105,21 @@ def test_generators_repeat():
     a, b, c = keys.generator(7), keys.generator(7), keys.generator(8)
     assert a.random(5).tolist() == b.random(5).tolist() != c.random(5).tolist()
     assert keys.generator(2**64 - 1).random() < 1
+
+
+def test_a_rewound_generator_is_a_fresh_one():
+    one = keys.Rewound()
+    for key in (0, 1, 2**63 + 5, 2**64 - 1):
+        for draw in (
+            lambda g: g.integers(1000, size=7),
+            lambda g: g.permutation(20),
+            lambda g: g.integers(5, size=3, dtype=np.uint32),
+        ):
+            assert draw(one.at(key)).tolist() == draw(keys.generator(key)).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 30)), max_size=6))
+def test_orders_drawn_together_are_those_drawn_alone(asked):
+    rows = keys.all_shuffled([key for key, _ in asked], [size for _, size in asked])
+    for row, (key, size) in zip(rows, asked, strict=True):
+        assert row[:size].tolist() == keys.shuffled(key, size).tolist()

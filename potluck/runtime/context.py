@@ -1,6 +1,8 @@
 """What an algorithm sees while it handles one event of a simulation."""
 
-from collections.abc import Collection, Iterable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +20,31 @@ Children = range | NDArray[np.int64] | Sequence[Node]
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
 
 
+class _Generators(threading.local):
+    """Events come one after another, and so do their contexts: mostly one generator does for all."""
+
+    def __init__(self) -> None:
+        self.one = keys.Rewound()
+        self.holder: Callable[[], object | None] = lambda: None
+
+    def lend(self, context: "SimContext", key: int) -> np.random.Generator:
+        """The generator of a key: the common one, unless a context that has it is still alive."""
+        if self.holder() is not None:
+            return keys.generator(key)
+        self.holder = weakref.ref(context)
+        return self.one.at(key)
+
+
+_GENERATORS = _Generators()
+
+
 class SimContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
-    __slots__ = ("_among", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop")
+    __slots__ = (
+        *("_among", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop"),
+        "__weakref__",
+    )
 
     def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
         self._sim, self.me, self._stream = sim, me, stream
@@ -66,7 +89,7 @@ class SimContext:
     @property
     def rng(self) -> np.random.Generator:
         if self._rng is None:
-            self._rng = keys.generator(keys.derive(self.key, 1))
+            self._rng = _GENERATORS.lend(self, keys.derive(self.key, 1))
         return self._rng
 
     def profiles(self, nodes: Sequence[Node]) -> Profiles:
