@@ -339,5 +339,5 @@ def test_ctrl_c_says_how_to_go_on(here):
         process.kill()
     assert process.returncode == 130
     assert err.endswith("potluck: interrupted; go on with: potluck resume a\n")
-    assert "Traceback" not in err
+    assert "Traceback" not in err, err
     assert out == ""

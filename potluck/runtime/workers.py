@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import math
 import multiprocessing
+import os
 import pickle
 import selectors
 import signal
@@ -130,7 +131,7 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         others = [*others, self.pipe]
         self.process = context.Process(
-            target=_serve, args=(theirs, others, inboxes, bodies, self.slots, pool, models), daemon=True
+            target=_quietly, args=(theirs, others, inboxes, bodies, self.slots, pool, models), daemon=True
         )
         # Ctrl-C is the parent's to handle, also while the child hasn't learnt yet to ignore it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -240,6 +241,14 @@ class _Writer:
                 self.bodies.at(where).copy_(tensor.detach())
                 return leaf
         return self.aside.put(tensor)
+
+
+def _quietly(*given: Any) -> None:
+    """Serve; whatever ends it early, the parent sees the closed pipe and says so. A child has no say."""
+    try:
+        _serve(*given)
+    except BaseException:
+        os._exit(1)
 
 
 def _serve(
