@@ -57,11 +57,6 @@ class Shuffled:
         return len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
 
 
-def nothing(batch: int) -> Rows:
-    """No steps at all."""
-    return Rows(np.zeros((0, batch), np.int64), np.zeros((0, batch), np.float32), 0.0)
-
-
 def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:
     """Epochs that are begun."""
     if rows == 0:

@@ -1,7 +1,7 @@
 """Steps of a stack captured once and replayed, without the Python between their operations.
 
-On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which for
-small models is half of the time. A captured step always works on the same memory, so clients are copied into
+On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which saves
+small models some of their time. A captured step always works on the same memory, so clients are copied into
 buffers of their own and out again. It is captured for a few numbers of clients; who has no steps left, or
 fills up such a number, has a learning rate of 0. Several sets of buffers, on a stream each, train side by
 side.
@@ -18,6 +18,15 @@ from potluck.trees import Tree, split
 
 LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for
 KEPT = 8  # kinds of stacks that stay captured
+
+
+def size_for(clients: int) -> int:
+    """Clients that buffers are made for: a little more, so that similar cohorts share them.
+
+    By the number alone, never by what was trained before: a resumed run must compute alike.
+    """
+    step = 1 << max(0, clients.bit_length() - 5)
+    return -(-clients // step) * step
 
 
 class Replayed:
@@ -45,9 +54,9 @@ class Replayed:
         self.pool = torch.cuda.graph_pool_handle() if self.on_gpu else None
 
     def fits(self, stack: Stack, clients: int) -> bool:
-        """Whether these buffers do for so many of a stack's clients without much waste."""
+        """Whether these are the buffers for so many of a stack's clients."""
         rows = stack.seen[0].shape[1] if stack.seen else 0
-        return clients <= self.clients <= 1.25 * clients and rows <= self.rows and stack.steps[0] <= self.room
+        return self.clients == size_for(clients) and rows <= self.rows and stack.steps[0] <= self.room
 
     def prepare(self, stack: Stack, start: int, stop: int) -> None:
         """Capture the steps that these clients will need; done before they are loaded."""
@@ -192,7 +201,7 @@ class Replays:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
         fitting = [r for r in known if r.fits(stack, clients)][:wanted]
-        fresh = [Replayed(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
+        fresh = [Replayed(stack, size_for(clients), self.streams > 1) for _ in range(wanted - len(fitting))]
         self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
         while len(self.made) > KEPT:
             del self.made[next(iter(self.made))]
