@@ -49,6 +49,10 @@ OURS = (
     Contestant("Potluck, 2 workers", _module("simulate", "--executor", "workers", "--workers", "2")),
     Contestant("Potluck, stacked", _module("simulate", "--executor", "stacked")),
     Contestant("Potluck, stacked and captured", _module("simulate", "--executor", "stacked", "--graphs")),
+    Contestant(
+        "Potluck, the same in 2 workers",
+        _module("simulate", "--executor", "stacked", "--workers", "2", "--graphs"),
+    ),
 )
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 OTHERS = (

@@ -23,6 +23,7 @@ from potluck.jobs.objective import weighted_mean
 from potluck.messages import Task
 from potluck.models import register
 from potluck.runtime import EvaluateAt, ExecutionPlan, make_executor
+from potluck.runtime.shares import Shares
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item, scored, train
 from potluck.runtime.workers import Workers
@@ -199,13 +200,20 @@ def workers(world):
     pool.close()
 
 
+@pytest.fixture(scope="module")
+def shares(world):
+    pool = Shares(2, Stacked(64))
+    yield pool
+    pool.close()
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_executors_agree(case, world, workers):
+def test_executors_agree(case, world, workers, shares):
     todo = items(world, **CASES[case])
     alone = [train(item) for item in todo]
     given = [leaf.clone() for item in todo for leaf in leaves((item.at.inbox, item.at.keep))]
     assert all(map(equal, workers.run(todo), alone))
-    for stacked in (Stacked(64), Stacked(3)):
+    for stacked in (Stacked(64), Stacked(3), shares):
         assert all(map(close, stacked.run(todo), alone))
         assert not stacked.unmapped
     after = [leaf for item in todo for leaf in leaves((item.at.inbox, item.at.keep))]
@@ -234,7 +242,7 @@ def replaced(at, **changes):
 
 
 @pytest.mark.parametrize("objective", [Prox(0.1), Distil()], ids=["prox", "teacher"])
-def test_a_device_without_rows_changes_nothing(objective, world, workers):
+def test_a_device_without_rows_changes_nothing(objective, world, workers, shares):
     teacher = model(world, 9)
     todo = items(world, replace(LOCAL, objective=objective), send=lambda n, w: {"teacher": teacher})
     todo[2] = Item(todo[2].job, replaced(todo[2].at, rows=np.zeros(0, np.int64)))
@@ -243,12 +251,13 @@ def test_a_device_without_rows_changes_nothing(objective, world, workers):
     assert all(map(equal, workers.run(todo), alone))
     assert all(map(close, Stacked(64).run(todo), alone))
     assert close(Stacked(64).run(todo[2:3])[0], alone[2])
+    assert all(map(close, shares.run(todo), alone))
 
 
 # ------------------------------------------------------------------------------------------------- scoring
 
 
-def test_a_served_job_is_scored_after_it_was_trained(world, workers):
+def test_a_served_job_is_scored_after_it_was_trained(world, workers, shares):
     job = fine_tuned(replace(LOCAL, optim=SGD(0.3)), epochs=5)
     todo = items(world, job, test=True)
     alone = [train(item) for item in todo]
@@ -266,6 +275,7 @@ def test_a_served_job_is_scored_after_it_was_trained(world, workers):
         assert result.metrics["loss"] != untrained["loss"]
     assert all(map(equal, workers.run(todo), alone))
     assert all(map(close, Stacked(4).run(todo), alone))
+    assert all(map(close, shares.run(todo), alone))
 
 
 def test_what_is_seen_of_test_rows_is_of_test_rows(world):

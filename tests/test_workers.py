@@ -17,6 +17,7 @@ from potluck.contracts import Local, ModelSpec, Rows
 from potluck.errors import PotluckError
 from potluck.jobs import SGD, Correct, Objective
 from potluck.runtime.shared import Arena, Lender, packed, unpacked, viewed
+from potluck.runtime.shares import Shares
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item, train
 from potluck.runtime.workers import Workers
@@ -240,6 +241,105 @@ def test_more_workers_than_tasks(world):
     assert equal(pool.run(todo), [train(item) for item in todo])
     assert equal(pool.run(todo[:1]), [train(todo[0])])
     pool.close()
+
+
+# ------------------------------------------------------------------------------------------------ shares
+
+
+def shared_out(todo, count, **how):
+    """What stacks of every n-th client come to in this process."""
+    results = {}
+    for share in range(count):
+        done = Stacked(64, **how).run(todo[share::count])
+        results |= dict(zip(range(share, len(todo), count), done, strict=True))
+    return [results[place] for place in range(len(todo))]
+
+
+@pytest.fixture
+def shares():
+    pool = Shares(2, Stacked(64))
+    yield pool
+    pool.close()
+
+
+def test_what_is_stacked_with_what_depends_on_the_batch_alone(world, shares):
+    todo = items(world, replace(LOCAL, epochs=2))
+    assert len(todo) == 10
+    for some in (todo, todo[:7], todo[:2], todo[:1]):
+        assert equal(shares.run(some), shared_out(some, min(2, len(some))))
+    for captured in (False, True):
+        small = Shares(2, Stacked(2, graphs=captured))
+        assert equal(small.run(todo), shared_out(todo, 6, graphs=captured))  # at most 2 clients, even shares
+        small.close()
+
+
+def test_shares_bring_trees_of_many_kinds_and_forms(world, shares):
+    marked = {"plain": {"mark": 3}, "kept": {"mark": 2}}
+    for extra in marked.values():
+        send = extra | {"kept": torch.arange(2.0)}
+        todo = items(world, replace(LOCAL, objective=Various()), lambda n, send=send: send)
+        assert equal(shares.run(todo), shared_out(todo, 2))
+    for job in (replace(LOCAL, objective=Lies()), lambda n: replace(LOCAL, epochs=n % 2)):
+        todo = items(world, job)
+        assert equal(shares.run(todo), shared_out(todo, 2))
+
+
+def test_folding_shares_copies_nothing_and_they_outlive_others(world, shares):
+    control = {"control": tmap(torch.ones_like, world.models[SPEC].init(1))}
+    batches = [
+        items(world, replace(LOCAL, objective=Correct(), optim=SGD(0.1 * k)), lambda n: control, kept)
+        for k, kept in ((1, lambda n: None), (2, world.models[SPEC].init), (3, world.models[SPEC].init))
+    ]
+    results = [shares.run(batch) for batch in batches]
+    assert all(equal(r, shared_out(b, 2)) for r, b in zip(results, batches, strict=True))
+    for rows in zip(*(r.body["delta"].values() for r in results[0]), strict=True):
+        base = rows[0]._base
+        assert base.shape == (len(rows), *rows[0].shape)
+        assert all(row._base is base and torch.equal(row, base[i]) for i, row in enumerate(rows))
+
+
+def test_a_share_that_does_not_fit_makes_all_smaller(world, monkeypatch):
+    from potluck.runtime import stacked as module
+
+    class Tight(module.Stack):
+        def __init__(self, some, draws):
+            if len(some) > 2:
+                raise torch.OutOfMemoryError("tried to allocate 1 GiB")
+            super().__init__(some, draws)
+
+    monkeypatch.setattr(module, "Stack", Tight)
+    todo, told = items(world, LOCAL), []
+    pool = Shares(2, Stacked(64), told.append)
+    first, again = pool.run(todo), pool.run(todo)
+    pool.close()
+    assert (pool.chunk, told) == (2, [2])
+    monkeypatch.undo()
+    for result, alone in zip([*first, *again], 2 * [train(item) for item in todo], strict=True):
+        for x, y in zip(leaves(result.body), leaves(alone.body), strict=True):
+            torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
+
+
+@value
+class Asks(Objective):
+    """Looks at a tensor's value, which no map can do."""
+
+    def penalty(self, net, params, batch, held):
+        return 0.0 if float(batch.weight.sum()) > 0 else 1.0
+
+
+def test_a_share_that_cannot_be_mapped_is_said_once(world, shares):
+    todo = items(world, replace(LOCAL, objective=Asks()))
+    with pytest.warns(UserWarning, match="can't be trained as a stack") as said:
+        done = shares.run(todo), shares.run(todo)
+    assert (len(said), len(shares.unmapped)) == (1, 1)
+    assert all(equal(results, [train(item) for item in todo]) for results in done)
+
+
+def test_what_a_share_cannot_send_back_is_named(world, shares):
+    with pytest.raises(PotluckError, match=r"Train on devices \[., ., ., ., .\]: .*lambda"):
+        shares.run(items(world, replace(LOCAL, objective=Unsendable())))
+    assert not shares.workers
+    assert len(shares.run(items(world, LOCAL))) == 10  # others are started
 
 
 # ------------------------------------------------------------------------------------ what is left behind

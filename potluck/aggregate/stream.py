@@ -25,15 +25,19 @@ class Mix(Protocol):
     ) -> tuple[Params, Any, bool]: ...  # True: this was the end of a round
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Flow:
     """The model and the states of its parts; nothing that lasts may live elsewhere."""
 
-    params: Params
+    send: dict[str, Params]  # the model as devices are sent it: one tree a version, so that it is seen as one
     mixed: Any  # of the mix
     picks: Any  # of the selector
     version: int = 0  # how often the model changed
     round: int = 0  # counts lost tasks too, so that a run in which all are lost still ends
+
+    @property
+    def params(self) -> Params:
+        return self.send["params"]
 
 
 @value
@@ -53,7 +57,7 @@ class Stream:
 
     def start(self, ctx: Context) -> Flow:
         params = ctx.models[self.local.model].init(ctx.key)
-        return Flow(params, self.mix.start(), self.select.start())
+        return Flow({"params": params}, self.mix.start(), self.select.start())
 
     def lanes(self, m: Flow, ctx: Context) -> range:
         return range(self.clients) if ctx.working else range(0)
@@ -61,17 +65,18 @@ class Stream:
     def plan(self, m: Flow, lane: int, ctx: Context) -> tuple[Flow, list[Command]]:
         nodes, picks = self.select.pick(m.picks, 1, ctx)
         jobs = self.select.jobs(self.local, nodes, picks)
-        tasks = [Task(n, job, {"params": m.params}, m.version) for n, job in zip(nodes, jobs, strict=True)]
-        return replace(m, picks=picks), [Until(self.deadline), *tasks]
+        tasks = [Task(n, job, m.send, m.version) for n, job in zip(nodes, jobs, strict=True)]
+        return m if picks is m.picks else replace(m, picks=picks), [Until(self.deadline), *tasks]
 
     def merge(self, m: Flow, lane: int, got: Got, ctx: Context) -> tuple[Flow, list[Command]]:
         reply = next((r for r in got.replies if r.weight > 0), None)  # one without rows has learnt nothing
         staleness = 0 if reply is None else m.version - reply.task.tag
         params, mixed, ended = self.mix.step(m.params, m.mixed, reply, staleness)
         changed = params is not m.params
+        send = {"params": params} if changed else m.send
         picks = self.select.learn(m.picks, got, ctx)
         notes: list[Command] = [] if reply is None else [Note("staleness", staleness)]
-        return Flow(params, mixed, picks, m.version + changed, m.round + ended), notes
+        return Flow(send, mixed, picks, m.version + changed, m.round + ended), notes
 
     def serve(self, m: Flow, node: Node, ctx: Context) -> dict[str, Task]:
         return {"global": Task(node, used(self.local.model), {"params": m.params})}

@@ -19,7 +19,7 @@ from potluck.codec import value
 from potluck.errors import nearest, require
 from potluck.jobs import Prox, Train
 from potluck.messages import Reply
-from potluck.trees import Params, add, tmap
+from potluck.trees import Params
 
 Damping = Literal["constant", "polynomial", "hinge"]
 
@@ -55,8 +55,10 @@ class Blend:
     ) -> tuple[Params, None, bool]:
         if reply is None:
             return params, None, True
-        theirs, share = add(reply.task.send["params"], reply.body["delta"]), self.share(staleness)
-        return tmap(lambda ours, new: torch.lerp(ours, new, share), params, theirs), None, True
+        sent, delta, share = reply.task.send["params"], reply.body["delta"], self.share(staleness)
+        # Without `tmap`'s walk: this is done for every single task.
+        mixed = {name: torch.lerp(ours, sent[name] + delta[name], share) for name, ours in params.items()}
+        return mixed, None, True
 
 
 def fedasync(

@@ -7,7 +7,7 @@ Deviations: a lost task counts towards K, so that a round ends even if all are l
 updates that came. Neither server momentum nor scaling of the local rate. A round is one such step.
 """
 
-from dataclasses import replace
+import torch
 
 from potluck.aggregate import Select, Stream, Uniform, polynomial
 from potluck.codec import value
@@ -17,7 +17,7 @@ from potluck.messages import Reply
 from potluck.trees import Params, add, scale
 
 
-@value(eq=False)
+@value(eq=False, light=True)
 class Gathered:
     """A buffer as its running sum, so that its size costs no memory."""
 
@@ -43,15 +43,17 @@ class Buffer:
     def step(
         self, params: Params, state: Gathered, reply: Reply | None, staleness: int
     ) -> tuple[Params, Gathered, bool]:
-        state = replace(state, tasks=state.tasks + 1)
+        total, updates, tasks = state.total, state.updates, state.tasks + 1
         if reply is not None:
-            update, share = reply.body["delta"], polynomial(staleness, 0.5)
-            total = scale(update, share) if state.total is None else add(state.total, update, share)
-            state = replace(state, total=total, updates=state.updates + 1)
-        if state.tasks < self.size:
-            return params, state, False
-        if state.total is not None:
-            params = add(params, state.total, self.lr / state.updates)
+            update, share, updates = reply.body["delta"], polynomial(staleness, 0.5), updates + 1
+            if total is None:
+                total = scale(update, share)
+            else:  # as `add` would, without its walk: this is done for every single task
+                total = {name: torch.add(t, update[name], alpha=share) for name, t in total.items()}
+        if tasks < self.size:
+            return params, Gathered(total, updates, tasks), False
+        if total is not None:
+            params = add(params, total, self.lr / updates)
         return params, Gathered(), True
 
 

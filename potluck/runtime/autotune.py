@@ -48,6 +48,7 @@ class Wanted:
     base: ExecutionPlan  # what all plans share; its workers are the most that there may be
     executors: tuple[str, ...]  # to choose from
     chunk: int | None = None  # of every stack, if told
+    graphs: bool | None = None  # whether stacks' steps are captured, if told
 
 
 def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[ExecutionPlan]:
@@ -64,6 +65,8 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
             for graphs in ((False,) if convolves else (False, True))  # large steps gain nothing by it
             for chunk in chunks
         ]
+        if base.workers > 1:  # captured ones only: those with large steps lose to plain workers
+            shared += [_shared_out(plan, base.workers, wanted.chunk) for plan in shared if plan.graphs]
     else:
         shared = [
             replace(stack, conv=way, graphs=graphs, chunk=chunk)
@@ -72,8 +75,18 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
             for chunk in chunks
         ]
         shared += [replace(stack, graphs=True, streams=count, chunk=1) for count in (8,)]
-    stacks = [plan for plan in shared if plan.executor == "workers" or wanted.chunk in (None, plan.chunk)]
+    stacks = [
+        plan
+        for plan in shared
+        if plan.executor == "workers"
+        or (wanted.chunk in (None, plan.chunk) and wanted.graphs in (None, plan.graphs))
+    ]
     return [plan for plan in (loop, *stacks) if plan.executor in wanted.executors]
+
+
+def _shared_out(plan: ExecutionPlan, workers: int, told: int | None) -> ExecutionPlan:
+    """A stack's plan in several processes, which take no more memory together."""
+    return replace(plan, workers=workers, chunk=told or -(-plan.chunk // workers))
 
 
 def choose(sim: Simulation, wanted: Wanted, known: Plans | None = None) -> Choice:
@@ -167,6 +180,7 @@ def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None) -> Choic
         "executors": wanted.executors,
         "workers": wanted.base.workers,
         "chunk": wanted.chunk,
+        "graphs": wanted.graphs,
         "job": re.sub(r" at 0x[0-9a-f]+", "", repr(items[0].job.shape())),
         "parameters": {name: list(shape) for name, shape in shapes.items()},
         "row": list(items[0].at.pool.x.shape[1:]),
@@ -222,7 +236,8 @@ def named(plan: ExecutionPlan) -> str:
     parts = [plan.conv] if plan.conv != "grouped" else []
     parts += ["graphs"] if plan.graphs else []
     parts += [f"{plan.streams} streams"] if plan.streams > 1 else []
-    return f"stacked ({', '.join([*parts, f'chunks of {plan.chunk}'])})"
+    where = f" in {plan.workers} workers" if plan.workers > 1 else ""
+    return f"stacked{where} ({', '.join([*parts, f'chunks of {plan.chunk}'])})"
 
 
 def _about(number: int) -> int:

@@ -23,7 +23,7 @@ class ExecutionPlan:
     """How a run computes; the same plan on the same machine and torch gives the same bytes."""
 
     executor: str = "loop"
-    workers: int = 1  # processes, of one thread each
+    workers: int = 1  # processes, of one thread each; those of "stacked" train a stack each
     chunk: int = 64  # clients in one stack
     dtype: str = "float32"
     device: str = "cpu"  # or "cuda"
@@ -69,6 +69,10 @@ def make_executor(plan: ExecutionPlan, on_shrink: Callable[[int], None] | None =
     if plan.executor == "stacked":
         from potluck.runtime.stacked import Stacked
 
+        if plan.workers > 1 and plan.device == "cpu":
+            from potluck.runtime.shares import Shares
+
+            return Shares(plan.workers, Stacked(plan.chunk, plan.conv, plan.graphs), on_shrink)
         return Stacked(plan.chunk, plan.conv, plan.graphs, plan.streams, on_shrink)
     raise ConfigError(
         f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}"

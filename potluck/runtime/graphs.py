@@ -7,16 +7,18 @@ fills up such a number, has a learning rate of 0. Several sets of buffers, on a 
 side.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
 
 from potluck.runtime.recipe import Recipe, Step
 from potluck.runtime.stack import Stack
+from potluck.runtime.traced import Run, traced
 from potluck.trees import Tree, split
 
-LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for
+LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for on a GPU
+FEW = 4  # and on a CPU, where capturing takes as long as many steps, and a client more takes little
 KEPT = 8  # kinds of stacks that stay captured
 
 
@@ -47,7 +49,7 @@ class Replayed:
         # The device counts the steps by itself, so that a step is one replay and nothing else.
         self.next, self.count = like.table.pick.new_zeros(1), self.params[0].new_zeros(())
         self.sums: dict[str, Tensor] = {}
-        self.steps: dict[int, Callable[[], object]] = {}
+        self.steps: dict[int, Callable[[int], object]] = {}  # by their number of clients
         self.on_gpu = self.params[0].is_cuda
         self.aside = aside and self.on_gpu  # on a stream of its own
         self.stream = torch.cuda.Stream() if self.on_gpu else None
@@ -85,7 +87,7 @@ class Replayed:
 
     def step(self, stack: Stack, start: int, stop: int, s: int) -> None:
         """Step s of the clients that were loaded."""
-        self.steps[self._rung(stack.still(s, start, stop))]()
+        self.steps[self._rung(stack.still(s, start, stop))](s)
 
     def unload(self, stack: Stack, start: int, stop: int) -> None:
         """Copy what came of the clients back into their stack."""
@@ -96,18 +98,17 @@ class Replayed:
         _copy(to, [t[: stop - start] for t in (*self.params, *self.sums.values())])
 
     def _rung(self, k: int) -> int:
-        rung = max(1, self.clients // LADDER)
+        rung = max(1, self.clients // (LADDER if self.on_gpu else FEW))
         return min(self.clients, -(-k // rung) * rung)
 
-    def _captured(self, k: int) -> Callable[[], object]:
-        """A step of the first k clients, ready to be replayed."""
+    def _captured(self, k: int) -> Callable[[int], object]:
+        """Steps of the first k clients, ready to be replayed."""
         self.next.zero_()
         self._advance(k, self._tensors())  # libraries choose their kernels, and reports get their places
         self.next.zero_()
         tensors = self._tensors()
-        flat, rebuild = split(tensors)
         if self.stream is None:
-            return _traced(lambda *given: self._advance(k, rebuild(given)), flat)
+            return self._listed(k, tensors)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self._advance(k, tensors)  # once more on the stream that captures
@@ -119,7 +120,25 @@ class Replayed:
                 self._advance(k, tensors)
             finally:
                 graph.capture_end()
-        return graph.replay
+        return lambda s: graph.replay()  # it counts by itself
+
+    def _listed(self, k: int, tensors: Tree) -> Callable[[int], object]:
+        """The same on a CPU, where every step has its own views of the tables."""
+        flat, rebuild = split(tensors)
+        tables = [[t[s, :k] for t in (*self.table, self.descent)] for s in range(self.room)]
+
+        def step(*given: Tensor) -> None:
+            self._descend(k, rebuild(given), given[len(flat) :])
+
+        make = traced(step, flat, tables[0])
+        made: dict[int, Run] = {}
+
+        def replay(s: int) -> None:
+            if s not in made:
+                made[s] = make(tables[s])
+            made[s]()
+
+        return replay
 
     def _tensors(self) -> Tree:
         """All memory that a step works on."""
@@ -127,9 +146,14 @@ class Replayed:
         return self.params, self.state, self.held, self.seen, self.table, self.descent, counters, self.sums
 
     def _advance(self, k: int, tensors: Tree) -> None:
-        params, state, held, seen, table, descent, (next_step, count), sums = tensors
-        *now, rates = (t[:, :k].index_select(0, next_step)[0] for t in (*table, descent))
+        table, descent, (next_step, _) = tensors[4:7]
+        now = [t[:, :k].index_select(0, next_step)[0] for t in (*table, descent)]
         next_step.add_(1)
+        self._descend(k, tensors, now)
+
+    def _descend(self, k: int, tensors: Tree, given: Sequence[Tensor]) -> None:
+        params, state, held, seen, _, _, (_, count), sums = tensors
+        *now, rates = given
         count.add_(1)
         rate, there = rates.unbind(1)
         means = self.recipe.descend(
@@ -145,26 +169,7 @@ class Replayed:
             if name not in self.sums:
                 self.sums[name] = mean.new_zeros(self.clients)
             else:
-                sums[name][:k] += torch.where(there > 0, mean, 0.0)
-
-
-def _traced(step: Callable[..., None], tensors: list[Tensor]) -> Callable[[], object]:
-    """A step as the plain list of operations that it came to: no mapping and no graph of gradients."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
-
-    try:
-        traced = make_fx(step)(*tensors)
-        traced.graph.eliminate_dead_code()
-        traced.recompile()
-        run = traced.forward
-    except Exception:  # what can't be traced can still be computed
-        return lambda: step(*tensors)
-
-    def replay() -> None:
-        with torch.no_grad():
-            run(*tensors)
-
-    return replay
+                sums[name][:k].add_(torch.where(there > 0, mean, 0.0))
 
 
 class Replays:

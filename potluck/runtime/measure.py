@@ -15,7 +15,7 @@ from potluck.runtime.training import Item, train
 PART = 1.0  # seconds of the loop: of a batch that takes longer, only some clients are measured
 CALLS, LONG = 3, 0.3  # timed calls of a plan; fewer once they have taken so many seconds
 SLOWER, SETUP = 3.0, 0.5  # dropped after one call: times the best, beside seconds to fork or to warm up
-TIMES, SPARE = 5.0, 2.0  # all together: about so many times the loop, and so many seconds
+TIMES, SPARE = 5.0, 4.0  # all together: about so many times the loop, and so many seconds
 SPARE_GPU = 20.0  # the same there, where graphs are captured first, which is no sign of being slow
 
 
@@ -85,7 +85,7 @@ def measured(sample: Sample, plans: Sequence[ExecutionPlan]) -> list[Timing]:
 def _least(plan: ExecutionPlan, count: int) -> int:
     """Fewer clients than this would tell nothing about a plan."""
     if plan.executor == "stacked":
-        return 8 if plan.device == "cpu" else count  # a GPU's stacks live on numbers
+        return 8 * plan.workers if plan.device == "cpu" else count  # a GPU's stacks live on numbers
     return 4 * plan.workers if plan.executor == "workers" else 1
 
 

@@ -63,7 +63,8 @@ class Recipe(NamedTuple):
         FUSED.update({params[i].data_ptr(): rates for i in fused})
         try:
             (losses, means), _ = over(self._loss, clients, *parts)
-            slopes = torch.autograd.grad(losses.sum(), params, allow_unused=True)
+            each = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
+            slopes = torch.autograd.grad(losses, params, each, allow_unused=True)
         finally:
             FUSED.clear()
         with torch.no_grad():

@@ -6,6 +6,7 @@ stack and momentum needs no mask. What all clients were sent alike is not copied
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +15,25 @@ from torch import Tensor
 from potluck import keys
 from potluck.contracts import Batch, Result, Rows, Trace
 from potluck.runtime.recipe import Rates, Rebuild, Recipe, Step, all_of, rows_of
-from potluck.runtime.training import SCORING_BATCH, Item, memory, weight_dtype, weighted_means, whole
+from potluck.runtime.training import SCORING_BATCH, SENDING, Item, memory, weight_dtype, weighted_means, whole
 from potluck.stacks import Part, over
 from potluck.trees import Tree, form, leaves, split
+
+
+class Outcome(NamedTuple):
+    """What came of clients that trained together: trees whose tensors count them, and a list entry each."""
+
+    body: Tree
+    keep: Tree
+    weights: list[float]
+    reports: list[dict[str, float]]
+    finite: list[bool]
+
+    def apart(self) -> list[Result]:
+        """One result a client; its tensors are rows of the stack, so that folding them all is one product."""
+        count = len(self.weights)
+        columns = _rows(self.body, count), self.weights, _rows(self.keep, count), self.reports, self.finite
+        return [Result(*row) for row in zip(*columns, strict=True)]
 
 
 class Stack:
@@ -86,22 +103,23 @@ class Stack:
 
     # --------------------------------------------------------------------------------------------- results
 
-    def results(self, order: Sequence[int]) -> list[Result]:
+    def outcome(self, order: Sequence[int]) -> Outcome:
         """What came of the clients, in this order."""
         count, weight = len(self), self.table.weight
         taken = weight.new_tensor(self.steps)
-        traced = [*(t / taken.clamp_min(1) for t in self.sums.values()), taken, weight.new_tensor(self.rates)]
+        means = [t / taken.clamp_min(1) for t in self.sums.values()]
+        seeds = np.array([keys.derive(i.at.seed, SENDING) for i in self.items], np.uint64)
+        sending = torch.from_numpy(seeds.view(np.int64)).to(weight.device)
+        traced = [*means, taken, weight.new_tensor(self.rates), sending]
         held = self.held, self.recipe.held
         parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(traced), all_of(self.own)
         with torch.no_grad():
             made = _stacked(*over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device))
             body, kept, metrics = made
-            bodies, keeps = _unstacked(body, count), _unstacked(kept, count)
             good, reports = _finite(body, count), _floats(metrics, count)
             if any(i.at.test is not None for i in self.items):
                 reports = self._scores(reports, order)
-        rows = zip(bodies, order, keeps, reports, good, strict=True)
-        return [Result(b, self.draws[i].count, k, r, finite=f) for b, i, k, r, f in rows]
+        return Outcome(body, kept, [self.draws[i].count for i in order], reports, good)
 
     def _scores(self, reports: list[dict[str, float]], order: Sequence[int]) -> list[dict[str, float]]:
         """Of those that are tested: the means of their scores over their test rows, all at once."""
@@ -149,7 +167,7 @@ class Stack:
         if o:
             rows = self.recipe.rebuilt(o)
             means |= weighted_means(self.job.review(self.net, trained, rows, held), rows.weight)
-        trace = Trace(means, t[-2], t[-1])
+        trace = Trace(means, *t[-3:])
         return self.job.finish(trained, self.sent.rebuild(s), self.keep.rebuild(k), held, trace)
 
     def _score(self, *parts: list[Tensor]) -> Tree:
@@ -208,7 +226,9 @@ class _Common:
         if all(tree is trees[0] for tree in trees):
             self.part: Part = first, [False] * len(first)
             return
-        columns = list(zip(*(leaves(tree) for tree in trees), strict=True))
+        apart = {id(tree): tree for tree in trees}  # several may have the same
+        tensors = {name: list(leaves(tree)) for name, tree in apart.items()}
+        columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
         counts = [any(t is not column[0] for t in column) for column in columns]
         self.part = [torch.stack(c) if n else c[0] for c, n in zip(columns, counts, strict=True)], counts
 
@@ -224,8 +244,10 @@ def _own(t: Tensor) -> Tensor:
     return t.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _unstacked(tree: Tree, count: int) -> list[Tree]:
-    """One tree a client; its tensors are rows of the stack, so that folding them all is one product."""
+def _rows(tree: Tree, count: int) -> list[Tree]:
+    """One tree a client."""
+    if tree is None:
+        return [None] * count
     tensors, rebuild = split(tree)
     rows = [t.unbind(0) for t in tensors]
     return [rebuild([r[i] for r in rows]) for i in range(count)]
@@ -233,7 +255,8 @@ def _unstacked(tree: Tree, count: int) -> list[Tree]:
 
 def _finite(tree: Tree, count: int) -> list[bool]:
     """Of every client, whether a finite sum proves all its numbers finite."""
-    sums = [t.flatten(1).sum(1) for t in leaves(tree) if t.is_floating_point()]
+    floats = [t for t in leaves(tree) if t.is_floating_point()]
+    sums = [t if t.dim() == 1 else t.flatten(1).sum(1) for t in floats]
     return torch.stack(sums).isfinite().all(0).tolist() if sums else [False] * count
 
 

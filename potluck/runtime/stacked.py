@@ -13,7 +13,7 @@ from potluck.contracts import Result, Rows
 from potluck.errors import PotluckError
 from potluck.models.convolve import using
 from potluck.runtime.graphs import Replays
-from potluck.runtime.stack import Stack
+from potluck.runtime.stack import Outcome, Stack
 from potluck.runtime.training import Item, memory, train
 from potluck.trees import form
 
@@ -34,33 +34,43 @@ class Stacked:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
         self.replays = Replays(streams) if graphs else None
         self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
+        self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
     def run(self, items: Sequence[Item]) -> list[Result]:
+        results: dict[int, Result] = {}
+        for places, done in self.trained(items):
+            results.update(zip(places, done.apart() if isinstance(done, Outcome) else done, strict=True))
+        return [results[i] for i in range(len(items))]
+
+    def trained(self, items: Sequence[Item]) -> list[tuple[list[int], Outcome | list[Result]]]:
+        """What came of items, by their places: stacks aren't taken apart yet."""
         draws = _drawn(items)
         alike: dict[Hashable, list[int]] = {}
+        jobs = {id(item.job): item.job for item in items}  # mostly one
+        shapes = {name: job.shape() for name, job in jobs.items()}
         forms: dict[int, Hashable] = {}  # of trees that many were sent
         for i in sorted(range(len(items)), key=lambda i: -len(draws[i].index)):
             item, trains = items[i], len(draws[i].index) > 0  # no steps, no means of them
             if id(item.at.inbox) not in forms:
                 forms[id(item.at.inbox)] = form(item.at.inbox)
             kind = (
-                item.job.shape(),
+                shapes[id(item.job)],
                 trains,
                 item.at.test is None,
                 forms[id(item.at.inbox)],
                 form(memory(item)),
             )
             alike.setdefault(kind, []).append(i)
-        results: dict[int, Result] = {}
+        trained: list[tuple[list[int], Outcome | list[Result]]] = []
         with using(self.conv):
             for named, group in alike.items():
                 while group:
                     places = group[: self._together()]
                     done = self._train(named, [items[i] for i in places], [draws[i] for i in places], places)
                     if done is not None:
-                        results.update(zip(sorted(places), done, strict=True))
+                        trained.append((sorted(places), done))
                         group = group[len(places) :]
-        return [results[i] for i in range(len(items))]
+        return trained
 
     def close(self) -> None:
         self.replays = None
@@ -71,8 +81,8 @@ class Stacked:
 
     def _train(
         self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
-    ) -> list[Result] | None:
-        """Results by place; None: there was too little memory, and chunks have become smaller."""
+    ) -> Outcome | list[Result] | None:
+        """What came of them by place; None: there was too little memory, and chunks have become smaller."""
         order = sorted(range(len(places)), key=places.__getitem__)
         if kind in self.unmapped:
             return [train(items[i]) for i in order]
@@ -82,7 +92,7 @@ class Stacked:
                 stack.train()
             else:
                 self.replays.train(stack, min(self.chunk, len(items)))
-            return stack.results(order)
+            return stack.outcome(order)
         except (RuntimeError, NotImplementedError) as error:
             if not _out_of_memory(error):
                 return self._one_by_one(kind, [items[i] for i in order], error)
@@ -105,7 +115,7 @@ class Stacked:
         self.unmapped.add(kind)
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         job = type(items[0].job).__name__
-        warnings.warn(f"{job} can't be trained as a stack ({first}): one by one instead", stacklevel=2)
+        self.tell(f"{job} can't be trained as a stack ({first}): one by one instead")
         return done
 
 

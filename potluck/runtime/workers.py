@@ -17,7 +17,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from potluck.runtime.shared import Arena, Lender, Where, aligned, packed, unpack
 from potluck.runtime.training import Item, train
 from potluck.trees import Tree, leaves
 
-_Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
+Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
 
@@ -72,12 +72,15 @@ class Workers:
         self.inboxes, self.bodies = Arena(), Lender()
         for _ in range(self.count):
             pipes = [worker.pipe for worker in self.workers]
-            self.workers.append(_Worker(self.inboxes, self.bodies.arena, pipes, at.pool, at.models))
+            self.workers.append(_Worker(pipes, self._server(at)))
+
+    def _server(self, at: Local) -> "Server":
+        return _Trainer(self.inboxes, self.bodies.arena, at.pool, at.models)
 
     def _run(self, items: Sequence[Item]) -> list[Result]:
         costs = [job.cost(at) for job, at in items]
         todo = sorted(range(len(items)), key=lambda i: costs[i].ops)  # taken from the end: longest first
-        heads, stacks = _Heads(self.inboxes), _Stacks(self.bodies, [cost.sends for cost in costs])
+        heads, stacks = Heads(self.inboxes), _Stacks(self.bodies, [cost.sends for cost in costs])
         results: dict[int, Result] = {}
 
         def wants(worker: _Worker) -> bool:
@@ -87,7 +90,9 @@ class Workers:
         def give(worker: _Worker) -> None:
             place = todo.pop()
             (job, at), (stack, row) = items[place], stacks.places[place]
-            worker.give(place, heads.of(job, at, stack.leaves), row, at)
+            head = heads.of(job, at, stack.leaves)
+            content = head, row, at.node, at.rows, at.keep, at.seed, at.test
+            worker.give(place, packed(content, worker.room().put))
 
         with selectors.DefaultSelector() as pipes:
             for worker in self.workers:
@@ -111,28 +116,30 @@ class Workers:
         return [results[place] for place in range(len(items))]
 
 
-class _Slot(NamedTuple):
+class Slot(NamedTuple):
     """Memory for one task; a worker has as many as it may have tasks, and they take turns."""
 
     task: Arena
     answer: Arena
 
 
+class Server(Protocol):
+    """What a process does with the messages that it is sent."""
+
+    def answer(self, message: bytes, slot: Slot) -> bytes: ...
+
+
 class _Worker:
     """A process, as its parent sees it."""
 
-    def __init__(
-        self, inboxes: Arena, bodies: Arena, others: list[Connection], pool: Samples, models: Nets
-    ) -> None:
+    def __init__(self, others: list[Connection], server: Server) -> None:
         context = multiprocessing.get_context("fork")
-        self.slots = [_Slot(Arena(), Arena()) for _ in range(AHEAD)]
+        self.slots = [Slot(Arena(), Arena()) for _ in range(AHEAD)]
         self.given: deque[int] = deque()  # places of its tasks, oldest first
         self._tasks, self._answers = itertools.cycle(self.slots), itertools.cycle(self.slots)
         self.pipe, theirs = context.Pipe()
-        others = [*others, self.pipe]
-        self.process = context.Process(
-            target=_quietly, args=(theirs, others, inboxes, bodies, self.slots, pool, models), daemon=True
-        )
+        given = theirs, [*others, self.pipe], self.slots, server
+        self.process = context.Process(target=_quietly, args=given, daemon=True)
         # Ctrl-C is the parent's to handle, also while the child hasn't learnt yet to ignore it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -141,11 +148,15 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
-    def give(self, place: int, head: bytes, row: int, at: Local) -> None:
+    def room(self) -> Arena:
+        """Where the tensors of its next task may lie."""
         memory = next(self._tasks).task
         memory.clear()
-        content = head, row, at.node, at.rows, at.keep, at.seed, at.test
-        self.pipe.send_bytes(packed(content, memory.put))
+        return memory
+
+    def give(self, place: int, message: bytes) -> None:
+        """Its next task; tensors in it lie in its `room`, or where all find them."""
+        self.pipe.send_bytes(message)
         self.given.append(place)
 
     def heard(self) -> tuple[int, bytes, Arena]:
@@ -169,7 +180,7 @@ class _Worker:
                 arena.close()
 
 
-class _Heads:
+class Heads:
     """What tasks have in common, as messages; its tensors are put into shared memory once a batch."""
 
     def __init__(self, arena: Arena) -> None:
@@ -181,27 +192,26 @@ class _Heads:
     def of(self, job: Training, at: Local, leaves: list[Where]) -> bytes:
         name = id(job), id(at.inbox), id(leaves)
         if name not in self.made:
-            self.made[name] = packed((job, at.inbox, leaves), self._put)
+            self.made[name] = packed((job, at.inbox, leaves), self.put)
         return self.made[name]
 
-    def _put(self, tensor: Tensor) -> Where:
+    def put(self, tensor: Tensor) -> Where:
         if id(tensor) not in self.lying:
             self.lying[id(tensor)] = tensor, self.arena.put(tensor)
         return self.lying[id(tensor)][1]
 
 
-class _Stack:
+class Table:
     """Results of one form, each leaf a table whose rows are theirs."""
 
-    def __init__(self, lender: Lender, count: int, form: _Form) -> None:
+    def __init__(self, lender: Lender, count: int, form: Form) -> None:
         self.leaves: list[Where] = []  # the tables' first rows
         end = 0
         for dtype, shape in form:
             self.leaves.append((end, dtype, shape))
             end = aligned(end + count * math.prod(shape) * dtype.itemsize)
         start, memory = lender.lend(end)
-        tables = [viewed(memory, (at, dtype, (count, *shape))) for at, dtype, shape in self.leaves]
-        self.rows = [table.unbind() for table in tables]
+        self.tables = [viewed(memory, (at, dtype, (count, *shape))) for at, dtype, shape in self.leaves]
         self.leaves = [(start + at, dtype, shape) for at, dtype, shape in self.leaves]
 
 
@@ -209,22 +219,29 @@ class _Stacks:
     """Where the results of a batch will lie, by the form that their jobs promise."""
 
     def __init__(self, lender: Lender, promised: Sequence[Tree]) -> None:
-        alike: dict[_Form, list[int]] = {}
+        alike: dict[Form, list[int]] = {}
         for place, tree in enumerate(promised):
-            form = tuple((t.dtype, tuple(t.shape)) for t in leaves(tree))
-            alike.setdefault(form, []).append(place)
-        self.places: dict[int, tuple[_Stack, int]] = {}  # the stack and the row of each
+            alike.setdefault(form_of(tree), []).append(place)
+        self.places: dict[int, tuple[Table, int]] = {}  # the stack and the row of each
+        self.rows: dict[int, list[tuple[Tensor, ...]]] = {}
         for form, places in alike.items():
-            stack = _Stack(lender, len(places), form)
+            stack = Table(lender, len(places), form)
+            rows = [table.unbind() for table in stack.tables]
             self.places |= {place: (stack, row) for row, place in enumerate(places)}
+            self.rows |= dict.fromkeys(places, rows)
 
     def finding(self, place: int, arena: Arena) -> Callable[[Any], Tensor]:
         """Where the tensors of an answer are: in their rows, or to be copied before the next answer comes."""
-        stack, row = self.places[place]
-        return lambda name: stack.rows[name][row] if isinstance(name, int) else arena.at(name).clone()
+        rows, (_, row) = self.rows[place], self.places[place]
+        return lambda name: rows[name][row] if isinstance(name, int) else arena.at(name).clone()
 
 
-class _Writer:
+def form_of(tree: Tree) -> Form:
+    """Types and shapes of a tree's tensors."""
+    return tuple((t.dtype, tuple(t.shape)) for t in leaves(tree))
+
+
+class Writer:
     """Writes a result's tensors to their rows if they have the form that was promised, or aside."""
 
     def __init__(self, bodies: Arena, leaves: list[Where], row: int, aside: Arena) -> None:
@@ -234,13 +251,33 @@ class _Writer:
 
     def put(self, tensor: Tensor) -> Any:
         leaf, self.count = self.count, self.count + 1
-        if leaf < len(self.leaves):
-            start, dtype, shape = self.leaves[leaf]
-            if (tensor.dtype, tensor.shape) == (dtype, shape):
-                where = start + self.row * tensor.numel() * tensor.itemsize, dtype, shape
-                self.bodies.at(where).copy_(tensor.detach())
-                return leaf
-        return self.aside.put(tensor)
+        place = self._place(tensor, *self.leaves[leaf]) if leaf < len(self.leaves) else None
+        if place is None:
+            return self.aside.put(tensor)
+        place.copy_(tensor.detach())
+        return leaf
+
+    def _place(self, tensor: Tensor, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor | None:
+        if (tensor.dtype, tensor.shape) != (dtype, shape):
+            return None
+        return self.bodies.at((start + self.row * tensor.numel() * tensor.itemsize, dtype, shape))
+
+
+class _Trainer:
+    """Trains one client at a time."""
+
+    def __init__(self, inboxes: Arena, bodies: Arena, pool: Samples, models: Nets) -> None:
+        self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
+        self.known, self.last = b"", tuple[Any, ...]()  # tasks of one round have the same head
+
+    def answer(self, message: bytes, slot: Slot) -> bytes:
+        head, row, node, rows, keep, seed, test = unpacked(message, slot.task.at)
+        if head != self.known:
+            self.last, self.known = unpacked(head, self.inboxes.at), head
+        job, inbox, tables = self.last
+        r = train(Item(job, Local(node, rows, inbox, keep, seed, self.models, self.pool, test)))
+        writer = Writer(self.bodies, tables, row, slot.answer)
+        return packed((r.body, r.weight, r.keep, dict(r.metrics), r.finite), writer.put)
 
 
 def _quietly(*given: Any) -> None:
@@ -251,20 +288,11 @@ def _quietly(*given: Any) -> None:
         os._exit(1)
 
 
-def _serve(
-    pipe: Connection,
-    others: list[Connection],
-    inboxes: Arena,
-    bodies: Arena,
-    slots: list[_Slot],
-    pool: Samples,
-    models: Nets,
-) -> None:
+def _serve(pipe: Connection, others: list[Connection], slots: list[Slot], server: Server) -> None:
     for other in others:
         other.close()  # else a sibling would keep this pipe open after the parent's death
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     torch.set_num_threads(1)
-    known, last = b"", tuple[Any, ...]()  # tasks of one round have the same head
     for slot in itertools.cycle(slots):
         try:
             message = pipe.recv_bytes()
@@ -273,15 +301,10 @@ def _serve(
         if not message:
             return
         try:
-            head, row, node, rows, keep, seed, test = unpacked(message, slot.task.at)
-            if head != known:
-                last, known = unpacked(head, inboxes.at), head
-            job, inbox, tables = last
-            r = train(Item(job, Local(node, rows, inbox, keep, seed, models, pool, test)))
-            writer = _Writer(bodies, tables, row, slot.answer)
-            answer = packed((r.body, r.weight, r.keep, dict(r.metrics), r.finite), writer.put)
+            answer = server.answer(message, slot)
         except Exception as error:
-            answer = pickle.dumps(f"{type(error).__name__}: {error}")
+            kind = "" if isinstance(error, PotluckError) else f"{type(error).__name__}: "
+            answer = pickle.dumps(f"{kind}{error}")
         try:
             pipe.send_bytes(answer)
         except OSError:

@@ -1,0 +1,161 @@
+"""Stacks in worker processes: each trains its share of a batch as one stack, on its own core and cache.
+
+What is stacked with what depends on the batch alone (every n-th client is in the same share), never on who
+was done first, so the same plan gives the same bytes. A share's results are written to every n-th row of the
+batch's tables: all of them lie in the order of their tasks, and folding them is still one product.
+"""
+
+import selectors
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck.contracts import Local, Nets, Result, Samples, Training
+from potluck.errors import PotluckError
+from potluck.runtime.shared import Arena, Where, packed, unpacked
+from potluck.runtime.stack import Outcome
+from potluck.runtime.stacked import Stacked
+from potluck.runtime.training import Item
+from potluck.runtime.workers import Heads, Server, Slot, Table, Workers, Writer, form_of
+
+
+class Shares(Workers):
+    """A pool of forked processes that train stacks of clients."""
+
+    def __init__(self, count: int, stacked: Stacked, on_shrink: Callable[[int], None] | None = None) -> None:
+        super().__init__(count)
+        self.stacked, self.on_shrink = stacked, on_shrink
+        self.unmapped: set[str] = set()  # what was said of jobs that must be trained one by one
+
+    @property
+    def chunk(self) -> int:
+        return self.stacked.chunk
+
+    def _server(self, at: Local) -> Server:
+        return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
+
+    def _run(self, items: Sequence[Item]) -> list[Result]:
+        job, at = items[0]
+        heads, table = Heads(self.inboxes), Table(self.bodies, len(items), form_of(job.cost(at).sends))
+        count = min(len(items), self.count * -(-len(items) // (self.count * self.chunk)))
+        results: dict[int, Result] = {}
+
+        def message(share: int) -> bytes:
+            return packed((_Asked.of(items[share::count]), share, count, table.leaves), heads.put)
+
+        with selectors.DefaultSelector() as pipes:
+            # All are packed before any is sent: who is woken up may take this process's core.
+            for worker, share, packet in [
+                (w, i, message(i)) for i, w in enumerate(self.workers) if i < count
+            ]:
+                pipes.register(worker.pipe, selectors.EVENT_READ, worker)
+                worker.give(share, packet)
+            while len(results) < len(items):
+                for ready, _ in pipes.select():
+                    worker = ready.data
+                    share, content, arena = worker.heard()
+                    if share + self.count < count:
+                        worker.give(share + self.count, message(share + self.count))
+                    parts = [t[share::count] for t in table.tables]
+                    answer = unpacked(content, _finding(parts, arena))
+                    if isinstance(answer, str):
+                        nodes = [i.at.node for i in items[share::count]]
+                        raise PotluckError(f"{type(job).__name__} on devices {nodes}: {answer}")
+                    trained, chunk, told = answer
+                    for places, done in trained:
+                        apart = done.apart() if isinstance(done, Outcome) else done
+                        results.update(zip((share + count * p for p in places), apart, strict=True))
+                    self._heed(chunk, told)
+        return [results[place] for place in range(len(items))]
+
+    def _heed(self, chunk: int, told: list[str]) -> None:
+        for text in told:
+            if text not in self.unmapped:
+                self.unmapped.add(text)
+                warnings.warn(text, stacklevel=2)
+        if chunk < self.chunk:
+            self.stacked.chunk = chunk
+            if self.on_shrink is not None:
+                self.on_shrink(chunk)
+
+
+class _Asked(NamedTuple):
+    """A share as columns: a message of few parts is made and read several times as fast."""
+
+    work: list[tuple[Training, Any]]  # jobs and what was sent, each once
+    which: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    seeds: NDArray[np.uint64]
+    rows: NDArray[np.int64]  # of all, end to end
+    sizes: NDArray[np.int64]
+    keeps: list[Any] | None
+    tests: list[Any] | None
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Self:
+        work = {(id(job), id(at.inbox)): (job, at.inbox) for job, at in items}
+        places = {name: place for place, name in enumerate(work)}
+        rows, keeps = [i.at.rows for i in items], [i.at.keep for i in items]
+        tests = [i.at.test for i in items]
+        return cls(
+            list(work.values()),
+            np.array([places[id(job), id(at.inbox)] for job, at in items]),
+            np.array([i.at.node for i in items]),
+            np.array([i.at.seed for i in items], np.uint64),
+            np.concatenate(rows),
+            np.array([len(r) for r in rows]),
+            None if all(k is None for k in keeps) else keeps,
+            None if all(t is None for t in tests) else tests,
+        )
+
+    def items(self, models: Nets, pool: Samples) -> list[Item]:
+        nobody = [None] * len(self.nodes)
+        rows = np.split(self.rows, np.cumsum(self.sizes)[:-1])
+        columns = self.which.tolist(), self.nodes.tolist(), rows, self.keeps or nobody, self.seeds.tolist()
+        return [
+            Item(self.work[w][0], Local(node, own, self.work[w][1], keep, seed, models, pool, test))
+            for w, node, own, keep, seed, test in zip(*columns, self.tests or nobody, strict=True)
+        ]
+
+
+class _Stacker:
+    """Trains a share at a time."""
+
+    def __init__(self, inboxes: Arena, bodies: Arena, pool: Samples, models: Nets, stacked: Stacked) -> None:
+        self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
+        self.stacked = stacked
+        self.told: list[str] = []
+
+    def answer(self, message: bytes, slot: Slot) -> bytes:
+        self.stacked.tell = self.told.append
+        asked, share, count, tables = unpacked(message, self.inboxes.at)
+        trained = self.stacked.trained(asked.items(self.models, self.pool))
+        whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
+        writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
+        answer = packed((trained, self.stacked.chunk, self.told), writer.put)
+        self.told.clear()
+        return answer
+
+
+class _Writer(Writer):
+    """The same for a stack's tensors and every n-th row."""
+
+    def __init__(self, bodies: Arena, leaves: list[Where], row: int, step: int, aside: Arena) -> None:
+        super().__init__(bodies, leaves, row, aside)
+        self.step = step
+
+    def _place(self, tensor: Tensor, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor | None:
+        if tensor.dtype != dtype or tensor.shape[1:] != shape:
+            return None
+        rows = self.row + self.step * (len(tensor) - 1) + 1
+        return self.bodies.at((start, dtype, (rows, *shape)))[self.row :: self.step]
+
+
+def _finding(parts: list[Tensor], arena: Arena) -> Callable[[Any], Tensor]:
+    """Where the tensors of an answer are: in their tables, or to be copied before the next answer comes."""
+    return lambda name: parts[name] if isinstance(name, int) else arena.at(name).clone()
