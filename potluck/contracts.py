@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.codec import value
-from potluck.messages import Command, Event, Lane, Lost, Node, Reply, Task
+from potluck.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task
 from potluck.trees import Params, Tree
 
 S = TypeVar("S")
@@ -152,11 +152,12 @@ class Batch(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What training leaves behind: means over its steps, their number, and the learning rate."""
+    """What training leaves behind: means over its steps, their number, the learning rate, and a key."""
 
     means: dict[str, Tensor]
     steps: Tensor
     lr: Tensor
+    key: Tensor | None = None  # of the task: for noise on what it sends; None in tests that need none
 
 
 class Optim(Protocol):
@@ -252,6 +253,7 @@ class Context(Protocol):
 
     def profiles(self, nodes: Sequence[Node]) -> Claims: ...
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]: ...  # online, idle, no repeats
+    def ready(self, nodes: Sequence[Node]) -> list[Node]: ...  # those online and idle; takes nobody
     def only(self, nodes: Iterable[Node]) -> "Context": ...  # the same, among these children
     def holding(self, owed: Task | None, stop: bool) -> "Context": ...  # the same, with what the loop knows
     def release(
@@ -264,7 +266,7 @@ class Algorithm(Protocol[S]):
 
     def init(self, ctx: Context) -> tuple[S, list[Command]]: ...
     def receive(self, s: S, e: Event, ctx: Context) -> tuple[S, list[Command]]: ...
-    def serve(self, s: S, node: Node, ctx: Context) -> dict[str, Task]: ...
+    def serve(self, s: S, node: Node, ctx: Context) -> Mapping[str, Task | Choice]: ...
     def round(self, s: S) -> int: ...  # how often the served model changed
     def waiting(self, s: S, ctx: Context) -> list[Lane]: ...  # lanes that would go on but can't
 
@@ -281,9 +283,12 @@ class Rule(Protocol[M]):
 
     def start(self, ctx: Context) -> M: ...  # M.round counts how often the served model changed
     def lanes(self, m: M, ctx: Context) -> Iterable[Lane]: ...  # the barriers that should be open
-    def plan(self, m: M, lane: Lane, ctx: Context) -> tuple[M, list[Command]]: ...  # no Task: parked
-    def merge(self, m: M, lane: Lane, got: Got, ctx: Context) -> tuple[M, list[Command]]: ...
-    def serve(self, m: M, node: Node, ctx: Context) -> dict[str, Task]: ...  # view -> what this node uses
+    # A rule knows the type of its own lanes, so they aren't `Lane` here.
+    def plan(self, m: M, lane: Any, ctx: Context) -> tuple[M, list[Command]]: ...  # no Task: parked
+    def merge(self, m: M, lane: Any, got: Got, ctx: Context) -> tuple[M, list[Command]]: ...
+    def serve(
+        self, m: M, node: Node, ctx: Context
+    ) -> Mapping[str, Task | Choice]: ...  # view -> what this node uses
 
 
 class Inner(Rule[M], Protocol[M]):

@@ -52,6 +52,11 @@ def uniforms(key: int, positions: NDArray[np.integer]) -> NDArray[np.float64]:
     return (hashed(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def chance(key: int, position: int) -> float:
+    """A number in [0, 1), alone."""
+    return (derive(key, position) >> 11) * 2.0**-53
+
+
 def shuffled(key: int, n: int) -> NDArray[np.intp]:
     """A permutation of range(n)."""
     return np.argsort(hashed(key, np.arange(n)), kind="stable")

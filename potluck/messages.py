@@ -40,6 +40,19 @@ class Tell:
     slot: Hashable = None
 
 
+@value(eq=False, light=True)
+class Choice:
+    """As what is served: several tasks, of which the device uses the one that a job names on the spot.
+
+    The body of the job's result is the name; what the job measured is recorded beside it.
+    """
+
+    job: "Job"
+    send: dict[str, Tree]  # what the job sees
+    tasks: dict[str, Task]
+    slot: Hashable = None  # which of the device's memories the job reads
+
+
 @value
 class Move:
     """Rows that go from one device to another: all at once at its end, or none."""

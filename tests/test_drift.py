@@ -136,6 +136,16 @@ def undone(view, x, y):
     return x, y
 
 
+def test_groups_may_be_turned_by_any_angle():
+    pool = pictures()
+    near = Groups("rotation", 3, 15.0).views(pool, 1)
+    assert [view.degrees for view in near] == [0.0, 15.0, 30.0]
+    with pytest.raises(ConfigError, match=r"groups\.degrees = 400"):
+        Groups("rotation", 3, 400.0)
+    with pytest.raises(ConfigError, match=r"groups\.degrees = 15"):
+        Groups("permutation", 3, 15.0)
+
+
 def test_features_of_vectors_are_moved_each_by_its_own_amount():
     pool = replace(pool_of(np.arange(60) % 3), x=torch.ones(60, 5))
     views = Groups("affine", 3).views(pool, 1)

@@ -4,6 +4,7 @@ from potluck.data.arrange import Arrangement, Phase, arranged
 from potluck.data.changes import CHANGE_KINDS, Change
 from potluck.data.datasets import from_dataset
 from potluck.data.external import columns, from_flwr, from_rows
+from potluck.data.flip import FLIP_KINDS, Flip
 from potluck.data.groups import GROUP_KINDS, Groups
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split
 from potluck.data.partition import (
@@ -25,6 +26,7 @@ from potluck.data.sources import OPTIONS, SOURCES, load
 
 __all__ = [
     "CHANGE_KINDS",
+    "FLIP_KINDS",
     "GROUP_KINDS",
     "KINDS",
     "LAWS",
@@ -34,6 +36,7 @@ __all__ = [
     "Arrangement",
     "Change",
     "Cut",
+    "Flip",
     "Groups",
     "Held",
     "Partition",

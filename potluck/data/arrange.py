@@ -1,4 +1,4 @@
-"""Groups, test-time shift and changes put together: one pool, and who holds what of it in which phase.
+"""Groups, test-time shift, changes and wrong labels together: one pool, and who holds what of it when.
 
 Everything is laid out before a run, since executors share one pool that doesn't change; a phase is only
 another way to point into it. The order: rows are divided, dealt anew by changes, a share of the test rows is
@@ -6,13 +6,14 @@ replaced, and then each client sees its rows as its group and the changes that i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.data.changes import Change, drawn_clients, redealt
+from potluck.data.flip import Flip
 from potluck.data.groups import Groups, dealt
 from potluck.data.holding import Held, Partition, stored, stream
 from potluck.data.pool import Pool
@@ -41,6 +42,7 @@ class Arrangement:
     group: NDArray[np.int32] | None  # the truth, of every client
     test_group: NDArray[np.int32] | None  # of every row of the global test set, ascending
     origin: NDArray[np.int64]  # of every row of the pool: the row that it was before
+    flips: NDArray[np.bool_] | None = None  # the truth: whose train labels are wrong
 
 
 class _Step(NamedTuple):
@@ -49,6 +51,7 @@ class _Step(NamedTuple):
     start: float
     held: Partition
     view: NDArray[np.int32]  # [clients]
+    trained: NDArray[np.int32]  # [clients] of train rows: the same, but for wrong labels
     tested: NDArray[np.int32]  # [global test rows]
     changed: NDArray[np.bool_]
 
@@ -61,11 +64,12 @@ def arranged(
     groups: Groups | None = None,
     shift: float = 0.0,
     changes: Sequence[Change] = (),
+    flip: Flip | None = None,
     user: NDArray[np.int32] | None = None,
     kind: str | None = None,
     **options: Any,
 ) -> Arrangement:
-    """Hidden groups, a shift of test rows and changes in mid-run, on top of a partition.
+    """Hidden groups, a shift of test rows, changes in mid-run and wrong labels, on top of a partition.
 
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
     `kind` and `options` are what the partition was divided by, for changes that deal anew.
@@ -89,11 +93,16 @@ def arranged(
         for name, mask in ((b"test", pool.test), (b"server", pool.server)):
             if mask is not None:
                 apart[mask] = dealt(int(mask.sum()), groups.count, stream(key, name))
-    first = _Step(0.0, partition, view, apart[test], np.zeros(clients, np.bool_))
+    first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
     steps = [first, *_changed(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
     shown = {id(step.held): shifted(pool, step.held, shift, key) for step in steps}
     steps = [step._replace(held=shown[id(step.held)]) for step in steps]
+    flips = None
+    if flip is not None:
+        flip.check(pool)
+        flips = drawn_clients(flip.share, clients, None, stream(key, b"flips"))
+        steps = _flipped(views, steps, flips, flip.kind, stream(key, b"wrong"))
     if len(views) == 1:
         phases = tuple(Phase(step.start, step.held, test, step.changed) for step in steps)
         return Arrangement(pool, phases, None, None, np.arange(len(pool)))
@@ -101,7 +110,7 @@ def arranged(
     phases = tuple(
         Phase(
             step.start,
-            _through(step.held, step.view, album.place),
+            _through(step.held, step.view, album.place, step.trained),
             np.sort(album.place[step.tested, test]),
             step.changed,
         )
@@ -109,7 +118,7 @@ def arranged(
     )
     order = np.argsort(album.place[apart[test], test], kind="stable")
     test_group = None if group is None else apart[test][order]
-    return Arrangement(album.pool, phases, group, test_group, album.origin)
+    return Arrangement(album.pool, phases, group, test_group, album.origin, flips)
 
 
 def _changed(
@@ -141,8 +150,10 @@ def _changed(
             assert change.degrees is not None
             check_turn("changes.kind", pool, change.degrees)
             some = drawn_clients(change.share, len(step.tested), None, derive(new, 2))
+            view = _turned(views, step.view, who, change.degrees)
             step = step._replace(
-                view=_turned(views, step.view, who, change.degrees),
+                view=view,
+                trained=view,
                 tested=_turned(views, step.tested, some, change.degrees),
             )
         yield step
@@ -161,6 +172,22 @@ def _turned(
     return now
 
 
+def _flipped(
+    views: list[View], steps: Sequence[_Step], flips: NDArray[np.bool_], kind: str, key: int
+) -> list[_Step]:
+    """Steps whose flippers train on wrong labels; views that are new are put on the list."""
+    out = []
+    for step in steps:
+        trained = step.trained.copy()
+        for old in np.unique(trained[flips]).tolist():
+            new = replace(views[old], flip=kind, key=key)
+            if new not in views:
+                views.append(new)
+            trained[flips & (step.trained == old)] = views.index(new)
+        out.append(step._replace(trained=trained))
+    return out
+
+
 def _seen(
     pool: Pool, views: int, steps: Sequence[_Step], apart: NDArray[np.int32], shift: bool
 ) -> NDArray[np.bool_]:
@@ -172,13 +199,16 @@ def _seen(
     for step in steps:
         seen[step.tested, test] = True
         if isinstance(step.held, Held):
-            seen[step.view[step.held.cells // 3], step.held.order] = True
+            owner, split = step.held.cells // 3, step.held.cells % 3
+            seen[np.where(split == 0, step.trained[owner], step.view[owner]), step.held.order] = True
         else:  # too many clients to look at each: anybody may hold any row
             anything = np.concatenate([pool.free, test]) if shift else pool.free
-            seen[np.ix_(np.unique(step.view), anything)] = True
+            seen[np.ix_(np.union1d(step.view, step.trained), anything)] = True
     return seen
 
 
-def _through(held: Partition, view: NDArray[np.int32], place: NDArray[np.int64]) -> Partition:
-    viewed = Viewed(held, view, place)
+def _through(
+    held: Partition, view: NDArray[np.int32], place: NDArray[np.int64], trained: NDArray[np.int32]
+) -> Partition:
+    viewed = Viewed(held, view, place, trained)
     return stored(viewed) if isinstance(held, Held) else viewed

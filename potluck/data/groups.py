@@ -28,6 +28,7 @@ class Groups:
 
     kind: str
     count: int
+    degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
 
     def __post_init__(self) -> None:
         if self.kind not in GROUP_KINDS:
@@ -36,12 +37,18 @@ class Groups:
             )
         if self.count < 2:
             raise ConfigError(f"groups.count = {self.count}: must be at least 2; leave groups out for none")
+        if self.degrees is not None and (self.kind != "rotation" or not 0 < self.degrees < 360):
+            raise ConfigError(
+                f"groups.degrees = {self.degrees}: how far kind = 'rotation' turns each group from the one "
+                "before, between 0 and 360; leave it out for even turns or another kind"
+            )
 
     def views(self, pool: Pool, key: int) -> list[View]:
         """What each group sees."""
         if self.kind == "rotation":
-            check_turn("groups.kind", pool, 360 / self.count)
-            return [View().turned(360 / self.count * group) for group in range(self.count)]
+            turn = 360 / self.count if self.degrees is None else self.degrees
+            check_turn("groups.kind", pool, turn)
+            return [View().turned(turn * group) for group in range(self.count)]
         if self.kind == "permutation":
             return _renamed(pool, self.count, stream(key, b"names"))
         return _shifted(pool, self.count, stream(key, b"affine"))

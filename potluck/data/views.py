@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from potluck.data.flip import wrong
 from potluck.data.holding import Partition, Split
 from potluck.data.pool import Pool
 from potluck.errors import ConfigError
@@ -26,6 +27,8 @@ class View:
     offset: tuple[float, ...] = ()
     degrees: float = 0.0  # counter-clockwise
     labels: tuple[int, ...] = ()  # the new name of every class; (): as they are
+    flip: str = ""  # in which way labels are wrong; "": they are right
+    key: int = 0  # of wrong labels
 
     def turned(self, degrees: float) -> "View":
         """The same, with images turned further; angles add up, so that nothing is interpolated twice."""
@@ -40,7 +43,9 @@ class View:
             x = torch.cat([turn(part, self.degrees, black) for part in torch.split(x, _AT_ONCE)])
         if self.scale:
             x = x * x.new_tensor(self.scale) + x.new_tensor(self.offset)
-        return x, (torch.tensor(self.labels)[y] if self.labels else y)
+        if self.labels:
+            y = torch.tensor(self.labels)[y]
+        return x, (wrong(y, rows, pool.classes, self.flip, self.key) if self.flip else y)
 
 
 def turn(images: Tensor, degrees: float, black: float = 0.0) -> Tensor:
@@ -75,6 +80,7 @@ class Viewed:
     base: Partition
     view: NDArray[np.int32]  # [clients]
     place: NDArray[np.int64]  # [views, rows] where the pool holds a row as seen
+    trained: NDArray[np.int32]  # [clients] the view of train rows, where labels may be wrong
 
     @property
     def clients(self) -> int:
@@ -89,7 +95,8 @@ class Viewed:
         return self.base.user
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
-        rows = np.sort(self.place[self.view[client], self.base.rows(client, split)])
+        view = self.trained if split == "train" else self.view
+        rows = np.sort(self.place[view[client], self.base.rows(client, split)])
         rows.setflags(write=False)
         return rows
 

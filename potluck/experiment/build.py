@@ -1,7 +1,7 @@
 """From an experiment to what a simulation needs. Nothing here writes: bad input leaves nothing behind."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,16 +10,19 @@ from typing import Any
 import torch
 
 from potluck import algorithms, codec, data, fleet
+from potluck.aggregate.affinity import SLOT
 from potluck.contracts import ModelSpec
-from potluck.errors import PotluckError
+from potluck.errors import ConfigError, PotluckError
+from potluck.experiment import accountant
 from potluck.experiment.config import Experiment
 from potluck.experiment.crowd import belonging, divided, populated
 from potluck.experiment.fleet_tables import Devices
 from potluck.experiment.tables import Table, Training, every, given
-from potluck.jobs import SGD, Adam, Train
+from potluck.jobs import SGD, Adam, Private, Train
 from potluck.keys import derive
 from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+from potluck.runtime.keeps import remembered
 
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE = 1, 2, 3, 4, 5, 6  # streams of the run's seed
 
@@ -99,7 +102,19 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
     devices = belonging(build_fleet(f, partition.clients, seed), f, partition.user)
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
-    return populated(d, pool, partition, devices, models, derive(seed, _ARRANGE))
+    world = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE))
+    return world if f.memories is None else replace(world, memories=_memories(f.memories, len(devices)))
+
+
+def _memories(place: str, devices: int) -> dict[tuple[int, Hashable], Any]:
+    """What the devices of another run know of cohorts."""
+    try:
+        found = remembered(Path(place), SLOT)
+    except (OSError, PotluckError) as error:
+        raise ConfigError(f"fleet.memories = {place!r}: no run to take memories from ({error})") from None
+    if any(node >= devices for node, _ in found):
+        raise ConfigError(f"fleet.memories = {place!r}: a run of more devices than these {devices}")
+    return found
 
 
 def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
@@ -132,6 +147,8 @@ def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
         links=links,
         jitter=None if j is None else fleet.Jitter(derive(seed, _JITTER), j.every, j.rates, j.compute),
         claims=[_said(claim) for claim in f.claims],
+        stragglers=None if f.stragglers is None else _said(f.stragglers),
+        forget=f.forget or 0.0,
         **f.options(),
     )
 
@@ -142,6 +159,8 @@ def _said(table: Table) -> dict[str, Any]:
 
 def local_training(experiment: Experiment, training: Training) -> Train:
     """What devices do, as the experiment describes it."""
+    if training.privacy is not None:
+        accountant.check()
     m, lr = experiment.model, training.lr or 0.0
     optim = Adam(lr) if training.optimizer == "adam" else SGD(lr, training.momentum, training.weight_decay)
     return Train(
@@ -150,6 +169,7 @@ def local_training(experiment: Experiment, training: Training) -> Train:
         batch=training.batch,
         epochs=training.epochs or 1,
         steps=training.steps,
+        privacy=None if training.privacy is None else Private(**every(training.privacy)),
     )
 
 

@@ -56,6 +56,7 @@ def populated(
             groups=None if d.groups is None else data.Groups(**every(d.groups)),
             shift=d.shift,
             changes=[data.Change(**every(change)) for change in d.changes],
+            flip=None if d.flip is None else data.Flip(**every(d.flip)),
             user=devices.user,
             kind=d.partition,
             **_how(d),
@@ -63,7 +64,7 @@ def populated(
     if laid.group is not None:
         devices = replace(devices, group=laid.group)
     first, *later = laid.phases
-    return World(laid.pool, first.partition, devices, models, tuple(later), laid.test_group)
+    return World(laid.pool, first.partition, devices, models, tuple(later), laid.test_group, laid.flips)
 
 
 def _how(d: Data) -> dict[str, Any]:

@@ -50,6 +50,13 @@ class Claim(Table):
     memory: Positive | None = None
 
 
+class Stragglers(Table):
+    """[fleet.stragglers]: devices that take several times as long as their source says, for everything."""
+
+    share: Share  # of all devices
+    slower: Annotated[float, Field(ge=1)]  # times: computing, sending and receiving
+
+
 class Devices(Table):
     """How fast devices and links are, and when they are there."""
 
@@ -74,6 +81,8 @@ class Devices(Table):
     links: dict[str, Link] = Field(default={})
     jitter: Jitter | None = None
     claims: list[Claim] = Field(default=[])
+    stragglers: Stragglers | None = None
+    forget: Annotated[float, Field(ge=0, le=1)] | None = None  # chance to have lost all memory, each task
     availability: Literal["always", "on_off", "day_night", "intervals"] = "always"
     period: Positive = 86_400.0  # seconds, of on_off; of day_night: a day
     share: Annotated[float, Field(gt=0, le=1)] = 0.5  # mean share of time online, of on_off
@@ -81,6 +90,7 @@ class Devices(Table):
     night_spread: AtLeast0 = 1.5  # hours, either way
     zones: Count = 1  # time zones, of day_night
     intervals: str | None = None  # path, of intervals
+    memories: str | None = None  # folder of a run whose devices' knowledge of cohorts these begin with
 
     @field_validator("source")
     @classmethod
@@ -100,7 +110,17 @@ class Devices(Table):
 
     def options(self) -> dict[str, Any]:
         """What the source is told."""
-        own = ("source", "users", "edges", "tiers", "links", "jitter", "claims", "availability")
-        about = (*own, "period", "share", "night", "night_spread", "zones", "intervals")
+        own = ("source", "users", "edges", "tiers", "links", "jitter", "claims", "stragglers", "forget")
+        about = (
+            *own,
+            "availability",
+            "period",
+            "share",
+            "night",
+            "night_spread",
+            "zones",
+            "intervals",
+            "memories",
+        )
         values = {name: getattr(self, name) for name in type(self).model_fields if name not in about}
         return {name: value for name, value in values.items() if value is not None}

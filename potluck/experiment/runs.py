@@ -15,12 +15,12 @@ from torch import nn
 from potluck import metrics
 from potluck.data import Pool
 from potluck.errors import ConfigError
-from potluck.experiment import build, folder
+from potluck.experiment import accountant, build, folder
 from potluck.experiment import plan as plans
 from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
 from potluck.runtime import Progress, Simulation, World
-from potluck.runtime.autotune import named
+from potluck.runtime.autotune import Choice, named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,18 +81,19 @@ def run(
     force: bool = False,
     world: World | None = None,
     pool: Pool | None = None,
+    decide: Callable[[Setting], Choice] = plans.decide,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 
     `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
     (`potluck.data.from_dataset`), divided as the experiment says. `world` saves building one that another run
-    of the same data, fleet and seed has built already.
+    of the same data, fleet and seed has built already, and `decide` says how the run is computed.
     """
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
     setting = build.prepare(experiment, algorithm, world, pool)
-    chosen = plans.decide(setting)
+    chosen = decide(setting)
     if path is not None:
         files = {
             folder.EXPERIMENT: setting.experiment.to_toml(),
@@ -184,7 +185,15 @@ def _summary(
     target = experiment.stop.target or experiment.evaluate.target
     about = {"name": experiment.name, "algorithm": experiment.algorithm, "seed": experiment.seed}
     about["evaluated_on"] = experiment.evaluate.on
-    return {**about, **metrics.summarise(lines, target), "wall_seconds": round(wall, 3), "finished": finished}
+    private = accountant.spent(lines)
+    more = {} if private is None else {"privacy": private}
+    return {
+        **about,
+        **metrics.summarise(lines, target),
+        **more,
+        "wall_seconds": round(wall, 3),
+        "finished": finished,
+    }
 
 
 def _by_name(experiment: Experiment) -> bool:

@@ -29,6 +29,14 @@ class Groups(Table):
 
     kind: Literal["rotation", "permutation", "affine"]  # of images, of labels, of features
     count: Annotated[int, Field(ge=2)]
+    degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
+
+
+class Flip(Table):
+    """[data.flip]: devices whose training labels are wrong; what they are tested on stays right."""
+
+    share: Annotated[float, Field(gt=0, le=1)]  # of the devices
+    kind: Literal["random", "next"] = "random"  # another class by chance for each row, or the next class
 
 
 class Change(Table):
@@ -79,6 +87,7 @@ class Data(Table):
     groups: Groups | None = None
     shift: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of test rows whose classes aren't trained on
     changes: list[Change] = Field(default=[])  # by time
+    flip: Flip | None = None
 
     @field_validator("source")
     @classmethod
@@ -107,6 +116,14 @@ class Model(Table):
     depth: Positive = 1.0
 
 
+class Privacy(Table):
+    """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
+
+    clip: Positive = 1.0  # the longest that a whole update may be (L2 norm)
+    sigma: Positive = 0.6  # deviation of the noise on every number, in clips
+    delta: Share = 1e-6  # chance for which the reported epsilon need not hold
+
+
 class Training(Table):
     """What a device does with its rows."""
 
@@ -117,6 +134,7 @@ class Training(Table):
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    privacy: Privacy | None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -174,6 +192,7 @@ class Execution(Table):
     device: Literal["cpu", "cuda"] = "cpu"  # cuda: rows and models on a GPU, with loop or stacked
     workers: Count | None = None  # processes: at most one a core, unless told
     chunk: Count | None = None  # clients in one stack; as many as fit into a share of free memory
+    graphs: bool | None = None  # stacks' steps captured and replayed; what is faster, unless told
     dtype: Literal["float32", "float64"] = "float32"
     snapshot_every: Positive = 30.0  # seconds of real time
 

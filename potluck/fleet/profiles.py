@@ -82,9 +82,12 @@ class Fleet:
     links: Mapping[str, Ranges] = field(default_factory=dict)  # what devices below it have instead
     jitter: Jitter | None = None
     key: int = 0  # of where devices lie within `links`
+    forget: float = 0.0  # chance that a device has lost all that it kept when it begins a task
 
     def __post_init__(self) -> None:
         self._check_tiers()
+        fix = "give a chance between 0 (never) and 1 (always)"
+        check("forget", self.forget, 0 <= number(self.forget) <= 1, fix)
         for name, size in (("claimed", len(self.claimed)), *((k, len(v)) for k, v in self.groups.items())):
             if size != len(self):
                 raise ConfigError(

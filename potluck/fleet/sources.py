@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ SOURCES: dict[str, Callable[..., Profiles]] = {
     "fedrac40": fedrac40,
 }
 
-_LINKS, _CLAIMS = 5, 6  # streams of a fleet's key; 1 to 4 are of the sources
+_LINKS, _CLAIMS, _STRAGGLERS = 5, 6, 7  # streams of a fleet's key; 1 to 4 are of the sources
 
 
 def build(
@@ -40,11 +41,14 @@ def build(
     links: Mapping[str, Mapping[str, Sequence[float]]] = {},
     jitter: Jitter | None = None,
     claims: Sequence[Mapping[str, Any]] = (),
+    stragglers: Mapping[str, float] | None = None,
+    forget: float = 0.0,
     **options: Any,
 ) -> Fleet:
     """A fleet by the name of its source; users and edges get even, contiguous blocks of devices.
 
     `claims`: lies, such as {"share": 0.1, "up": 2.0}: a tenth of the devices claim twice their rate.
+    `stragglers`: such as {"share": 0.25, "slower": 10}; `forget`: see `Fleet`.
     """
     if source not in SOURCES:
         raise ConfigError(f"fleet.source = {source!r}: no such source; {nearest(source, tuple(SOURCES))}")
@@ -58,6 +62,8 @@ def build(
         if parameter.default is parameter.empty and name not in options:
             raise ConfigError(f"fleet.{name} is missing: source = {source!r} needs it")
     profiles = SOURCES[source](n, key, **options)
+    if stragglers is not None:
+        profiles = slowed(profiles, derive(key, _STRAGGLERS), **stragglers)
     nobody = np.full(n, -1, dtype=np.int32)
     user = nobody if users is None else _blocks("users", users, n)
     if users is None or edges is None:
@@ -73,10 +79,23 @@ def build(
         links=near,
         jitter=jitter,
         key=derive(key, _LINKS),
+        forget=forget,
     )
     for i, lie in enumerate(claims):
         fleet = boast(fleet, derive(key, _CLAIMS, i), **lie)
     return fleet
+
+
+def slowed(profiles: Profiles, key: int, *, share: float, slower: float) -> Profiles:
+    """A copy in which a share (one at least), drawn by key, computes, sends and receives so much slower."""
+    check_share("stragglers.share", share, "devices that are slow")
+    fix = "give how many times longer they take, at least 1, such as 10"
+    check("stragglers.slower", slower, 1 <= number(slower) < np.inf, fix)
+    factor = np.ones(len(profiles))
+    factor[shuffled(key, len(profiles))[: max(1, round(share * len(profiles)))]] = slower
+    return replace(
+        profiles, compute=profiles.compute * factor, up=profiles.up / factor, down=profiles.down / factor
+    ).checked()
 
 
 def boast(

@@ -30,6 +30,9 @@ class Correct(Objective):
     def sends(self, params: Params) -> dict[str, Tree]:
         return {"control": params}
 
+    def tells_change_only(self) -> bool:
+        return True  # the change of c_i follows from the delta, steps and rate
+
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[dict[str, Tree], Tree]:

@@ -19,6 +19,7 @@ class Objective(Protocol):
     """The parts of local training that papers change; all have defaults."""
 
     looks: ClassVar[bool] = False  # whether `look` and `review` are wanted: a pass over all own rows each
+    packs: ClassVar[bool] = False  # whether what is sent must be `opened` before it can be folded
 
     def blank(self, sent: Tree) -> Tree:
         """What a device that kept nothing starts from."""
@@ -64,6 +65,19 @@ class Objective(Protocol):
     ) -> tuple[dict[str, Tree], Tree]:
         """What is sent beside the delta, and what the device keeps (None: as before)."""
         return {}, None
+
+    def tells_change_only(self) -> bool:
+        """Whether all that leaves the device follows from the delta that `finish` is given and what was sent.
+
+        If so, noise on the delta makes all of it private, and no metric is needed. A part that sends more, or
+        whose rule reads metrics, is taken not to, unless it says so.
+        """
+        own = type(self)
+        return own.sends is Objective.sends and own.review is Objective.review
+
+    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
+        """A reply's body as a rule reads it, if this packs; `params`: the form of what was trained."""
+        return body
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         """Per test row: how good the model is."""

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from potluck.codec import value
 from potluck.contracts import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
+from potluck.errors import ConfigError
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
+from potluck.jobs.privacy import Private
 from potluck.jobs.sampling import Sampler, Shuffled
 from potluck.trees import Params, Tree, sub
 
@@ -27,6 +29,16 @@ class Train:
     epochs: int = 1
     steps: int | None = None  # a number of batches instead of epochs
     part: Literal["all", "head"] = "all"  # what is trained; the rest stays as it was sent
+    privacy: Private | None = None  # clips the change and adds noise before it leaves the device
+
+    def __post_init__(self) -> None:
+        if self.privacy is not None and not self.objective.tells_change_only():
+            kind = type(self.objective).__name__
+            raise ConfigError(
+                f"train.privacy = {self.privacy!r}: covers the change of the model alone, but with this "
+                f"algorithm ({kind}) devices also tell what doesn't follow from it; leave train.privacy out, "
+                "or use an algorithm such as fedavg"
+            )
 
     def slowed(self, rate: float) -> Self:
         """The same at another learning rate; `rate` is a factor."""
@@ -38,7 +50,8 @@ class Train:
 
     def shape(self) -> Hashable:
         optim = replace(self.optim, lr=0.0)
-        return type(self), self.model, self.objective, type(self.sampler), optim, self.batch, self.part
+        kind = type(self), self.model, self.objective, type(self.sampler), optim
+        return *kind, self.batch, self.part, self.privacy
 
     def cost(self, at: Local) -> Cost:
         net = at.models[self.model]
@@ -82,8 +95,18 @@ class Train:
         self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[Tree, Tree, dict[str, Tensor]]:
         delta = sub(params, held[1])
+        if self.privacy is not None:
+            assert trace.key is not None, "noise needs a key"
+            delta = self.privacy.of(delta, trace.key)  # all that leaves follows from this
         more, kept = self.objective.finish(delta, sent, keep, held[2], trace)
-        return {"delta": delta, **more}, kept, trace.means
+        return {"delta": delta, **more}, kept, trace.means if self.privacy is None else {}
+
+    def opened(self, body: Tree, sent: Tree, models: Nets) -> Tree:
+        """What came back, as the aggregator reads it: unpacked where the objective packs."""
+        if not self.objective.packs:
+            return body
+        trained = self._trained(models[self.model], self.objective.form(sent))
+        return self.objective.opened(body, sent, trained)
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.objective.score(net, {**held[0], **params}, batch, held[2])
@@ -99,4 +122,5 @@ def used(model: ModelSpec, objective: Objective = CrossEntropy()) -> Train:
 
 def fine_tuned(local: Train, epochs: int = 1, part: Literal["all", "head"] = "all") -> Train:
     """The job of a device that adapts the model to its own rows before it uses it."""
-    return replace(local, objective=CrossEntropy(), epochs=epochs, steps=None, part=part)
+    # What stays on the device needs no noise.
+    return replace(local, objective=CrossEntropy(), epochs=epochs, steps=None, part=part, privacy=None)

@@ -117,6 +117,9 @@ class SimContext:
         self._taken.update(chosen)
         return chosen
 
+    def ready(self, nodes: Sequence[Node]) -> list[Node]:
+        return self._ready(nodes, np.arange(len(nodes)), ())
+
     def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
         n = len(children)
@@ -133,7 +136,8 @@ class SimContext:
         """Those at these places who are online and idle."""
         sim = self._sim
         if isinstance(children, range):
-            nodes = children.start + places * children.step
+            first, step = children.start, children.step
+            nodes = places if (first, step) == (0, 1) else first + places * step
         else:
             nodes = np.asarray(children, np.int64)[places]
         if not sim.always:
@@ -142,9 +146,12 @@ class SimContext:
             online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
         busy, taken, freed = sim.devices.first, self._taken or (), self._freed
-        free = [
-            n for n in nodes.tolist() if (n not in busy or n in freed) and n not in taken and n not in but
-        ]
+        if taken or freed or but:
+            free = [
+                n for n in nodes.tolist() if (n not in busy or n in freed) and n not in taken and n not in but
+            ]
+        else:  # as mostly: one look each
+            free = [n for n in nodes.tolist() if n not in busy]
         if sim.topology.tiers:
             owing = sim.links.busy(self.me).difference(freed)
             free = [node for node in free if node not in owing]

@@ -27,6 +27,7 @@ from potluck.runtime.world import World
 from potluck.trees import nbytes
 
 DONE = "done"
+FORGET = -8  # stream of the run's seed for devices that lose their memory
 
 
 class Devices:
@@ -53,7 +54,7 @@ class Devices:
         self.size = topology.devices
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
-        self.jitter = world.fleet.jitter
+        self.jitter, self.forget = world.fleet.jitter, world.fleet.forget
         self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
@@ -154,6 +155,8 @@ class Devices:
 
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
         node, job = item.to, item.job
+        if self.forget and node < self.size and type(item) is Task:
+            self._forget(node, flight.id)
         cost = job.cost(Seen(self, flight, item))
         ms: float = self.compute_ms[node]
         down: float = self.down_rate[node]
@@ -175,6 +178,12 @@ class Devices:
             self._shape = job, batch_shape(job)
         if self._shape[1] is not None:
             self.pending.setdefault(self._shape[1], {})[flight.id] = None
+
+    def _forget(self, node: Node, count: int) -> None:
+        """With some chance a device has lost all its memory before it begins; by counter, so never again."""
+        chance = float(keys.uniforms(keys.derive(self.seed, FORGET, node), np.array([count]))[0])
+        if chance < self.forget and self.keeps.forget(node):
+            self.record("forgot", 1, node=node)
 
     def _start_move(self, flight: Flight, move: Move) -> None:
         # Relayed by the hub: both ends are busy for the whole path.
@@ -213,7 +222,7 @@ class Devices:
         if result.keep is not None:
             self.keeps.put(item.to, item.slot, result.keep)
         self.accounts.tasks += 1
-        if item.to < self.size:
+        if item.to < self.size and hasattr(item.job, "shape"):  # it trained; others only answered
             self.took_part[item.to] = True
         if isinstance(item, Tell):
             return None
@@ -254,7 +263,10 @@ class Devices:
             down = part(down, elapsed - flight.up if moves else elapsed, flight.down)
             up = part(up, elapsed if moves else elapsed - flight.down - flight.compute, flight.up)
             total = elapsed
+        private = getattr(getattr(flight.item, "job", None), "privacy", None)
         nodes = occupied(flight.item)
+        if private is not None and up > 0 and nodes[0] < self.size:  # what has begun to leave is seen
+            self.accounts.release(nodes[0], private.sigma, private.delta)
         tier = DEVICE if nodes[-1] < self.size else self.topology.tier(nodes[-1])
         self.accounts.transfer(tier, down, up)
         self.accounts.seconds += total * sum(node < self.size for node in nodes)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from potluck import keys
 from potluck.contracts import Local
-from potluck.messages import Node, Task
+from potluck.messages import Choice, Node, Task
 from potluck.runtime.context import SimContext
-from potluck.runtime.training import SCORING_BATCH, Item, scored_together, shared_model
+from potluck.runtime.training import SCORING_BATCH, Item, run_alone, scored_together, shared_model
 
 if TYPE_CHECKING:
     from potluck.runtime.simulate import Simulation
@@ -33,9 +33,15 @@ def evaluate(sim: "Simulation") -> float | None:
     """Score and record what every panel device would use now; the headline view's mean accuracy."""
     root = sim.root
     nodes = [int(n) for n in sim.panel]
-    tasks: list[tuple[Node, str, Task]] = [(n, v, t) for n in nodes for v, t in served(sim, n).items()]
-    if sim.often.on == "test":
-        tasks += [(root, view, task) for view, task in served(sim, root).items()]
+    if not sim.evaluations:
+        _tell_truth(sim, nodes)
+    tasks: list[tuple[Node, str, Task]] = []
+    for node in [*nodes, root] if sim.often.on == "test" else nodes:
+        for view, offered in _offered(sim, node).items():
+            task, why = _settled(sim, node, offered)
+            tasks.append((node, view, task))
+            if why is not None:
+                sim.record("chosen", why, node=node, view=view)
     scores = _scores(sim, tasks)
     by_view: dict[str, list[float]] = {}
     for (node, view, _), score in zip(tasks, scores, strict=True):
@@ -52,6 +58,16 @@ def evaluate(sim: "Simulation") -> float | None:
     return float(np.mean(next(iter(by_view.values())))) if by_view else None
 
 
+def _tell_truth(sim: "Simulation", nodes: list[Node]) -> None:
+    """What nobody in the federation is told, for those who judge: once and first of all."""
+    group = sim.world.fleet.group
+    if (group >= 0).any():
+        for node in nodes:
+            sim.record("hidden_group", int(group[node]), node=node)
+    if sim.world.flips is not None:
+        sim.record("flippers", np.flatnonzero(sim.world.flips).tolist())
+
+
 def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:
     """Mean and variance over devices, and the means of the worst and of the best tenth."""
     ordered = np.sort(accuracies)
@@ -66,11 +82,27 @@ def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:
 
 def served(sim: "Simulation", node: Node) -> dict[str, Task]:
     """What a node would use now, by view: its own aggregator's views first, the cloud's word last."""
-    views: dict[str, Task] = {}
+    return {view: _settled(sim, node, offered)[0] for view, offered in _offered(sim, node).items()}
+
+
+def _offered(sim: "Simulation", node: Node) -> dict[str, Task | Choice]:
+    views: dict[str, Task | Choice] = {}
     for aggregator in (node,) if node == sim.root else sim.topology.path(node):
         ctx = SimContext(sim, aggregator, (STREAM, sim.evaluations, node))
         views |= sim.algorithms[aggregator].serve(sim.states[aggregator], node, ctx)
     return views
+
+
+def _settled(
+    sim: "Simulation", node: Node, offered: Task | Choice
+) -> tuple[Task, dict[str, float | str] | None]:
+    """The task itself; or the one that the device would choose, and what there is to record of that."""
+    if isinstance(offered, Task):
+        return offered, None
+    keep, seed = sim.devices.keeps.get(node, offered.slot), keys.derive(sim.seed, STREAM, -1, node)
+    at = Local(node, sim.devices.rows(node), offered.send, keep, seed, sim.world.models, sim.world.pool)
+    result = run_alone(offered.job, at)
+    return offered.tasks[result.body], {"name": result.body, **result.metrics}
 
 
 def _scores(sim: "Simulation", tasks: list[tuple[Node, str, Task]]) -> list[dict[str, float]]:

@@ -8,12 +8,13 @@ short rounds doesn't write each version of each memory.
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from potluck import codec
 from potluck.messages import Node
+from potluck.runtime import snapshot
 from potluck.runtime.records import cut
 from potluck.trees import Tree, nbytes, owned
 
@@ -29,6 +30,7 @@ class Keeps:
         self.index: dict[Name, tuple[int, int]] = {}  # where the logged version lies: offset, length
         self.fresh: dict[Name, Tree] = {}  # newer than the log
         self.read: OrderedDict[Name, Tree] = OrderedDict()  # as in the log; oldest first
+        self.slots: dict[Node, dict[Hashable, None]] = {}  # which memories a device has
         self.sizes = 0  # bytes in fresh and read
 
     def get(self, node: Node, slot: Hashable) -> Tree:
@@ -52,9 +54,26 @@ class Keeps:
             if name in place:
                 self.sizes -= nbytes(place.pop(name))
         self.fresh[name] = owned(tree)
+        self.slots.setdefault(node, {})[slot] = None
         self.sizes += nbytes(tree)
         if self.sizes > self.budget:
             self._spill()
+
+    def forget(self, node: Node) -> bool:
+        """Drop all that a device has kept; whether there was anything. The log still has it, unfindable."""
+        slots = self.slots.pop(node, {})
+        for slot in slots:
+            name = (node, slot)
+            for place in (self.fresh, self.read):
+                if name in place:
+                    self.sizes -= nbytes(place.pop(name))
+            self.index.pop(name, None)
+        return bool(slots)
+
+    def recall(self, memories: Mapping[Name, Tree]) -> None:
+        """Begin with what devices remember from elsewhere."""
+        for (node, slot), tree in memories.items():
+            self.put(node, slot, tree)
 
     def flush(self) -> int:
         """Everything to disk; the log's length, which a snapshot remembers."""
@@ -69,6 +88,9 @@ class Keeps:
     def restore(self, state: Any, length: int) -> None:
         cut(self.file, length)
         self.index = {(node, slot): (offset, size) for node, slot, offset, size in state}
+        self.slots = {}
+        for node, slot in self.index:
+            self.slots.setdefault(node, {})[slot] = None
 
     def close(self) -> None:
         self.file.close()
@@ -96,3 +118,12 @@ class Keeps:
         while self.sizes > self.budget and self.read:
             _, tree = self.read.popitem(last=False)
             self.sizes -= nbytes(tree)
+
+
+def remembered(folder: Path, slot: Hashable) -> dict[Name, Tree]:
+    """What the devices of a run, in its folder, had in one of their memories at its last snapshot."""
+    _, state, _ = snapshot.newest(folder / "snapshots")
+    index, length = state["keeps"]
+    with open(folder / "keep.log", "rb") as file:
+        log = file.read(length)
+    return {(n, s): codec.decode(log[at : at + size]) for n, s, at, size in index if s == slot}

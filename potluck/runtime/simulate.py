@@ -70,16 +70,14 @@ class Simulation:
         self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
         self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
         self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
-        self.root = self.topology.root
         self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
-        true = machines(world.fleet, self.topology)
+        self.root, true = self.topology.root, machines(world.fleet, self.topology)
         honest = world.fleet.claimed is world.fleet.true
         self.claimed = true if honest else machines(world.fleet, self.topology, claimed=True)
         self.panel = panel(len(world.fleet), evaluate.panel, seed)
-        self.clock = Clock()
+        self.clock, self.accounts = Clock(), Accounts.of(len(world.fleet))
         self.logs = Records(None if folder is None else folder / "records.jsonl")
         self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
-        self.accounts = Accounts.of(len(world.fleet))
         shared = (self.clock, self.executor, self.keeps, self.accounts)
         self.devices = Devices(world, self.topology, true, *shared, self.record, seed)
         self.always = self.devices.always
@@ -126,6 +124,7 @@ class Simulation:
 
     def start(self) -> None:
         """Let every aggregator begin, those below first, and look at the models before training."""
+        self.keeps.recall(self.world.memories)
         for node in reversed(self.topology.aggregators):
             self.states[node], commands = self.algorithms[node].init(SimContext(self, node, (0,)))
             self._obey(node, commands)
@@ -213,6 +212,8 @@ class Simulation:
                     accept(me, c)  # type: ignore[arg-type]
                 else:
                     self.links.below(me, c)  # type: ignore[arg-type]
+            elif isinstance(c, Note):
+                self.record(c.name, c.value, group=c.group)
             elif isinstance(c, Tell | Move):
                 accept(me, c)
             elif isinstance(c, Cancel):
@@ -220,8 +221,6 @@ class Simulation:
                     self.links.cancel(me, c.id)
                 elif not self.stopping:
                     self.accounts.lose("late")
-            elif isinstance(c, Note):
-                self.record(c.name, c.value, group=c.group)
             elif isinstance(c, Wake):
                 self.links.alarm(me, c)
             elif isinstance(c, Answer):
@@ -275,6 +274,7 @@ class Simulation:
     def _finish(self) -> None:
         self.round = self.algorithms[self.root].round(self.states[self.root])
         self._evaluate()
+        self.accounts.record_private(self.logs, self.round, self.now)  # what the stop called off counts too
         self.finished = True
         if self.folder is not None:
             self.save()

@@ -14,6 +14,7 @@ from potluck.errors import PotluckError
 from potluck.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
+SENDING = -3  # stream of a task's seed for what it sends; -1 and -2 are of its batches and of all its rows
 
 
 class Item(NamedTuple):
@@ -66,7 +67,8 @@ def train(item: Item) -> Result:
         means = {name: total / steps for name, total in sums.items()}
         if own is not None:
             means |= weighted_means(job.review(net, final, own, held), own.weight)
-        body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr))
+        key = keys.as_tensor(keys.derive(at.seed, SENDING)).to(pool.device)
+        body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
         report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
             report = scored(item, net, final, held)

@@ -1,7 +1,9 @@
 """A federation: who holds what, who is how fast, and which models they train."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,10 @@ class World:
     fleet: Fleet
     models: Nets
     changes: tuple[Phase, ...] = ()  # by time: who holds what later
-    test_group: NDArray[np.int32] | None = (
-        None  # as which group each global test row is seen, if there are any
-    )
+    test_group: NDArray[np.int32] | None = None  # as which group each global test row is seen, if any
+    flips: NDArray[np.bool_] | None = None  # whose train labels are wrong; no algorithm sees it
+    # What devices remember at the start, by device and slot.
+    memories: Mapping[tuple[int, Hashable], Any] = field(default_factory=dict)
 
     def phase(self, when: float) -> int:
         """How many changes have happened by a time, one at this very moment included."""
