@@ -79,6 +79,9 @@ class Desk:
         self.busy.update(found)  # another lane of the same event must not get them too
         return found
 
+    def ready(self, nodes):
+        return [node for node in nodes if node not in self.busy]
+
     def release(self, nodes):
         self.busy.difference_update(nodes)
 

@@ -2,6 +2,8 @@
 
 from potluck.aggregate.fold import by_weight, equally, fold
 from potluck.aggregate.one_model import Global
+from potluck.aggregate.oort import Oort
+from potluck.aggregate.pyramid import Pyramid
 from potluck.aggregate.rounds import Rounds, placed
 from potluck.aggregate.select import Select, Uniform
 from potluck.aggregate.server_optim import Adaptive, Average, ServerOptim
@@ -13,6 +15,8 @@ __all__ = [
     "Flow",
     "Global",
     "Mix",
+    "Oort",
+    "Pyramid",
     "Rounds",
     "Select",
     "ServerOptim",

@@ -6,7 +6,8 @@ when enough have, or at its deadline; what is late by then is cancelled and repo
 Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
 """
 
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from potluck.codec import value
@@ -14,6 +15,7 @@ from potluck.contracts import Context, Got
 from potluck.messages import (
     Answer,
     Cancel,
+    Choice,
     Command,
     Event,
     Lane,
@@ -94,8 +96,8 @@ class Rounds:
                 pass  # a wake-up of a barrier that has closed, or a call to look again
         return s, out + self._fill(s, ctx)
 
-    def serve(self, s: Run, node: Node, ctx: Context) -> dict[str, Task]:
-        served: dict[str, Task] = self.rule.serve(s.model, node, ctx)
+    def serve(self, s: Run, node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
+        served: Mapping[str, Task | Choice] = self.rule.serve(s.model, node, ctx)
         return served
 
     def round(self, s: Run) -> int:
@@ -121,11 +123,14 @@ class Rounds:
 
     def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
-        lost = b.lost | {i: Lost(t, "late") for i, t in b.missing.items()}
-        got = Got([b.got[i] for i in sorted(b.got)], [*(lost[i] for i in sorted(lost)), *b.astray])
-        ctx.release(t.to for t in b.missing.values())
+        missing = b.missing
+        lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
+        heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
+        got = Got(heard, [*(lost[i] for i in sorted(lost)), *b.astray])
+        if missing:
+            ctx.release(t.to for t in missing.values())
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
-        return [*_called_off(lane, b), *commands]
+        return [*_called_off(lane, b), *commands] if missing or b.alarm else commands
 
     def _fill(self, s: Run, ctx: Context) -> list[Command]:
         out: list[Command] = []
@@ -143,8 +148,9 @@ class Rounds:
         if s.fresh:
             return out  # it waits for a boundary: what is open may end, but nothing new begins
         seen = ctx.holding(s.owed, s.stop)
+        is_open = s.open
         for lane in self.rule.lanes(s.model, seen):
-            if lane not in s.open:
+            if lane not in is_open:
                 out += self._open(s, lane, seen)
         return out
 
@@ -176,6 +182,13 @@ def _called_off(lane: Lane, b: Barrier) -> list[Command]:
     """What a barrier that ends no longer wants: the missing tasks and its alarm."""
     tasks: list[Command] = [Cancel(t.id) for t in b.missing.values()]
     return [*tasks, Cancel((lane, b.serial))] if b.alarm else tasks
+
+
+def _opened(reply: Reply, ctx: Context) -> Reply:
+    """A reply as rules read it: some jobs send less than that."""
+    read = getattr(reply.task.job, "opened", None)
+    body = reply.body if read is None else read(reply.body, reply.task.send, ctx.models)
+    return reply if body is reply.body else replace(reply, body=body)
 
 
 def placed(rule_or_algorithm: Any) -> Any:

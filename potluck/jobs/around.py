@@ -1,0 +1,67 @@
+"""An objective around another: for parts that add something to whatever a device minimises."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from potluck.contracts import Batch, Local, Net, Nets, Trace
+from potluck.jobs.objective import Objective
+from potluck.trees import Params, Tree
+
+
+class Around(Objective, Protocol):
+    """Does all that the inner objective does; a subclass says what it does besides."""
+
+    inner: Objective
+
+    @property
+    def looks(self) -> bool:  # type: ignore[override]
+        return self.inner.looks
+
+    @property
+    def packs(self) -> bool:  # type: ignore[override]
+        return self.inner.packs
+
+    def blank(self, sent: Tree) -> Tree:
+        return self.inner.blank(sent)
+
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        return self.inner.look(models, net, sent, keep, batch)
+
+    def form(self, sent: Tree) -> Params:
+        return self.inner.form(sent)
+
+    def start(self, sent: Tree, keep: Tree, own: Batch | None) -> Params:
+        return self.inner.start(sent, keep, own)
+
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
+        return self.inner.hold(sent, keep, own)
+
+    def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
+        return self.inner.penalty(net, params, batch, held)
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.inner.loss(net, params, batch, held)
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        return self.inner.review(net, params, own, held)
+
+    def sends(self, params: Params) -> dict[str, Tree]:
+        return self.inner.sends(params)
+
+    def finish(
+        self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
+    ) -> tuple[dict[str, Tree], Tree]:
+        return self.inner.finish(delta, sent, keep, held, trace)
+
+    def tells_change_only(self) -> bool:
+        return self.inner.tells_change_only()
+
+    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
+        return self.inner.opened(body, sent, params)
+
+    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
+        return self.inner.score(net, params, batch, held)
+
+    def ops(self, net: Net, at: Local, passes: int) -> float:
+        return self.inner.ops(net, at, passes)
