@@ -1,0 +1,104 @@
+"""CFL (Sattler, Müller, Samek 2020, Clustered Federated Learning: Model-Agnostic Distributed Multitask
+Optimization under Privacy Constraints).
+
+Where devices want different things, federated averaging comes to rest at a point where nobody does: the mean
+update is short while single ones stay long. Then the group is cut in two, so that the updates of the two
+halves point as far apart as can be; each half goes on with a model of its own, and may be cut again.
+
+The cut is that of the authors' code: complete linkage on the cosine of whole updates; each half applies the
+mean of its own updates of that round. Deviations: the paper has everybody take part in every round, which is
+what happens here when `clients` is left out; otherwise lengths are those of the round's participants, whose
+mean is noisier. Members that were absent at a cut train the model of that moment once and join the half whose
+mean direction is nearest (the paper sends new devices down the tree in this way, by the nearest member). The
+rate isn't decayed. The inner rule averages by samples (the authors' code: equally), but the criterion
+doesn't.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.aggregate.fold import equally, fold
+from potluck.aggregate.grouped import DOOR, Grouped, Groups, parted
+from potluck.aggregate.vectors import Vector, length, means, numbered, units, vector
+from potluck.algorithms.fedavg import FedAvg
+from potluck.codec import value
+from potluck.contracts import Cohort, Context, Got
+from potluck.errors import require
+from potluck.jobs import Train
+from potluck.messages import Command, Node, Reply, Task
+
+FIDELITY: Final = "authors' code"
+
+
+@value
+class CFL:
+    """Groups that are cut in two when their members no longer agree."""
+
+    local: Train = Train()
+    inner: Cohort[Any] | None = None  # what each group trains by, its `clients` aside; left out: fedavg
+    clients: int | None = None  # devices a round, over all groups by members; left out: everybody
+    eps1: float = 0.4  # cut only if the mean update is shorter than this
+    eps2: float = 1.6  # and the longest one is longer than this
+    min_members: int = 3  # and so many at least took part
+    min_round: int = 20  # and the group, with what it came of, has trained for more rounds than these
+    deadline: float | None = None  # seconds a round; left out: the inner rule's
+
+    def __post_init__(self) -> None:
+        require(self.eps1 > 0, "eps1", self.eps1, "must be above 0, such as 0.4: a length of the mean update")
+        require(
+            self.eps2 >= 0, "eps2", self.eps2, "must be 0 or more, such as 1.6: a length of single updates"
+        )
+        require(
+            self.min_members >= 2, "min_members", self.min_members, "must be at least 2: one can't be cut"
+        )
+        require(self.min_round >= 0, "min_round", self.min_round, "must be 0 or more: rounds before a cut")
+        _ = self.groups  # refuses what it can't do
+
+    @property
+    def groups(self) -> Grouped:
+        return Grouped(self.inner or FedAvg(local=self.local), self.local, self.clients, self.deadline)
+
+    def start(self, ctx: Context) -> Groups:
+        return self.groups.start(ctx)
+
+    def lanes(self, m: Groups, ctx: Context) -> list[str]:
+        return self.groups.lanes(m, ctx)
+
+    def plan(self, m: Groups, lane: str, ctx: Context) -> tuple[Groups, list[Command]]:
+        return self.groups.plan(m, lane, ctx)
+
+    def merge(self, m: Groups, lane: str, got: Got, ctx: Context) -> tuple[Groups, list[Command]]:
+        after, commands = self.groups.merge(m, lane, got, ctx)
+        heard = [r for r in got.replies if r.weight > 0]
+        if lane == DOOR or len(heard) < self.min_members or after.leaf[lane].round <= self.min_round:
+            return after, commands
+        if not at_rest(heard, self.eps1, self.eps2):
+            return after, commands
+        rows = np.stack([vector(r.body["delta"]) for r in heard])
+        half = cut(rows)
+        sides = [Got([r for r, h in zip(heard, half, strict=True) if h == k], got.lost) for k in (0, 1)]
+        states = [self.groups.trained(m, lane, side, ctx)[0] for side in sides]
+        params, nodes = self.groups.params(m.leaf[lane], ctx), [r.task.to for r in heard]
+        after, note = parted(after, lane, params, states, nodes, half, means(units(rows), half))
+        return after, [*commands, note]
+
+    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task]:
+        return self.groups.serve(m, node, ctx)
+
+
+def at_rest(replies: Sequence[Reply], eps1: float, eps2: float) -> bool:
+    """Whether the mean of all updates is short while some are long."""
+    mean = fold(replies, weigh=equally)
+    return mean is not None and length(mean) < eps1 and max(length(r.body["delta"]) for r in replies) > eps2
+
+
+def cut(rows: Vector) -> NDArray[np.int64]:
+    """Two halves, so that the most unlike ones within a half are as alike as can be."""
+    from sklearn.cluster import AgglomerativeClustering  # here: it takes a second to import
+
+    unit = units(rows)
+    tree = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
+    return numbered(tree.fit(1 - unit @ unit.T).labels_)
