@@ -9,7 +9,7 @@ import typer
 from potluck import __version__
 from potluck.cli.get import data
 from potluck.cli.look import fleet
-from potluck.cli.options import File, Folder, Force, Json, Out, Quiet, Settings, listed, numbers
+from potluck.cli.options import File, Folder, Force, Jobs, Json, Out, Quiet, Settings, listed, many, numbers
 from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
 from potluck.cli.studies import study, tune
 from potluck.errors import ConfigError
@@ -74,7 +74,7 @@ def run(
 
 
 @app.command()
-def resume(folder: Folder, quiet: Quiet = False, as_json: Json = False) -> None:
+def resume(folder: Folder, jobs: Jobs = "1", quiet: Quiet = False, as_json: Json = False) -> None:
     """Go on with a run or a comparison that was interrupted, killed or lost power.
 
     Example: [bold]potluck resume runs/demo-fedavg-1[/bold]
@@ -87,10 +87,12 @@ def resume(folder: Folder, quiet: Quiet = False, as_json: Json = False) -> None:
 
     shown = screen(quiet)
     if is_comparison(folder):
-        with resumable(folder):
-            compared = resume_comparison(folder, shown)
+        with resumable(folder, jobs=jobs):
+            compared = resume_comparison(folder, shown, many(jobs))
         print_comparison(compared, quiet, as_json)
         return
+    if many(jobs) != 1:
+        raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
     if finished(folder):
         shown.say(f"{folder}: finished already")
     with resumable(folder), shown(folder.name) as watch:
@@ -114,6 +116,7 @@ def compare(
     ] = False,
     settings: Settings = None,
     out: Out = None,
+    jobs: Jobs = "1",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -130,8 +133,10 @@ def compare(
     names = None if algorithms is None else listed("--algorithms", algorithms)
     chosen = None if seeds is None else numbers(seeds)
     folder = out or Path("runs") / wanted.name
-    with resumable(folder):
-        compared = ex.compare(wanted, names, chosen, folder, screen(quiet), force=force, tuned=tuned)
+    with resumable(folder, jobs=jobs):
+        compared = ex.compare(
+            wanted, names, chosen, folder, screen(quiet), force=force, tuned=tuned, jobs=many(jobs)
+        )
     print_comparison(compared, quiet, as_json)
 
 

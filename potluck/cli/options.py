@@ -21,6 +21,9 @@ Out = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Jobs = Annotated[
+    str, typer.Option("--jobs", "-j", metavar="N|auto", help="Runs computed at a time; auto: one a core.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
@@ -30,6 +33,15 @@ def listed(option: str, text: str) -> list[str]:
     if not all(parts):
         raise ConfigError(f"{option} {text!r}: write names with commas between them, such as fedavg,fedbuff")
     return parts
+
+
+def many(jobs: str) -> int:
+    """How many runs at a time; 0: one a core."""
+    if jobs == "auto":
+        return 0
+    if not (jobs.isascii() and jobs.isdigit()):
+        raise ConfigError(f"--jobs {jobs!r}: write how many runs are computed at a time, such as 4, or auto")
+    return int(jobs)
 
 
 def numbers(text: str) -> list[int]:

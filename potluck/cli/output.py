@@ -20,13 +20,14 @@ def screen(quiet: bool) -> "Screen":
 
 
 @contextmanager
-def resumable(folder: Path, command: str | None = None) -> Iterator[None]:
-    """On Ctrl-C, say how to go on: by resuming the folder, or by this command."""
+def resumable(folder: Path, command: str | None = None, jobs: str = "1") -> Iterator[None]:
+    """On Ctrl-C, say how to go on: by resuming the folder, so many runs at a time, or by this command."""
     try:
         yield
     except KeyboardInterrupt:
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
-        hint = f"; go on with: {command or f'potluck resume {folder}'}" if begun else ""
+        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != '1')}"
+        hint = f"; go on with: {again}" if begun else ""
         typer.echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
 

@@ -33,6 +33,16 @@ class Screen:
         rest = "" if left is None else f", about {duration(left)} left"
         self.say(f"run {number} of {total}{rest}")
 
+    def begun(self, name: str) -> None:
+        """One of several runs at a time."""
+        self.say(f"{name}: started")
+
+    def ended(self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None) -> None:
+        """What came of it, and what is left to do."""
+        rest = "" if left is None else f", about {duration(left)}"
+        rest = f"; {runs} run{'s' * (runs > 1)} left{rest}" if runs else ""
+        self.say(f"{name}: accuracy {percent(accuracy)}, took {duration(seconds)}{rest}")
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[Watch | None]:
         if self.quiet:

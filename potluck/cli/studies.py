@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import File, Force, Json, Quiet, Settings, listed
+from potluck.cli.options import File, Force, Jobs, Json, Quiet, Settings, listed, many
 from potluck.cli.output import print_json, resumable, screen
 from potluck.errors import ConfigError
 
@@ -22,6 +22,7 @@ def tune(
     ] = None,
     settings: Settings = None,
     out: Again = None,
+    jobs: Jobs = "1",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -40,7 +41,7 @@ def tune(
     names = None if algorithms is None else listed("--algorithms", algorithms)
     folder = out or Path("runs") / f"{wanted.name}-tune"
     with resumable(folder, "the same command"):
-        found = ex.tune(wanted, names, folder, screen(quiet), force=force)
+        found = ex.tune(wanted, names, folder, screen(quiet), force=force, jobs=many(jobs))
     if not print_json(found.told(), as_json) and not quiet:
         tables.console.print(tables.of_tuning(found))
         typer.echo(f"all results: {folder / 'tune.json'}")
@@ -61,6 +62,7 @@ def study(
     ),
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
+    jobs: Jobs = "1",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -86,7 +88,9 @@ def study(
         raise ConfigError(f"study: name one ({', '.join(conduct.names()) or 'a file'}), or see --list")
     folder = out or conduct.default_folder(name, scale)
     with resumable(folder, "the same command"):
-        results = conduct.conduct(name, scale, folder, screen(quiet), settings=settings or [], force=force)
+        results = conduct.conduct(
+            name, scale, folder, screen(quiet), settings=settings or [], force=force, jobs=many(jobs)
+        )
     text = reproduction.section(results)
     written = not no_page and reproduction.replace(page, results, text)
     if not print_json(conduct.told(results), as_json) and not quiet:

@@ -33,6 +33,7 @@ def of_run(run: Run) -> RenderableType:
         "traffic": f"{size(s['bytes_up'])} up, {size(s['bytes_down'])} down",
         "devices": f"{s['participants']} took part in {s['tasks']} tasks of {duration(s['device_seconds'])}",
         "lost tasks": ", ".join(f"{n} {why}" for why, n in s["lost"].items()),
+        "privacy": _privacy(s.get("privacy")),
         "real time": duration(s["wall_seconds"]),
         "folder": str(run.path or ""),
     }
@@ -77,9 +78,9 @@ def of_studies(studies: list[tuple[str, Study]]) -> Table:
 
 def of_algorithms(descriptions: list[Description]) -> Table:
     """Every algorithm and its paper."""
-    table = _plain("algorithm", "paper")
+    table = _plain("algorithm", "paper", "rules from")
     for d in descriptions:
-        table.add_row(d.name, Text(d.paper))
+        table.add_row(d.name, Text(d.paper), d.fidelity)
     return table
 
 
@@ -93,7 +94,8 @@ def of_algorithm(d: Description) -> RenderableType:
     where = (
         f"Set them in [algorithms.{d.name}] of an experiment, or with --set algorithms.{d.name}.NAME=VALUE."
     )
-    return Group(Text(d.paper, style="bold"), "", Text(d.idea), "", table, "", Text(where))
+    graded = Text(f"Rules taken from: {d.fidelity}.")
+    return Group(Text(d.paper, style="bold"), "", Text(d.idea), "", graded, "", table, "", Text(where))
 
 
 def of_list(runs: list[dict[str, Any]]) -> Table:
@@ -103,6 +105,17 @@ def of_list(runs: list[dict[str, Any]]) -> Table:
         texts = (r["folder"], r["algorithm"], str(r["seed"]), r["state"], percent(r["accuracy_mean"]))
         table.add_row(*(Text(text, overflow="fold") for text in texts))
     return table
+
+
+def _privacy(spent: dict[str, Any] | None) -> str:
+    if spent is None:
+        return ""
+    known = spent["epsilon"] is not None
+    epsilon = (
+        f"epsilon {spent['epsilon']:.3g}" if known else "epsilon unknown (pip install 'potluck[privacy]')"
+    )
+    sent = f"{spent['updates']} updates of the most active device, sigma {spent['sigma']:g}"
+    return f"{epsilon} at delta {spent['delta']:g}: {sent}; {spent['model']}"
 
 
 def _comparison(comparison: Comparison, told: list[Column]) -> Table:

@@ -1,16 +1,18 @@
-"""Many runs, one after another: what is finished is loaded, what was begun is resumed, the rest is run.
+"""Many runs, one after another or side by side: what is finished is loaded, what was begun is resumed.
 
 So whoever asks for the same runs again, after a crash or for another page, waits only for what is missing.
 """
 
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from potluck.errors import ConfigError
-from potluck.experiment import build, folder, runs, toml
+from potluck.experiment import build, folder, runs, side, toml
 from potluck.experiment.config import Experiment
 from potluck.experiment.runs import Run, Watch
+from potluck.experiment.side import Done, Missing
 from potluck.experiment.tables import every
 from potluck.runtime import World
 
@@ -25,12 +27,29 @@ class Show(Protocol):
     def say(self, text: str) -> None: ...
     def stand(self, number: int, total: int, left: float | None) -> None: ...  # before a run; left: seconds
 
+    # Of runs side by side; runs and seconds that are left.
+    def begun(self, name: str) -> None: ...
+    def ended(
+        self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
+    ) -> None: ...
+
+
+class Asked(NamedTuple):
+    """A run that a batch is asked for."""
+
+    name: str
+    experiment: Experiment
+    place: Path | None
+    work: float = 1.0  # how long it takes, a whole one being 1
+
 
 class Batch:
-    """A number of runs; `force` runs those again that a folder holds with other settings."""
+    """A number of runs, `jobs` at a time; `force` replaces those that a folder holds with other settings."""
 
-    def __init__(self, total: int, work: float, show: Show | None = None, *, force: bool = False) -> None:
-        self.total, self.show, self.force = total, show, force
+    def __init__(
+        self, total: int, work: float, show: Show | None = None, *, force: bool = False, jobs: int = 1
+    ) -> None:
+        self.total, self.show, self.force, self.jobs = total, show, force, jobs
         self.number = 0  # of the run that is under way
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
@@ -41,6 +60,40 @@ class Batch:
         """Build everything that can be wrong with a run, before the first one starts."""
         if _state(place, full := build.settled(experiment)[0], self.force) != "finished":
             build.prepare(experiment, world=self._world(full))
+
+    def ahead(self, asked: Iterable[Asked]) -> None:
+        """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
+        if self.jobs == 1:
+            return
+        missing, runs, work = list[Missing](), self.total - self.number, self.left
+        for name, experiment, place, share in asked:
+            state = _state(place, build.settled(experiment)[0], self.force)
+            if place is not None and state != "finished":
+                missing.append(Missing(name, experiment, place, share, state))
+            else:
+                runs, work = runs - 1, work - share
+        self.compute(missing, runs, work)
+
+    def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
+        """Compute these side by side; so many runs, and so much work, are left with them."""
+        show, seconds, done = self.show, self.seconds, self.work
+
+        def ended(run: Missing, came: Done) -> None:
+            nonlocal runs, work, seconds, done
+            runs, work = runs - 1, work - run.work
+            seconds, done = seconds + came.seconds, done + run.work
+            self.computed += 1
+            if show is not None:
+                left = seconds / done * work / max(1, min(self.jobs, runs))
+                show.ended(run.name, came.accuracy, came.seconds, runs, left)
+                for remark in came.said:
+                    show.say(f"potluck: {run.name}: {remark}")
+
+        def begun(run: Missing) -> None:
+            if show is not None:
+                show.begun(run.name)
+
+        side.compute(missing, self.jobs, lambda e: self._world(build.settled(e)[0]), begun, ended)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""

@@ -1,6 +1,6 @@
 """Comparisons: several algorithms, several seeds, one crowd."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,10 +8,11 @@ from pathlib import Path
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.experiment import build, folder, problems
+from potluck.experiment import build, folder, problems, side
 from potluck.experiment.batch import Batch, Show
 from potluck.experiment.config import Experiment
 from potluck.experiment.runs import Run, load, resume, run
+from potluck.experiment.side import Missing
 from potluck.experiment.tables import given
 from potluck.experiment.tune import Tuning, at_rate, count, filled, load_tuning, search
 from potluck.metrics import Interval, Spread
@@ -105,10 +106,12 @@ def compare(
     *,
     force: bool = False,
     tuned: bool = False,
+    jobs: int = 1,
 ) -> Comparison:
-    """Run every algorithm with every seed, one after another; without `out`, in memory.
+    """Run every algorithm with every seed; without `out`, in memory.
 
     `tuned`: each at the learning rate that does best on validation rows, among those of [tune].
+    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core.
     """
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
     with build.located(experiment):
@@ -118,6 +121,7 @@ def compare(
     problems.check_distinct("seeds", full.seeds)
     full = full.updated(tune=given(filled(full)) if tuned else None)
     path = None if out is None else Path(out)
+    jobs = side.count(jobs, path)
     if path is not None:
         folder.claim(path, force)
     worlds: dict[int, World] = {}
@@ -125,13 +129,13 @@ def compare(
         worlds[seed] = build.prepare(_one(full, seed, name), world=worlds.get(seed)).world
     if path is not None:
         folder.create(path, {folder.EXPERIMENT: full.to_toml()}, force)
-    return _go_on(full, path, worlds, show)
+    return _go_on(full, path, worlds, show, jobs)
 
 
-def resume_comparison(out: str | Path, show: Show | None = None) -> Comparison:
+def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest."""
     path = Path(out)
-    return _go_on(folder.experiment(path), path, {}, show)
+    return _go_on(folder.experiment(path), path, {}, show, side.count(jobs, path))
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -144,10 +148,13 @@ def load_comparison(out: str | Path) -> Comparison:
 
 
 def _go_on(
-    experiment: Experiment, path: Path | None, worlds: dict[int, World], show: Show | None
+    experiment: Experiment, path: Path | None, worlds: dict[int, World], show: Show | None, jobs: int
 ) -> Comparison:
     runs: list[Run] = []
-    tuning = _tune(experiment, path, show)
+    tuning = _tune(experiment, path, show, jobs)
+    if jobs > 1:
+        missing = list(_missing(experiment, path, worlds, tuning))
+        Batch(len(missing), len(missing), show, jobs=jobs).compute(missing, len(missing), len(missing))
     for seed, name in _each(experiment):
         place = _place(path, seed, name)
         if place is not None and folder.is_run(place) and folder.finished(place):
@@ -157,19 +164,33 @@ def _go_on(
             if place is not None and folder.is_run(place):
                 runs.append(resume(place, watch, world=worlds.get(seed)))
             else:
-                one = _one(experiment, seed, name)
-                one = one if tuning is None else at_rate(one, tuning.choice(name))
+                one = _one(experiment, seed, name, tuning)
                 runs.append(run(one, place, watch, world=worlds.get(seed)))
     return Comparison(experiment, runs, path, tuning)
 
 
-def _tune(experiment: Experiment, path: Path | None, show: Show | None) -> Tuning | None:
+def _missing(
+    experiment: Experiment, path: Path | None, worlds: dict[int, World], tuning: Tuning | None
+) -> Iterator[Missing]:
+    """The runs that aren't finished, seed by seed: those of one share their data."""
+    for seed, name in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
+        place = _place(path, seed, name)
+        if place is None or folder.finished(place):
+            continue
+        begun = folder.is_run(place)
+        one = folder.experiment(place) if begun else _one(experiment, seed, name, tuning)
+        yield Missing(
+            f"{name}-{seed}", one, place, state="begun" if begun else "nothing", world=worlds.get(seed)
+        )
+
+
+def _tune(experiment: Experiment, path: Path | None, show: Show | None, jobs: int) -> Tuning | None:
     table, names = experiment.tune, experiment.compare
     if table is None:
         return None
     total = count(len(names), table)
     methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
-    batch = Batch(total, total * table.length, show)
+    batch = Batch(total, total * table.length, show, jobs=jobs)
     return search(methods, table, None if path is None else path / folder.TUNING, batch)
 
 
@@ -177,8 +198,9 @@ def _each(experiment: Experiment) -> list[tuple[int, str]]:
     return [(seed, name) for name in experiment.compare for seed in experiment.seeds]
 
 
-def _one(experiment: Experiment, seed: int, name: str) -> Experiment:
-    return experiment.updated(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
+def _one(experiment: Experiment, seed: int, name: str, tuning: Tuning | None = None) -> Experiment:
+    one = experiment.updated(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
+    return one if tuning is None else at_rate(one, tuning.choice(name))
 
 
 def _place(path: Path | None, seed: int, name: str) -> Path | None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from potluck.errors import ConfigError, PotluckError, nearest
-from potluck.experiment import folder
-from potluck.experiment.batch import Batch, Show
+from potluck.experiment import folder, side
+from potluck.experiment.batch import Asked, Batch, Show
 from potluck.experiment.config import Experiment
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Plan, Results, Study
-from potluck.experiment.tune import Tuning, search, write
+from potluck.experiment.tune import Tuning, search, trials, write
 
 STUDIES, RESULTS = Path("studies"), "study.json"
 
@@ -43,6 +43,7 @@ def read(path: Path) -> Study:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # values that it defines are looked up there
+    sys.path.insert(0, str(path.parent.resolve()))  # studies may share what lies beside them
     try:
         spec.loader.exec_module(module)
     except PotluckError as error:
@@ -52,6 +53,8 @@ def read(path: Path) -> Study:
         here = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
         line = f", line {here[-1]}" if here else ""
         raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
     study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
         raise ConfigError(f"{path}: defines no STUDY; write STUDY = Study(title=..., ...)")
@@ -66,9 +69,14 @@ def conduct(
     *,
     settings: Sequence[str] = (),
     force: bool = False,
+    jobs: int = 1,
 ) -> Results:
-    """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told."""
+    """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told.
+
+    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core.
+    """
     path, place = find(name), default_folder(name, scale) if out is None else Path(out)
+    jobs = side.count(jobs, place)
     study = read(path)
     try:
         plan = study.at(scale, settings)
@@ -79,8 +87,8 @@ def conduct(
             for seed in plan.scale.seeds
             for arm in plan.arms
         ]
-        trials = plan.trials * (1.0 if grid is None else grid.length)
-        batch = Batch(total, trials + total - plan.trials, show, force=force)
+        work = plan.trials * (1.0 if grid is None else grid.length)
+        batch = Batch(total, work + total - plan.trials, show, force=force, jobs=jobs)
         for _, _, experiment, at in asked:
             if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
                 batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
@@ -88,12 +96,16 @@ def conduct(
         raise type(error)(f"{path}: {error}") from None
     folder.make(place)
     tunings = _tune(plan, place, batch)
-    runs: dict[tuple[str, str], list[Run]] = {}
+    tuned: list[tuple[str, Arm, Asked]] = []
     for scenario, arm, experiment, at in asked:
         tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
         experiment = plan.at_chosen_rate(experiment, arm, tuning)
         title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
-        runs.setdefault((scenario, arm.name), []).append(batch.run(title, experiment, at))
+        tuned.append((scenario, arm, Asked(title, experiment, at)))
+    batch.ahead(run for _, _, run in tuned)
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for scenario, arm, run in tuned:
+        runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
     results = Results(path.stem, plan, runs, tunings, _machines(runs), place)
     write(place / RESULTS, told(results))
     return results
@@ -127,12 +139,19 @@ def told(results: Results) -> dict[str, Any]:
 
 
 def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
-    grid, tunings = plan.tune, {}
-    for scenario, arms in plan.tuned:
-        assert grid is not None
-        methods: dict[str, Experiment] = {a.name: plan.experiment(a, scenario, grid.seeds[0]) for a in arms}
-        tunings[scenario] = search(methods, grid, _in(place, scenario) / folder.TUNING, batch)
-    return tunings
+    grid = plan.tune
+    if grid is None:
+        return {}
+    searches: dict[str, tuple[dict[str, Experiment], Path]] = {
+        scenario: (
+            {arm.name: plan.experiment(arm, scenario, grid.seeds[0]) for arm in arms},
+            _in(place, scenario) / folder.TUNING,
+        )
+        for scenario, arms in plan.tuned
+    }
+    if len(searches) > 1:  # else every scenario would wait for the last trial of the one before
+        batch.ahead(trial for methods, at in searches.values() for _, _, trial in trials(methods, grid, at))
+    return {scenario: search(methods, grid, at, batch) for scenario, (methods, at) in searches.items()}
 
 
 def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:

@@ -106,7 +106,7 @@ def _foreign(folder: Path) -> Path | None:
 
 def spelled(name: str) -> str:
     """A name as a part of a path."""
-    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "unnamed"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
 def is_run(folder: Path) -> bool:

@@ -21,7 +21,7 @@ _NOTES = ("reason", "machine")  # for people; no part of a plan
 def decide(setting: Setting) -> Choice:
     """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
     run = setting.experiment.run
-    base = ExecutionPlan(workers=run.workers or _cores(), dtype=run.dtype, device=run.device)
+    base = ExecutionPlan(workers=run.workers or cores(), dtype=run.dtype, device=run.device)
     base = base if run.chunk is None else replace(base, chunk=run.chunk)
     with located(setting.experiment):
         said = replace(base, executor="loop" if run.executor == "auto" else run.executor)
@@ -32,12 +32,20 @@ def decide(setting: Setting) -> Choice:
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
     trial = {**setting.keywords(replace(base, executor="loop")), "evaluate": EvaluateAt()}
     sim = Simulation(setting.world, setting.algorithm, **trial)
-    choice = choose(sim, Wanted(base, executors, run.chunk), Plans(default_path(), machine()))
+    choice = choose(sim, Wanted(base, executors, run.chunk, run.graphs), Plans(default_path(), machine()))
     if run.device != "cpu":  # rows and models go there again for the run itself
         del sim
         gc.collect()
         torch.cuda.empty_cache()
     return choice
+
+
+def beside_others(choice: Choice) -> Choice:
+    """A choice for one of several runs at a time: without workers of its own, and with the same numbers."""
+    if choice.plan.executor != "workers":
+        return choice
+    reason = f"{choice.reason}; beside other runs in a loop, which computes the same"
+    return choice._replace(plan=replace(choice.plan, executor="loop", workers=1), reason=reason)
 
 
 def to_json(plan: ExecutionPlan, reason: str) -> str:
@@ -58,6 +66,6 @@ def shrink(run: Path, chunk: int) -> None:
     folder.replace(run / folder.PLAN, json.dumps(content, indent=2) + "\n")
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use; where that can't be asked, all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,8 +14,8 @@ from typing import Any
 
 from potluck import algorithms as registry
 from potluck.errors import SnapshotError
-from potluck.experiment import build, folder, problems
-from potluck.experiment.batch import Batch, Show
+from potluck.experiment import build, folder, problems, side
+from potluck.experiment.batch import Asked, Batch, Show
 from potluck.experiment.config import Experiment
 from potluck.experiment.tables import Tune, given
 
@@ -58,17 +58,23 @@ def tune(
     show: Show | None = None,
     *,
     force: bool = False,
+    jobs: int = 1,
 ) -> Tuning:
-    """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again."""
+    """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again.
+
+    `jobs`: trials that are computed at a time, in processes of their own; 0: one a core.
+    """
+    place = None if out is None else Path(out)
+    jobs = side.count(jobs, place)
     names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
     with build.located(experiment):
         names = names or [registry.canonical(experiment.algorithm)]
     problems.check_distinct("tune", names)
     table = filled(experiment)
     total = count(len(names), table)
-    batch = Batch(total, total * table.length, show, force=force)
+    batch = Batch(total, total * table.length, show, force=force, jobs=jobs)
     methods = {name: experiment.updated(algorithm=name) for name in names}
-    return search(methods, table, None if out is None else Path(out), batch)
+    return search(methods, table, place, batch)
 
 
 def filled(experiment: Experiment) -> Tune:
@@ -91,17 +97,33 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
         batch.check(_trial(experiment, rate, seed, table.length), _place(out, name, rate, seed))
     if out is not None:
         folder.make(out)
-    for seed in table.seeds:
-        for name, experiment in methods.items():
-            for rate, accuracies in zip(table.lr, results[name], strict=True):
-                trial = _trial(experiment, rate, seed, table.length)
-                title = f"{name}-{rate:g}-{seed}"
-                done = batch.run(title, trial, _place(out, name, rate, seed), table.length)
-                accuracies.append(done.summary["accuracy_mean"])
+    asked = trials(methods, table, out)
+    batch.ahead(trial for _, _, trial in asked)
+    for name, rate, trial in asked:
+        results[name][rate].append(batch.run(*trial).summary["accuracy_mean"])
     tuning = Tuning(table.lr, table.seeds, table.length, results)
     if out is not None:
         write(out / folder.TUNED, tuning.told())
     return tuning
+
+
+def trials(methods: Mapping[str, Experiment], table: Tune, out: Path | None) -> list[tuple[str, int, Asked]]:
+    """What a search runs, seed by seed: of which method, at which rate of the grid."""
+    return [
+        (
+            name,
+            i,
+            Asked(
+                f"{name}-{rate:g}-{seed}",
+                _trial(experiment, rate, seed, table.length),
+                _place(out, name, rate, seed),
+                table.length,
+            ),
+        )
+        for seed in table.seeds
+        for name, experiment in methods.items()
+        for i, rate in enumerate(table.lr)
+    ]
 
 
 def at_rate(experiment: Experiment, rate: float) -> Experiment:
