@@ -33,7 +33,9 @@ from potluck.runtime import EvaluateAt, StopAt
 from potluck.runtime.evaluate import served
 from potluck.trees import finite
 
-FEW = {"clients": 4, "buffer": 3}  # parameters that algorithms share, at the size of a test
+FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
+FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
+FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
 NAMES = algorithms.names()
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
 OFTEN = EvaluateAt(rounds=2)

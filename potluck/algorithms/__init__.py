@@ -2,7 +2,8 @@
 
 Module NAME.py holds one callable called NAME, whatever its capitals and underscores: a `@value` rule, or a
 function that returns one. Its parameters are what an experiment may set in `[algorithms.NAME]`; `local` is
-the training that the experiment describes. A module whose name begins with an underscore is no algorithm.
+the training that the experiment describes. Its rules come from the paper, unless a constant FIDELITY says
+that they come from the authors' code. A module whose name begins with an underscore is no algorithm.
 """
 
 import importlib
@@ -16,7 +17,17 @@ from typing import Any
 from potluck.errors import ConfigError, nearest
 from potluck.jobs import Train
 
-__all__ = ["Description", "Parameter", "canonical", "complete", "describe", "find", "make", "names"]
+__all__ = [
+    "Description",
+    "Parameter",
+    "canonical",
+    "complete",
+    "describe",
+    "fidelity",
+    "find",
+    "make",
+    "names",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class Description:
     name: str
     paper: str
     idea: str
+    fidelity: str  # what its rules were taken from: "authors' code", or "paper"
     parameters: tuple[Parameter, ...]
 
 
@@ -107,7 +119,15 @@ def describe(name: str) -> Description:
         said = re.search(rf"^\s*{key}\s*:[^#\n]*#\s*(.+?)\s*$", source, re.MULTILINE)
         default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
         listed.append(Parameter(key, short(p.annotation), default, said.group(1) if said else ""))
-    return Description(name, paragraphs[0], paragraphs[1] if len(paragraphs) > 1 else "", tuple(listed))
+    idea = paragraphs[1] if len(paragraphs) > 1 else ""
+    return Description(name, paragraphs[0], idea, fidelity(name), tuple(listed))
+
+
+def fidelity(name: str) -> str:
+    """What an algorithm's rules were taken from; shown beside results."""
+    module = importlib.import_module(f"{__name__}.{canonical(name)}")
+    graded: str = getattr(module, "FIDELITY", "paper")
+    return graded
 
 
 def _inner() -> dict[str, Callable[..., Any]]:

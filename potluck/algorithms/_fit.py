@@ -43,6 +43,8 @@ def arguments(build: Build, given: dict[str, Any], path: str, local: Train, inne
     if "local" in known:
         filled["local"] = local
     for key, p in known.items():
+        if key not in filled and _is_rule(type(p.default)):
+            filled[key] = _fit({}, p, f"{path}.{key}", local, inner)  # it trains as the experiment says
         if key not in filled and p.default is p.empty:
             raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
     return filled
@@ -95,7 +97,7 @@ def _part(
     offered: dict[str, Build] = {
         cls.__name__.lower(): cls for cls in codec.values().values() if any(_suits(cls, m) for m in parts)
     }
-    if any(hasattr(m, "merge") and hasattr(m, "plan") for m in parts):
+    if any(_is_rule(m) for m in parts):
         offered |= inner()
     kind = table.pop("kind", type(p.default).__name__)  # settings of the default need not name it
     build = offered.get(str(kind).lower())
@@ -119,6 +121,10 @@ def _members(annotation: Any) -> list[Any]:
 
 def _is_part(kind: Any) -> bool:
     return kind is Any or getattr(kind, "_is_protocol", False) or dataclasses.is_dataclass(kind)
+
+
+def _is_rule(kind: Any) -> bool:
+    return hasattr(kind, "merge") and hasattr(kind, "plan")
 
 
 def _suits(cls: type, kind: Any) -> bool:

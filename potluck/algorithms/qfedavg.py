@@ -12,6 +12,7 @@ authors' code adds 1e-10 to F_k; here that is its least value. Deadlines and ove
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Final
 
 import torch
 
@@ -22,6 +23,8 @@ from potluck.errors import require
 from potluck.jobs import Appraise, Train
 from potluck.messages import Reply
 from potluck.trees import Params, add, leaves, weighted_sum
+
+FIDELITY: Final = "authors' code"
 
 LEAST = 1e-10  # loss: a power of 0 may be infinite
 

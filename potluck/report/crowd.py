@@ -34,6 +34,7 @@ def data_facts(world: World) -> Facts:
     share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
     skew = 0.5 * np.abs(share - whole).sum(1)  # total variation: 0 alike, near 1 all different
     some = "" if len(table) == world.partition.clients else f" (of {len(table):,} looked at)"
+    wrong = [] if world.flips is None else [("wrong labels", f"train rows of {world.flips.sum():,} devices")]
     return [
         ("rows", f"{len(pool):,} of shape {list(pool.shape)}, {pool.classes} classes"),
         ("test set", f"{len(world.test_rows()):,} rows that no device holds"),
@@ -42,6 +43,7 @@ def data_facts(world: World) -> Facts:
         ("rows a device", f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}{some}"),
         ("classes a device", f"{held.min()} to {held.max()}, median {np.median(held):g}{some}"),
         ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
+        *wrong,
     ]
 
 

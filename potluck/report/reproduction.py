@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from potluck import algorithms as registry
 from potluck.experiment.study import Measure, Results
 from potluck.metrics import Interval
 from potluck.report.grid import grid, rate, remark
@@ -111,8 +112,17 @@ def what_was_run(results: Results) -> str:
     return (
         f"Run by `{command}`, last on {last}, on {'; '.join(results.machines)}. {crowd(experiment)}; "
         f"{ends(experiment)}; seeds {', '.join(map(str, plan.scale.seeds))}. {len(runs)} runs{trials}, "
-        f"{duration(sum(walls))} of real time, the longest {duration(max(walls))}."
+        f"{duration(sum(walls))} of real time, the longest {duration(max(walls))}. {_fidelity(results)}"
     )
+
+
+def _fidelity(results: Results) -> str:
+    """What the arms' rules were taken from."""
+    arms: dict[str, list[str]] = {}
+    for arm in results.plan.arms:
+        arms.setdefault(registry.fidelity(arm.algorithm), []).append(arm.name)
+    told = [f"{', '.join(names)} by the {source}" for source, names in sorted(arms.items())]
+    return f"Rules: {'; '.join(told)}."
 
 
 def markdown(head: Sequence[str], columns: Sequence[Sequence[str]]) -> str:

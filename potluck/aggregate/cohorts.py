@@ -1,0 +1,57 @@
+"""A tree of cohorts that split: paths for names, so that a name says where it stands.
+
+The root is ""; the children of "0" are "00", "01" and so on, up to ten each. The tree *is* the collection of
+its leaves; whoever knows these knows it all, and an old name still leads to those that came of it.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+ROOT = ""
+
+
+def children(cohort: str, sides: int) -> list[str]:
+    """The names that a cohort's parts have."""
+    return [f"{cohort}{side}" for side in range(sides)]
+
+
+def common(a: str, b: str) -> str:
+    """The lowest cohort that both belong to."""
+    shared = 0
+    while shared < min(len(a), len(b)) and a[shared] == b[shared]:
+        shared += 1
+    return a[:shared]
+
+
+def distance(a: str, b: str) -> int:
+    """Edges from the deeper of two up to their lowest common ancestor: 1 between siblings."""
+    return max(len(a), len(b)) - len(common(a, b))
+
+
+def below(cohort: str, leaves: Iterable[str]) -> list[str]:
+    """The leaves that a cohort has become: itself if it is one."""
+    return [leaf for leaf in leaves if leaf.startswith(cohort)]
+
+
+def parts(cohort: str, leaves: Iterable[str]) -> int:
+    """How many parts a cohort has split into; 0 if it is a leaf or none of the tree."""
+    return len({leaf[len(cohort)] for leaf in leaves if leaf.startswith(cohort) and leaf != cohort})
+
+
+def nearest_known(claim: str, leaves: Collection[str]) -> str:
+    """A name that leads into the tree: of a lost cohort, the nearest ancestor that still is in it."""
+    while claim and not below(claim, leaves) and claim not in leaves:
+        claim = claim[:-1]
+    return claim
+
+
+def halved(table: dict[str, T], cohort: str, parts: list[T]) -> dict[str, T]:
+    """A table by leaf in which a cohort has given way to its parts, in its place."""
+    out: dict[str, T] = {}
+    for name, entry in table.items():
+        if name == cohort:
+            out |= {cohort + str(i): part for i, part in enumerate(parts)}
+        else:
+            out[name] = entry
+    return out
