@@ -1,0 +1,41 @@
+"""Cohorts that find themselves: one configuration for 1, 2, 3 and 4 hidden groups, and two modes.
+
+`potluck study auxo` takes digits and some seconds. `potluck study auxo --scale paper` takes MNIST with its
+writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
+"""
+
+from _cohorts import GROUPS, MEASURES, QUICK, TABLE, auxo, curves, plain, speeds
+
+from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.report.reproduction import tables
+
+
+def page(results: Results) -> str:
+    """All measures, then speed-ups and Rand indices over time for each number of groups."""
+    parts = [tables(results)]
+    for scenario in results.plan.scenarios:
+        parts.append(f"Until the best accuracy without cohorts, {scenario}:\n\n{speeds(results, scenario)}")
+        parts.append(curves(results, scenario))
+    return "\n\n".join(part for part in parts if part)
+
+
+STUDY = Study(
+    title="Auxo: cohorts in a mostly absent crowd",
+    question="Writers' digits are cut into clients, and the clients dealt to hidden groups that see images "
+    "turned. Does Auxo find the groups, with the same settings whatever their number, and does it leave a "
+    "crowd of one kind alone? At equal resource: 100 clients a round in total.",
+    arms=[
+        plain("no cohorts"),
+        auxo("calibrated", rate_of="no cohorts"),
+        auxo("faithful", mode="faithful", rate_of="no cohorts"),
+    ],
+    scenarios=GROUPS,
+    measures=MEASURES,
+    page=page,
+    quick=Scale(QUICK, seeds=(1,), scenarios=("1 group", "4 groups")),
+    paper=Scale(
+        laid_over(TABLE, {"stop": {"rounds": 80}}),
+        seeds=(1, 2, 3),
+        tune={"lr": [0.1, 0.2, 0.4], "length": 0.5},
+    ),
+)
