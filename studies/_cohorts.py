@@ -7,7 +7,7 @@ that see images turned by different angles. A tenth of them is online at a time;
 from collections.abc import Mapping
 from typing import Any
 
-from potluck.experiment.study import ACCURACY, WORST, Arm, Measure, Results
+from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Measure, Results
 from potluck.report import cohorts
 from potluck.report.reproduction import markdown
 from potluck.report.units import NONE
@@ -56,8 +56,8 @@ COVERED = Measure("devices seen", cohorts.coverage, "share")
 BEST10 = Measure("best 10 %", "accuracy_best10", "share")
 VARIANCE = Measure("variance", "accuracy_variance", "number", "less")
 EFFORT = Measure("device-seconds", "device_seconds", "seconds")
-MESSAGES = Measure("affinity messages, of all bytes", cohorts.message_share, "share")
-MEASURES = (ACCURACY, WORST, AGREES, COHORTS, COVERED, EFFORT, MESSAGES)
+MESSAGES = Measure("affinity messages", cohorts.message_bytes, "bytes")
+MEASURES = (ACCURACY, WORST, AGREES, COHORTS, COVERED, EFFORT, TRAFFIC, MESSAGES)
 
 
 def speeds(results: Results, scenario: str = "") -> str:
@@ -91,7 +91,7 @@ def curves(results: Results, scenario: str) -> str:
     if not lines:
         return ""
     every = sorted({r for line in lines.values() for r in line})
-    rounds = every[:: max(1, len(every) // 10)]
+    rounds = every[:: -(-len(every) // 10)]
     cells = [[f"{line[r]:.2f}" if r in line else NONE for line in lines.values()] for r in rounds]
     columns = [list(lines), *cells]
     return f"Adjusted Rand index by round, {scenario}:\n\n" + markdown(["", *map(str, rounds)], columns)

@@ -443,7 +443,7 @@ def test_cohorts_of_two_camps_in_a_run():
     assert report.final_agreement(cohorts_) > 0.9
     assert report.coverage(cohorts_) > 0.9
     assert cohorts_.summary["accuracy_mean"] > one.summary["accuracy_mean"] + 0.1
-    assert 0 < report.message_share(cohorts_) < 0.2
+    assert 0 < report.message_bytes(cohorts_) < 0.2 * cohorts_.summary["bytes_up"]
     target = report.best(one)
     when, effort = report.reached(cohorts_, target)
     assert 0 < effort < cohorts_.summary["device_seconds"]

@@ -72,11 +72,10 @@ def cohorts(run: Any) -> float:
     return max(count, float(len(models)))
 
 
-def message_share(run: Any) -> float | None:
-    """Bytes of affinity messages over all traffic."""
+def message_bytes(run: Any) -> float | None:
+    """Bytes of affinity requests and feedback; None without any."""
     sent = series(run.lines, "affinity_bytes")
-    whole = run.summary["bytes_up"] + run.summary["bytes_down"]
-    return sent[-1].value / whole if sent and whole else None
+    return sent[-1].value if sent else None
 
 
 def best(run: Any) -> float | None:
