@@ -225,15 +225,19 @@ def test_who_cannot_be_sorted_goes_where_most_are():
     assert m.busy == {}
 
 
-def test_members_are_served_their_group_and_strangers_the_largest():
+def test_members_are_served_their_group_and_strangers_may_choose():
     groups = Grouped(FedAvg(local=LINE), LINE)
     ctx = desk()
     m = groups.start(ctx)
     assert list(groups.serve(m, ctx.me, ctx)) == ["cohort all"]
     states = [replace(m.leaf[ROOT], params=numbers(w)) for w in (1.0, 2.0)]
     m, _ = parted(m, ROOT, numbers(), states, [0, 1, 2], [0, 1, 1], np.eye(2))
-    served = [groups.serve(m, node, ctx)["cohort"].send["params"]["w"].item() for node in range(4)]
-    assert served == [1.0, 2.0, 2.0, 2.0]
+    served = [groups.serve(m, node, ctx)["cohort"].send["params"]["w"].item() for node in range(3)]
+    assert served == [1.0, 2.0, 2.0]
+    offered = groups.serve(m, 3, ctx)["cohort"]
+    assert [task.send["params"]["w"].item() for task in offered.tasks.values()] == [1.0, 2.0]
+    rows = device([-1.0, 1.0], [0, 1], offered.send)
+    assert offered.job.run(rows).body == "1"  # the steeper line fits these better; no test row is read
     at_cloud = groups.serve(m, ctx.me, ctx)
     assert {view: t.send["params"]["w"].item() for view, t in at_cloud.items()} == {
         "cohort 0": 1.0,

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from potluck.aggregate.affinity import SLOT, Settle
 from potluck.aggregate.vectors import Metric, Vector, distances, vector
 from potluck.codec import value
 from potluck.contracts import Context, Got
 from potluck.errors import require
 from potluck.jobs.train import Train
-from potluck.messages import Command, Node, Note, Reply, Task, Until
+from potluck.messages import Choice, Command, Node, Note, Reply, Task, Until
 from potluck.trees import Params
 
 ROOT, DOOR = "", "door"
@@ -163,12 +164,17 @@ class Grouped:
         params: Params = self._served(state, ctx.me, ctx).send["params"]
         return params
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task]:
-        """A member's model is its group's; who has none is served the largest group below where it stands."""
+    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+        """A member's model is its group's; who has none takes the best for its own rows of those in reach."""
         if node == ctx.me:
             return {f"cohort {g or 'all'}": self._served(state, node, ctx) for g, state in m.leaf.items()}
-        group = largest(m, m.at.get(node, ROOT))
-        return {"cohort": replace(self._served(m.leaf[group], node, ctx), slot=group)}
+        tasks = {
+            g: replace(self._served(m.leaf[g], node, ctx), slot=g) for g in below(m, m.at.get(node, ROOT))
+        }
+        if len(tasks) == 1:
+            return {"cohort": next(iter(tasks.values()))}
+        models = {g: task.send["params"] for g, task in tasks.items()}
+        return {"cohort": Choice(Settle(self.sort.model), {"models": models}, tasks, SLOT)}
 
     def _served(self, state: Any, node: Node, ctx: Context) -> Task:
         first: Task = next(iter(self.inner.serve(state, node, ctx).values()))
@@ -228,7 +234,11 @@ def parted(
     return m, Note("split", {"round": m.round, "sizes": sizes, "groups": len(leaf)}, group or None)
 
 
-def largest(m: Groups, below: str) -> str:
+def below(m: Groups, place: str) -> list[str]:
+    """The groups at or below a place in the tree."""
+    return [g for g in m.leaf if g == place or place == ROOT or g.startswith(f"{place}.")]
+
+
+def largest(m: Groups, place: str) -> str:
     """The group with most members at or below a place in the tree."""
-    groups = [g for g in m.leaf if g == below or below == ROOT or g.startswith(f"{below}.")]
-    return max(groups, key=lambda g: m.sizes.get(g, 0))
+    return max(below(m, place), key=lambda g: m.sizes.get(g, 0))

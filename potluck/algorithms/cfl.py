@@ -28,7 +28,7 @@ from potluck.codec import value
 from potluck.contracts import Cohort, Context, Got
 from potluck.errors import require
 from potluck.jobs import Train
-from potluck.messages import Command, Node, Reply, Task
+from potluck.messages import Choice, Command, Node, Reply, Task
 
 FIDELITY: Final = "authors' code"
 
@@ -85,7 +85,7 @@ class CFL:
         after, note = parted(after, lane, params, states, nodes, half, means(units(rows), half))
         return after, [*commands, note]
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.groups.serve(m, node, ctx)
 
 

@@ -30,7 +30,7 @@ from potluck.codec import value
 from potluck.contracts import Cohort, Context, Cost, Got, Local, Result
 from potluck.errors import require
 from potluck.jobs import Train
-from potluck.messages import Command, Node, Note, Task, Until
+from potluck.messages import Choice, Command, Node, Note, Task, Until
 from potluck.trees import Params, split, weighted_sum
 
 FIDELITY: Final = "authors' code"
@@ -139,7 +139,7 @@ class FlexCFL:
             m = replace(m, more=replace(m.more, look=list(look)))
         return m, commands
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.many.serve(m, node, ctx)
 
     def _enough(self, ctx: Context) -> int:

@@ -28,7 +28,7 @@ from potluck.codec import value
 from potluck.contracts import Cohort, Context, Got
 from potluck.errors import require
 from potluck.jobs import Train
-from potluck.messages import Command, Node, Task, Wake
+from potluck.messages import Choice, Command, Node, Task, Wake
 
 FIDELITY: Final = "paper"
 Linkage = Literal["ward", "complete", "average", "single"]
@@ -106,7 +106,7 @@ class FLHC:
         # Nobody could be heard at all: once more from the beginning.
         return (replace(m, more=Census([], [], {})) if census.exhausted(ctx) else m), []
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.groups.serve(m, node, ctx)
 
     def _enough(self, ctx: Context) -> int:
