@@ -421,24 +421,26 @@ def test_without_references_rewards_wait_until_members_have_been_seen():
     assert [max(fits, key=fits.get) for fits in second.others] == [str(g) for g in truth]
 
 
+CAMPS = Experiment(  # two groups with other names for their labels
+    data={
+        "source": "digits",
+        "clients": 60,
+        "partition": "iid",
+        "groups": {"kind": "permutation", "count": 2},
+    },
+    model={"name": "linear"},
+    train={"lr": 0.3},
+    stop={"rounds": 25},
+    evaluate={"rounds": 5},
+    run={"executor": "stacked"},
+    algorithm="auxo",
+    algorithms={"auxo": {"clients": 30, "first_split": 5}, "fedavg": {"clients": 30}},
+)
+
+
 def test_cohorts_of_two_camps_in_a_run():
-    """Two groups with other names for their labels part by themselves, and fare better for it."""
-    e = Experiment(
-        data={
-            "source": "digits",
-            "clients": 60,
-            "partition": "iid",
-            "groups": {"kind": "permutation", "count": 2},
-        },
-        model={"name": "linear"},
-        train={"lr": 0.3},
-        stop={"rounds": 25},
-        evaluate={"rounds": 5},
-        run={"executor": "stacked"},
-        algorithm="auxo",
-        algorithms={"auxo": {"clients": 30, "first_split": 5}, "fedavg": {"clients": 30}},
-    )
-    cohorts_, one = run(e), run(e.updated(algorithm="fedavg"))
+    """They part by themselves, and fare better for it."""
+    cohorts_, one = run(CAMPS), run(CAMPS.updated(algorithm="fedavg"))
     assert report.cohorts(cohorts_) == 2
     assert report.final_agreement(cohorts_) > 0.9
     assert report.coverage(cohorts_) > 0.9
@@ -454,23 +456,8 @@ def test_cohorts_of_two_camps_in_a_run():
 
 
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
-    e = Experiment(
-        data={
-            "source": "digits",
-            "clients": 60,
-            "partition": "iid",
-            "groups": {"kind": "permutation", "count": 2},
-        },
-        model={"name": "linear"},
-        train={"lr": 0.3},
-        stop={"rounds": 20},
-        evaluate={"rounds": 20},
-        run={"executor": "stacked"},
-        algorithm="auxo",
-        algorithms={"auxo": {"clients": 30, "first_split": 5}},
-    )
-    run(e, tmp_path / "first")
-    other = e.updated(
+    run(CAMPS, tmp_path / "first")
+    other = CAMPS.updated(
         model={"name": "mlp"},
         stop={"rounds": 2},
         fleet={"memories": str(tmp_path / "first")},
