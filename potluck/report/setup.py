@@ -6,7 +6,7 @@ from potluck.report.units import duration
 
 def crowd(e: Experiment) -> str:
     """Data, who holds them, devices and model of a resolved experiment."""
-    clients = "" if e.data.clients is None else f"{e.data.clients} devices of a "
+    clients = "the devices of a " if e.data.clients is None else f"{e.data.clients:,} devices of a "
     skew = f"dirichlet({e.data.alpha:g})" if e.data.partition == "dirichlet" else e.data.partition
     rows = "" if e.data.limit is None else f" ({e.data.limit:,} rows)"
     divided = f"divided by {skew} among {clients}{e.fleet.source} fleet"
