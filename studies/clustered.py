@@ -37,6 +37,7 @@ STUDY = Study(
     paper=Scale(
         laid_over(TABLE, {"fleet": {"availability": "always"}}),
         seeds=(1, 2, 3),
-        tune={"lr": [0.05, 0.1, 0.2, 0.4], "length": 0.4},
+        # Long enough for FL+HC to have clustered: it asks everybody once, after its first rounds.
+        tune={"lr": [0.05, 0.1, 0.2, 0.4], "length": 0.7},
     ),
 )
