@@ -2,12 +2,16 @@
 
 import math
 import os
+import signal
 
 import pytest
 
 os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; read when Triton is first imported
 
 from potluck.runtime import autotune
+
+# A shell's background jobs ignore Ctrl-C, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
