@@ -15,7 +15,7 @@ def groups(kind: str, **more: float) -> dict[str, object]:
 STUDY = Study(
     title="Auxo: how far groups differ, and when they part",
     question="Two hidden groups, turned against each other by a little or by much, or with other names for "
-    "their labels, or with other contrast. When does a split pay, and how much does its moment matter?",
+    "their labels. When does a split pay, and how much does its moment matter?",
     arms=[
         plain("no cohorts"),
         auxo("by itself"),
