@@ -12,7 +12,8 @@ from worlds import LOCAL, SIZES, finished, pool, simulate, small, values
 
 from potluck import algorithms
 from potluck.aggregate import Adaptive, Rounds
-from potluck.aggregate.grouped import DOOR, ROOT, Fork, Grouped, Groups, largest, parted, settled, shares
+from potluck.aggregate.cohorts import ROOT
+from potluck.aggregate.grouped import DOOR, Fork, Grouped, Groups, largest, parted, settled, shares
 from potluck.aggregate.vectors import distances, means, numbered, units, vector
 from potluck.algorithms.cfl import CFL, at_rest, cut
 from potluck.algorithms.fedasync import fedasync

@@ -130,6 +130,9 @@ class Calibrated:
         facts["persistence"] = {str(k): round(kappa, 4) for k, kappa in found.items()}
         good = [k for k in found if k <= heard.room and found[k] >= self.kappa]
         into = max(good, key=lambda k: found[k], default=0)
+        kept = into or max(found, key=lambda k: found[k])  # what a split would leave within sides
+        sides = np.array([side[int(i)][kept] for i in places])
+        facts["heterogeneity_after"] = (online.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
         return Told(Kinds(centre, tables, like), side, gain, others, into, facts)
 
     def split(self, learnt: Mapping[str, Any], cohort: str, into: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from potluck.aggregate.affinity import SLOT, Settle
+from potluck.aggregate.cohorts import ROOT
 from potluck.aggregate.vectors import Metric, Vector, distances, vector
 from potluck.codec import value
 from potluck.contracts import Context, Got
@@ -26,7 +27,7 @@ from potluck.jobs.train import Train
 from potluck.messages import Choice, Command, Node, Note, Reply, Task, Until
 from potluck.trees import Params
 
-ROOT, DOOR = "", "door"
+DOOR = "door"  # the lane in which devices without a group are sorted
 
 
 @value(eq=False)

@@ -125,6 +125,7 @@ class Faithful:
         facts = {"heterogeneity": (online.spread(points) / len(points)) ** 0.5}
         if ratio is not None:
             facts["ratio"] = ratio
+            facts["heterogeneity_after"] = (online.spread(points, side) / len(points)) ** 0.5
         named = [{} if k == UNKNOWN else {self.sides: int(k)} for k in side]
         into = self.sides if self._ready(state, heard) else 0
         return Told(state, named, None if gain is None else gain.tolist(), None, into, facts)

@@ -1,7 +1,7 @@
 """Auxo (Liu et al. 2023, Auxo: Efficient Federated Learning via Scalable Client Clustering).
 
 In a large population a few kinds of clients share a model that suits none of them. Auxo lets cohorts find
-themselves: a cohort clusters the updates that it gets anyway; when its members fall into two camps it splits,
+themselves: a cohort clusters the updates that it gets anyway; when its members fall into camps it splits,
 each part going on with its own copy of the model; and a device that is told after each round how well it
 fitted asks, when it next checks in, for the cohort that suits it best. What is known of a device lives on the
 device, so the server holds no more for a million of them than for a hundred.
@@ -9,7 +9,7 @@ device, so the server holds no more for a million of them than for a hundred.
 Deviations: rewards of the paper's formula would count an explored cohort's accumulated reward; the text's
 instant one is used. Labels begin with a cohort, not with round 1, else no cohort would split twice. The split
 bonus goes by the parent's reward before the split. Epsilon decays by rounds, not by requests. A cohort has an
-equal share of the clients, and its learning rate follows that share (the paper's linear rule at every split).
+equal share of the clients; in `Faithful` its learning rate follows that share (the paper's linear rule).
 `Faithful` measures the paper's criterion on the last layer, centred, over five rounds, since on whole updates
 it never holds; `Calibrated` is Potluck's own way to tell sides and cohorts. Devices are invited when a cohort
 lacks them, rather than turned away. A device never seen uses the cohort with the least loss on its own rows.
@@ -34,7 +34,7 @@ from potluck.errors import require
 from potluck.messages import Choice, Command, Lost, Node, Note, Reply, Task, Tell
 from potluck.trees import nbytes
 
-FIDELITY: Final = "authors' code"
+FIDELITY: Final = "authors' code (mode faithful; calibrated is Potluck's own)"
 DOOR: Final = "door"  # the lane in which devices check in
 FLAGGED: Final = 10_000  # at most so many devices under suspicion are remembered
 DESERTED: Final = 10  # rounds of others, after which a cohort without any is said to be deserted
@@ -268,7 +268,7 @@ class Auxo:
         return replace(m, flags=flags, parts=parts), [Note("cohort", facts, lane), *notes]
 
     def _split(self, m: Crowd, lane: str, told: Told, ctx: Context) -> tuple[Crowd, list[Command]]:
-        """Two of one, if it pays and can be fed: both go on with all that the inner rule had."""
+        """Several of one, if it pays and they can be fed: all go on with what the inner rule had."""
         forced = m.forced < len(self.force) and m.round >= self.force[m.forced]
         into = self.mode.parts if forced else 0 if self.force or m.round < self.first_split else told.into
         if not 1 < into <= self._room(m):

@@ -23,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from potluck.aggregate.census import CENSUS, Census
-from potluck.aggregate.grouped import DOOR, ROOT, Grouped, Groups, parted, settled
+from potluck.aggregate.cohorts import ROOT
+from potluck.aggregate.grouped import DOOR, Grouped, Groups, parted, settled
 from potluck.aggregate.vectors import Vector, length, means, numbered
 from potluck.algorithms.fedavg import FedAvg
 from potluck.codec import value

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.aggregate.census import CENSUS, Census
-from potluck.aggregate.grouped import ROOT, Grouped, Groups, parted
+from potluck.aggregate.cohorts import ROOT
+from potluck.aggregate.grouped import Grouped, Groups, parted
 from potluck.aggregate.vectors import Metric, Vector, means, numbered
 from potluck.algorithms.fedavg import FedAvg
 from potluck.codec import value

@@ -32,6 +32,7 @@ from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
 from potluck.runtime import World
 from potluck.runtime.autotune import Choice
+from potluck.runtime.process import start
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 
@@ -204,12 +205,7 @@ class _Child:
         self.pipe, theirs = context.Pipe()
         parents = [*(other.pipe for other in others), self.pipe]
         self.process = context.Process(target=_serve, args=(theirs, parents, call))
-        # Ctrl-C is the parent's to handle, also while the child hasn't learnt yet to ignore it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start(self.process)
         theirs.close()
 
     def answer(self) -> Any:

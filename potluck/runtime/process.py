@@ -1,8 +1,10 @@
-"""How this process is set while it simulates."""
+"""How this process is set while it simulates, and how it starts others."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 
 import torch
 
@@ -20,3 +22,12 @@ def tuned_process() -> Iterator[None]:
         torch.set_num_threads(threads)
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def start(process: BaseProcess) -> None:
+    """Start a child. Ctrl-C is its parent's to handle, also while it hasn't learnt yet to ignore it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from potluck.contracts import Local, Nets, Result, Samples, Training
 from potluck.errors import PotluckError
+from potluck.runtime.process import start
 from potluck.runtime.shared import Arena, Lender, Where, aligned, packed, unpacked, viewed
 from potluck.runtime.training import Item, train
 from potluck.trees import Tree, leaves
@@ -140,12 +141,7 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         given = theirs, [*others, self.pipe], self.slots, server
         self.process = context.Process(target=_quietly, args=given, daemon=True)
-        # Ctrl-C is the parent's to handle, also while the child hasn't learnt yet to ignore it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start(self.process)
         theirs.close()
 
     def room(self) -> Arena:
