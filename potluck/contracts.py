@@ -278,8 +278,34 @@ class Got(NamedTuple):
     lost: list[Lost]
 
 
+class Federation(Protocol):
+    """What a rule may ask of a federation before it runs there, to refuse one that can't carry it."""
+
+    @property
+    def devices(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # of a row
+    @property
+    def tokens(self) -> bool: ...  # whether rows are tokens instead of values
+    @property
+    def classes(self) -> int: ...
+    @property
+    def server(self) -> int: ...  # the server's own rows
+
+    def held(self) -> NDArray[np.int64]:
+        """Train rows of each class at the start, counted when asked for.
+
+        Of all clients together; where nothing is stored of each (procedural), of the first 10,000.
+        """
+        ...
+
+
 class Rule(Protocol[M]):
-    """An algorithm without its loop."""
+    """An algorithm without its loop.
+
+    A rule that not every federation can carry may have `fits(self, federation: Federation) -> None`, which
+    raises ConfigError then. The run's rule is asked before anything is run or written.
+    """
 
     def start(self, ctx: Context) -> M: ...  # M.round counts how often the served model changed
     def lanes(self, m: M, ctx: Context) -> Iterable[Lane]: ...  # the barriers that should be open

@@ -25,6 +25,7 @@ from worlds import (
 
 from potluck import algorithms, codec
 from potluck.aggregate import placed
+from potluck.data import reserved
 from potluck.errors import ConfigError
 from potluck.fleet import Intervals
 from potluck.jobs import SGD
@@ -36,6 +37,7 @@ from potluck.trees import finite
 FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
 FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
+FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
 NAMES = algorithms.names()
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
 OFTEN = EvaluateAt(rounds=2)
@@ -58,7 +60,8 @@ def make(name, local=LOCAL, **params):
 
 
 def crowd(**more):
-    return small(**{"users": 5, "edges": 2, "compute": 4e5} | more)
+    # Some algorithms need rows at the server.
+    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserved(pool(), 0.05, 1)} | more)
 
 
 @cache
@@ -259,10 +262,10 @@ def test_tasks_are_late(name, deadline):
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_updates_never_reach_the_model(name, plan):
     good = world()
-    x = pool().x.clone()
+    x = good.pool.x.clone()
     for node in range(0, len(SIZES), 2):
         x[torch.tensor(good.partition.rows(node, "train"))] = float("nan")
-    spoilt = dataclasses.replace(good, pool=dataclasses.replace(pool(), x=x))
+    spoilt = dataclasses.replace(good, pool=dataclasses.replace(good.pool, x=x))
     sim = survives(run(name, where=spoilt, plan=plan))
     assert sim.accounts.lost["bad"] == len(values(sim, "bad_update")) >= 2
     assert not sim.accounts.took_part[::2].any()

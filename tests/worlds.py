@@ -14,6 +14,8 @@ from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
+from potluck.runtime.evaluate import served
+from potluck.trees import leaves
 
 torch.set_num_threads(1)  # as Simulation.run does; here for those that step by hand
 
@@ -32,7 +34,7 @@ def pool(rows=400, classes=4, dimension=5, dtype=torch.float64):
 
 def dealt(pool, sizes, key=0):
     """A partition with exactly so many train rows each, one to validate and three to test on."""
-    rows = np.flatnonzero(~pool.test)
+    rows = pool.free
     rows = rows[keys.shuffled(key, len(rows))]
     cells = np.array([[n, 1, 3] for n in sizes]).reshape(-1)
     offsets = np.concatenate([[0], np.cumsum(cells)])
@@ -100,6 +102,6 @@ def values(sim, metric, **whose):
 
 
 def weights(sim):
-    """All numbers of all served models."""
-    served = sim.served()
-    return torch.cat([p.reshape(-1) for _, (_, params) in sorted(served.items()) for p in params.values()])
+    """All numbers of all that the cloud serves."""
+    sent = [task.send for _, task in sorted(served(sim, sim.root).items())]
+    return torch.cat([t.double().reshape(-1) for t in leaves(sent)])

@@ -1,6 +1,7 @@
 """Data: where rows come from (sources), who holds them (partition), and how that changes (arrange)."""
 
 from potluck.data.arrange import Arrangement, Phase, arranged
+from potluck.data.aside import STOCKS, stocked
 from potluck.data.changes import CHANGE_KINDS, Change
 from potluck.data.datasets import from_dataset
 from potluck.data.external import columns, from_flwr, from_rows
@@ -32,6 +33,7 @@ __all__ = [
     "LAWS",
     "OPTIONS",
     "SOURCES",
+    "STOCKS",
     "USER_KINDS",
     "Arrangement",
     "Change",
@@ -61,5 +63,6 @@ __all__ = [
     "reserved",
     "shards",
     "split_users",
+    "stocked",
     "user_devices",
 ]

@@ -5,8 +5,8 @@ another way to point into it. The order: rows are divided, dealt anew by changes
 replaced, and then each client sees its rows as its group and the changes that it went through make them look.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ class Phase:
     partition: Partition
     test: NDArray[np.int64]  # the global test set
     changed: NDArray[np.bool_]  # [clients] whose rows differ from the phase before
+    shifts: Mapping[float, Partition] = field(default_factory=dict)  # the same, at other shares of shift
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ class _Step(NamedTuple):
     trained: NDArray[np.int32]  # [clients] of train rows: the same, but for wrong labels
     tested: NDArray[np.int32]  # [global test rows]
     changed: NDArray[np.bool_]
+    levels: tuple[Partition, ...] = ()  # as `held`, at other shares of shift
 
 
 def arranged(
@@ -63,6 +65,7 @@ def arranged(
     *,
     groups: Groups | None = None,
     shift: float = 0.0,
+    levels: Sequence[float] = (),
     changes: Sequence[Change] = (),
     flip: Flip | None = None,
     user: NDArray[np.int32] | None = None,
@@ -72,7 +75,8 @@ def arranged(
     """Hidden groups, a shift of test rows, changes in mid-run and wrong labels, on top of a partition.
 
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
-    `kind` and `options` are what the partition was divided by, for changes that deal anew.
+    `kind` and `options` are what the partition was divided by, for changes that deal anew. `levels` are
+    further shares of shift at which phases can be tested; nothing else depends on them.
 
     The global test set is what a model for everybody should be judged on: a mixture of all groups. Each of
     its rows is seen as one group sees it, dealt by hash in equal shares (`test_group`), and a change that
@@ -96,29 +100,54 @@ def arranged(
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
     steps = [first, *_changed(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
-    shown = {id(step.held): shifted(pool, step.held, shift, key) for step in steps}
-    steps = [step._replace(held=shown[id(step.held)]) for step in steps]
+    steps = _tested(pool, steps, shift, levels, key)
     flips = None
     if flip is not None:
         flip.check(pool)
         flips = drawn_clients(flip.share, clients, None, stream(key, b"flips"))
         steps = _flipped(views, steps, flips, flip.kind, stream(key, b"wrong"))
     if len(views) == 1:
-        phases = tuple(Phase(step.start, step.held, test, step.changed) for step in steps)
+        phases = tuple(
+            Phase(step.start, step.held, test, step.changed, dict(zip(levels, step.levels, strict=True)))
+            for step in steps
+        )
         return Arrangement(pool, phases, None, None, np.arange(len(pool)))
-    album = developed(pool, views, _seen(pool, len(views), steps, apart, shift > 0), apart)
+    unseen = any((shift, *levels))
+    album = developed(pool, views, _seen(pool, len(views), steps, apart, unseen), apart)
     phases = tuple(
         Phase(
             step.start,
             _through(step.held, step.view, album.place, step.trained),
             np.sort(album.place[step.tested, test]),
             step.changed,
+            {
+                share: _through(level, step.view, album.place, step.trained)
+                for share, level in zip(levels, step.levels, strict=True)
+            },
         )
         for step in steps
     )
     order = np.argsort(album.place[apart[test], test], kind="stable")
     test_group = None if group is None else apart[test][order]
     return Arrangement(album.pool, phases, group, test_group, album.origin, flips)
+
+
+def _tested(
+    pool: Pool, steps: Sequence[_Step], shift: float, levels: Sequence[float], key: int
+) -> list[_Step]:
+    """Steps with a share of the test rows replaced, and with every other share: all by one key."""
+    held = {id(step.held): step.held for step in steps}
+    shown = {name: shifted(pool, mine, shift, key) for name, mine in held.items()}
+    try:
+        others = {
+            name: tuple(
+                shown[name] if share == shift else shifted(pool, mine, share, key) for share in levels
+            )
+            for name, mine in held.items()
+        }
+    except PotluckError as error:
+        raise type(error)(f"evaluate.shifts: {error}") from None
+    return [step._replace(held=shown[id(step.held)], levels=others[id(step.held)]) for step in steps]
 
 
 def _changed(
@@ -198,12 +227,13 @@ def _seen(
     seen[apart[rows], rows] = True
     for step in steps:
         seen[step.tested, test] = True
-        if isinstance(step.held, Held):
-            owner, split = step.held.cells // 3, step.held.cells % 3
-            seen[np.where(split == 0, step.trained[owner], step.view[owner]), step.held.order] = True
-        else:  # too many clients to look at each: anybody may hold any row
-            anything = np.concatenate([pool.free, test]) if shift else pool.free
-            seen[np.ix_(np.union1d(step.view, step.trained), anything)] = True
+        for held in (step.held, *step.levels):
+            if isinstance(held, Held):
+                owner, split = held.cells // 3, held.cells % 3
+                seen[np.where(split == 0, step.trained[owner], step.view[owner]), held.order] = True
+            else:  # too many clients to look at each: anybody may hold any row
+                anything = np.concatenate([pool.free, test]) if shift else pool.free
+                seen[np.ix_(np.union1d(step.view, step.trained), anything)] = True
     return seen
 
 

@@ -129,7 +129,7 @@ class Batch:
     def _world(self, full: Experiment) -> World:
         """Data, devices and models, which runs share that differ in the rest only."""
         told = {key: value for key, value in every(full).items() if key not in NO_MATTER}
-        key = toml.write(told)
+        key = toml.write({**told, "shifts": full.evaluate.shifts})  # test rows are laid out for them
         if key not in self._worlds:
             while len(self._worlds) >= WORLDS:
                 self._worlds.pop(next(iter(self._worlds)))

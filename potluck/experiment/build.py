@@ -38,11 +38,11 @@ class Setting:
 
     def keywords(self, plan: ExecutionPlan) -> dict[str, Any]:
         """What a simulation is told, beside its world, its algorithm and its folder."""
-        e = self.experiment
+        e, look = self.experiment, self.experiment.evaluate
         return dict(
             seed=e.seed,
             stop=StopAt(e.stop.rounds, e.stop.seconds, e.stop.device_seconds, e.stop.target),
-            evaluate=EvaluateAt(e.evaluate.rounds, e.evaluate.seconds, e.evaluate.panel, e.evaluate.on),
+            evaluate=EvaluateAt(look.rounds, look.seconds, look.panel, look.on, tuple(look.shifts)),
             plan=plan,
             snapshot_every=e.run.snapshot_every,
             identity=self.identity,
@@ -90,19 +90,22 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
     options = {key: value for key in data.OPTIONS if (value := getattr(d, key, None)) is not None}
     dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
+    root = None if d.root is None else Path(d.root)
     if pool is None:
-        pool = data.load(d.source, root=None if d.root is None else Path(d.root), limit=d.limit, **options)
+        pool = data.load(d.source, root=root, limit=d.limit, **options)
     elif d.limit is not None:
         pool = data.limited(pool, d.limit)
     if pool.x.is_floating_point():
         pool = replace(pool, x=pool.x.to(dtype))
     if d.server is not None:
         pool = data.reserved(pool, d.server, derive(seed, _SERVER))
+        pool = data.stocked(pool, d.server_from or "data", derive(seed, _SERVER), root)
     partition = divided(d, pool, derive(seed, _DIVIDE))
     devices = belonging(build_fleet(f, partition.clients, seed), f, partition.user)
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
-    world = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE))
+    levels = experiment.evaluate.shifts
+    world = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
     return world if f.memories is None else replace(world, memories=_memories(f.memories, len(devices)))
 
 

@@ -1,7 +1,7 @@
 """From the [data] table to who holds what: divided, given to devices, and changed as the table says."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -45,9 +45,18 @@ def belonging(devices: fleet.Fleet, f: Devices, user: NDArray[np.int32] | None) 
 
 
 def populated(
-    d: Data, pool: data.Pool, partition: data.Partition, devices: fleet.Fleet, models: Nets, key: int
+    d: Data,
+    pool: data.Pool,
+    partition: data.Partition,
+    devices: fleet.Fleet,
+    models: Nets,
+    key: int,
+    levels: Sequence[float] = (),
 ) -> World:
-    """The world: groups, shift and changes as the table says. Which group is whose, the fleet knows."""
+    """The world: groups, shift and changes as the table says. Which group is whose, the fleet knows.
+
+    `levels` are shares of shift at which it can be tested beside the table's.
+    """
     with _under("data"):
         laid = data.arranged(
             pool,
@@ -55,6 +64,7 @@ def populated(
             key,
             groups=None if d.groups is None else data.Groups(**every(d.groups)),
             shift=d.shift,
+            levels=levels,
             changes=[data.Change(**every(change)) for change in d.changes],
             flip=None if d.flip is None else data.Flip(**every(d.flip)),
             user=devices.user,
@@ -64,7 +74,16 @@ def populated(
     if laid.group is not None:
         devices = replace(devices, group=laid.group)
     first, *later = laid.phases
-    return World(laid.pool, first.partition, devices, models, tuple(later), laid.test_group, laid.flips)
+    return World(
+        laid.pool,
+        first.partition,
+        devices,
+        models,
+        tuple(later),
+        laid.test_group,
+        laid.flips,
+        shifts=first.shifts,
+    )
 
 
 def _how(d: Data) -> dict[str, Any]:

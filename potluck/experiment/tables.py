@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from potluck.data import KINDS
+from potluck.data import KINDS, STOCKS
 from potluck.data import SOURCES as DATA_SOURCES
 from potluck.errors import nearest
 
@@ -84,6 +84,7 @@ class Data(Table):
     validation: Share = 0.1  # share of a client's rows
     test: Share = 0.2
     server: Share | None = None  # share of the rows that the server has for itself, and no client
+    server_from: str | None = None  # what they are made of: data (as they are), noise, or another source
     groups: Groups | None = None
     shift: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of test rows whose classes aren't trained on
     changes: list[Change] = Field(default=[])  # by time
@@ -98,6 +99,23 @@ class Data(Table):
     @classmethod
     def _known_partition(cls, name: str) -> str:
         return _known("partition", name, KINDS)
+
+    @field_validator("server_from")
+    @classmethod
+    def _known_stock(cls, name: str | None) -> str | None:
+        return name if name is None else _known("stock", name, STOCKS)
+
+    @model_validator(mode="after")
+    def _stocked(self) -> Self:
+        if self.server_from is not None and self.server is None:
+            raise ValueError(
+                f"server_from = {self.server_from!r}: the server has no rows; set server, such as 0.05"
+            )
+        if self.server_from == self.source:
+            raise ValueError(
+                f"server_from = {self.server_from!r}: is the source itself; 'data' sets its rows aside"
+            )
+        return self
 
     @model_validator(mode="after")
     def _rows_to_train(self) -> Self:
@@ -168,6 +186,15 @@ class Evaluation(Table):
     panel: Count = 200  # devices; all of them where there are fewer
     on: Literal["test", "validation"] = "test"  # devices' rows; on validation, no test row is touched
     target: Share | None = None  # time to this accuracy is reported; the run goes on
+    # At the end also at these shares of shift, whatever data.shift is; not on validation rows.
+    shifts: list[Annotated[float, Field(ge=0, le=1)]] = Field(default=[])
+
+    @field_validator("shifts")
+    @classmethod
+    def _once(cls, shares: list[float]) -> list[float]:
+        if len(set(shares)) < len(shares):
+            raise ValueError("name each share once")
+        return shares
 
 
 class Tune(Table):

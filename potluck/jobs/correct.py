@@ -14,8 +14,11 @@ class Correct(Objective):
     """Steps along g - c_i + c; the device keeps c_i, and the server sends c as `control`.
 
     The correction is constant over a task, so it is the gradient of a linear term of the loss. Afterwards c_i
-    is set by option II: the mean gradient along the way that was just gone.
+    is set by option II: the mean gradient along the way that was just gone. If `names` are given, it is these
+    parameters that have a c and are corrected; others take the steps of plain training.
     """
+
+    names: tuple[str, ...] | None = None  # None: all
 
     def blank(self, sent: Tree) -> Tree:
         return zeros(sent["control"])  # c_i of a device that never took part
@@ -24,11 +27,11 @@ class Correct(Objective):
         return sub(sent["control"], keep)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
-        terms: list[Tensor] = [(held[name] * p).sum() for name, p in params.items()]
-        return sum(terms[1:], terms[0])
+        terms: list[Tensor] = [(held[name] * p).sum() for name, p in self._of(params).items()]
+        return sum(terms[1:], terms[0]) if terms else 0.0
 
     def sends(self, params: Params) -> dict[str, Tree]:
-        return {"control": params}
+        return {"control": self._of(params)}
 
     def tells_change_only(self) -> bool:
         return True  # the change of c_i follows from the delta, steps and rate
@@ -41,5 +44,8 @@ class Correct(Objective):
         def change(d: Tensor, c: Tensor) -> Tensor:  # c_i+ - c_i = (x - y) / (K eta) - c, and 0 without steps
             return torch.where(trace.steps > 0, -d / far - c, torch.zeros_like(c))
 
-        changed = tmap(change, delta, sent["control"])
+        changed = tmap(change, self._of(delta), sent["control"])
         return {"control": changed}, add(keep, changed)
+
+    def _of(self, params: Params) -> Params:
+        return params if self.names is None else {name: params[name] for name in self.names}

@@ -28,3 +28,17 @@ class LabelCounts:
 
     def run(self, at: Local) -> Result:
         return Result({"counts": torch.bincount(at.y, minlength=self.classes)}, weight=float(len(at.rows)))
+
+
+@value
+class LabelSet:
+    """Which classes a device holds, and (as the reply's weight) how many rows; not how many of each."""
+
+    classes: int
+
+    def cost(self, at: Local) -> Cost:
+        return Cost(0.0, {"holds": torch.zeros(self.classes, dtype=torch.bool)})
+
+    def run(self, at: Local) -> Result:
+        holds = torch.bincount(at.y, minlength=self.classes) > 0
+        return Result({"holds": holds}, weight=float(len(at.rows)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from potluck import keys
 from potluck.contracts import Local
+from potluck.data import Partition
 from potluck.messages import Choice, Node, Task
 from potluck.runtime.context import SimContext
 from potluck.runtime.training import SCORING_BATCH, Item, run_alone, scored_together, shared_model
@@ -37,12 +38,12 @@ def evaluate(sim: "Simulation") -> float | None:
         _tell_truth(sim, nodes)
     tasks: list[tuple[Node, str, Task]] = []
     for node in [*nodes, root] if sim.often.on == "test" else nodes:
-        for view, offered in _offered(sim, node).items():
+        for view, offered in _offered(sim, node, sim.evaluations).items():
             task, why = _settled(sim, node, offered)
             tasks.append((node, view, task))
             if why is not None:
                 sim.record("chosen", why, node=node, view=view)
-    scores = _scores(sim, tasks)
+    scores = _scores(sim, tasks, sim.evaluations, sim.world.holding(sim.now))
     by_view: dict[str, list[float]] = {}
     for (node, view, _), score in zip(tasks, scores, strict=True):
         prefix, whose = ("global_", None) if node == root else ("", node)
@@ -56,6 +57,37 @@ def evaluate(sim: "Simulation") -> float | None:
             sim.record(f"accuracy_{name}", number, view=view)
     sim.accounts.record(sim.logs, sim.round, sim.now)
     return float(np.mean(next(iter(by_view.values())))) if by_view else None
+
+
+def evaluate_shifts(sim: "Simulation") -> None:
+    """After the last evaluation: the same on every device's test rows at other shares of shift."""
+    if sim.often.on != "test":
+        return
+    last = sim.evaluations - 1  # its random stream, so that what trains first comes to the same model
+    tasks = [
+        (node, view, _settled(sim, node, offered)[0])
+        for node in (sim.panel.tolist() if sim.often.shifts else ())
+        for view, offered in _offered(sim, node, last).items()
+    ]
+    for share in sim.often.shifts:
+        by_view: dict[str, list[dict[str, float]]] = {}
+        scores = _scores(sim, tasks, last, sim.world.shifted(sim.now)[share])
+        for (_, view, _), score in zip(tasks, scores, strict=True):
+            if "accuracy" in score:
+                by_view.setdefault(view, []).append(score)
+        for view, found in by_view.items():
+            sim.record("accuracy_shifted", {"shift": share, **_overall(found)}, view=view)
+
+
+def _overall(scores: list[dict[str, float]]) -> dict[str, float]:
+    """Accuracy over devices, and the mean of whatever else is scored."""
+    columns: dict[str, list[float]] = {}
+    for score in scores:
+        for name, number in score.items():
+            columns.setdefault(name, []).append(number)
+    whole = spread(np.array(columns["accuracy"]))
+    means = {name: float(np.mean(c)) for name, c in columns.items() if name not in ("accuracy", "rows")}
+    return {"mean": whole["mean"], "worst10": whole["worst10"], **means}
 
 
 def _tell_truth(sim: "Simulation", nodes: list[Node]) -> None:
@@ -82,13 +114,14 @@ def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:
 
 def served(sim: "Simulation", node: Node) -> dict[str, Task]:
     """What a node would use now, by view: its own aggregator's views first, the cloud's word last."""
-    return {view: _settled(sim, node, offered)[0] for view, offered in _offered(sim, node).items()}
+    views = _offered(sim, node, sim.evaluations)
+    return {view: _settled(sim, node, offered)[0] for view, offered in views.items()}
 
 
-def _offered(sim: "Simulation", node: Node) -> dict[str, Task | Choice]:
+def _offered(sim: "Simulation", node: Node, serial: int) -> dict[str, Task | Choice]:
     views: dict[str, Task | Choice] = {}
     for aggregator in (node,) if node == sim.root else sim.topology.path(node):
-        ctx = SimContext(sim, aggregator, (STREAM, sim.evaluations, node))
+        ctx = SimContext(sim, aggregator, (STREAM, serial, node))
         views |= sim.algorithms[aggregator].serve(sim.states[aggregator], node, ctx)
     return views
 
@@ -105,14 +138,17 @@ def _settled(
     return offered.tasks[result.body], {"name": result.body, **result.metrics}
 
 
-def _scores(sim: "Simulation", tasks: list[tuple[Node, str, Task]]) -> list[dict[str, float]]:
+def _scores(
+    sim: "Simulation", tasks: list[tuple[Node, str, Task]], serial: int, held: Partition
+) -> list[dict[str, float]]:
+    """What tasks come to on the rows that these nodes hold; `serial`: of the evaluation."""
     world, items = sim.world, []
     for node, _, task in tasks:
         if node == sim.root:
             test = world.test_rows(sim.now)
         else:
-            test = world.holding(sim.now).rows(node, sim.often.on)
-        seed = keys.derive(sim.seed, STREAM, sim.evaluations, node)
+            test = held.rows(node, sim.often.on)
+        seed = keys.derive(sim.seed, STREAM, serial, node)
         keep = sim.devices.keeps.get(node, task.slot)
         at = Local(node, sim.devices.rows(node), task.send, keep, seed, world.models, world.pool, test)
         items.append(Item(task.job, at))  # type: ignore[arg-type]

@@ -38,10 +38,14 @@ class EvaluateAt:
     seconds: float | None = None
     panel: int = 200  # at most so many devices, always the same
     on: Literal["test", "validation"] = "test"  # on which rows; to choose settings, not on test rows
+    shifts: tuple[float, ...] = ()  # shares of test rows of unseen classes, scored beside at the end
 
     def __post_init__(self) -> None:
         good = self.on in ("test", "validation")
         require(good, "evaluate.on", self.on, "must be 'test' or 'validation'")
+        shares = list(self.shifts)
+        require(all(0 <= s <= 1 for s in shares), "evaluate.shifts", shares, "must be shares from 0 to 1")
+        require(len(set(shares)) == len(shares), "evaluate.shifts", shares, "name each share once")
 
 
 class Progress(NamedTuple):

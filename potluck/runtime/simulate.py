@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from potluck.aggregate import placed
 from potluck.contracts import ModelSpec
-from potluck.errors import ConfigError, SnapshotError, StalledError
+from potluck.errors import SnapshotError, StalledError
 from potluck.fleet import Topology, machines
 from potluck.messages import (
     Answer,
@@ -30,7 +30,7 @@ from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
 from potluck.runtime.context import SimContext
 from potluck.runtime.devices import DONE, Devices
-from potluck.runtime.evaluate import evaluate, panel, served
+from potluck.runtime.evaluate import evaluate, evaluate_shifts, panel, served
 from potluck.runtime.executors import ExecutionPlan, make_executor
 from potluck.runtime.keeps import Keeps
 from potluck.runtime.links import HEAR, Links
@@ -62,9 +62,7 @@ class Simulation:
         identity: str = "",
         on_shrink: Callable[[int], None] | None = None,  # is told how many clients a stack takes from now on
     ) -> None:
-        devices, clients = len(world.fleet), world.partition.clients
-        if clients != devices:
-            raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
+        world.check(algorithm, evaluate)
         self.executor, self.on_shrink = make_executor(plan, self._shrink), on_shrink
         world = world if plan.device == "cpu" else world.on(plan.device)
         self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
@@ -274,6 +272,7 @@ class Simulation:
     def _finish(self) -> None:
         self.round = self.algorithms[self.root].round(self.states[self.root])
         self._evaluate()
+        evaluate_shifts(self)
         self.accounts.record_private(self.logs, self.round, self.now)  # what the stop called off counts too
         self.finished = True
         if self.folder is not None:

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.contracts import Nets
-from potluck.data import Partition, Phase, Pool
+from potluck.contracts import Federation, Nets
+from potluck.data import Held, Partition, Phase, Pool
+from potluck.errors import ConfigError, require
 from potluck.fleet import Fleet
+from potluck.runtime.schedule import EvaluateAt
+
+LOOKED_AT = 10_000  # clients whose labels are counted where rows aren't stored for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +30,56 @@ class World:
     flips: NDArray[np.bool_] | None = None  # whose train labels are wrong; no algorithm sees it
     # What devices remember at the start, by device and slot.
     memories: Mapping[tuple[int, Hashable], Any] = field(default_factory=dict)
+    shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
+
+    def check(self, algorithm: Any, evaluate: EvaluateAt) -> None:
+        """Refuse a run that this federation can't carry; a rule is asked too, if it has a say."""
+        devices, clients = self.devices, self.partition.clients
+        if clients != devices:
+            raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
+        phases = [self.shifts, *(change.shifts for change in self.changes)]
+        for share in evaluate.shifts if evaluate.on == "test" else ():
+            fix = f"the world isn't laid out for {share:g}; give World.shifts, by data.arranged(..., levels=)"
+            require(all(share in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
+        federation: Federation = self
+        asked: list[Any] = [algorithm, getattr(algorithm, "rule", None)]  # perhaps it has its loop already
+        for rule in asked:
+            if hasattr(rule, "fits"):
+                rule.fits(federation)
+
+    # ----------------------------------------------------------------------- what rules may ask: Federation
+
+    @property
+    def devices(self) -> int:
+        return len(self.fleet)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pool.shape
+
+    @property
+    def tokens(self) -> bool:
+        return not self.pool.x.is_floating_point()
+
+    @property
+    def classes(self) -> int:
+        return self.pool.classes
+
+    @property
+    def server(self) -> int:
+        return len(self.server_rows())
+
+    def held(self) -> NDArray[np.int64]:
+        """Train rows of each class at the start; of the first 10,000 clients where rows go by hash."""
+        held = self.partition
+        if isinstance(held, Held):
+            rows = held.order[held.cells % 3 == 0]
+        else:
+            some = range(min(held.clients, LOOKED_AT))
+            rows = np.concatenate([held.rows(client, "train") for client in some])
+        return np.bincount(self.pool.y.cpu().numpy()[rows], minlength=self.classes)
+
+    # ------------------------------------------------------------------------------------ who holds what when
 
     def phase(self, when: float) -> int:
         """How many changes have happened by a time, one at this very moment included."""
@@ -35,6 +89,11 @@ class World:
         """Who holds what at a time."""
         phase = self.phase(when)
         return self.changes[phase - 1].partition if phase else self.partition
+
+    def shifted(self, when: float) -> Mapping[float, Partition]:
+        """Who is tested on what at a time, by share of shift."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].shifts if phase else self.shifts
 
     def test_rows(self, when: float = 0.0) -> NDArray[np.int64]:
         """The global test set at a time."""

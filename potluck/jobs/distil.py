@@ -1,0 +1,154 @@
+"""From a detector for every class to one model of all classes (ClassTer).
+
+What detectors say isn't on one scale: each was trained by itself. So their logits are told in deviations from
+what the same detector says of pure noise. The class whose detector says most by that measure is an answer
+already (`Loudest`); a model that is trained to say the same, on rows that need no labels, is a smaller and
+smoother one (`Distil`).
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from potluck import keys
+from potluck.codec import value
+from potluck.contracts import Batch, Local, ModelSpec, Net, Nets
+from potluck.errors import require
+from potluck.jobs.augment import noise_like
+from potluck.jobs.losses import row_losses
+from potluck.jobs.objective import Objective, weighted_mean
+from potluck.jobs.optim import Adam
+from potluck.jobs.train import Train
+from potluck.trees import Params, Tree
+
+# Of noise that no device trains on: its keys are of tasks, and what a detector was taught to call noise it
+# would call so with too much certainty.
+_KEY = keys.derive(0, int.from_bytes(b"calibrate"))
+LEAST = 1e-3  # floor of a deviation
+MEAN, DEVIATION = "mean", "deviation"  # metrics of distillation, each with the number of its class
+
+
+@value
+class Calibration:
+    """What a detector's logit is measured in."""
+
+    rows: int = 1000  # of noise; 0: logits stay as they are
+
+    def __post_init__(self) -> None:
+        fix = "must be at least 2, or 0 to leave logits as they are"
+        require(self.rows == 0 or self.rows >= 2, "noise", self.rows, fix)
+
+    def scale(self, net: Net, models: Sequence[Params], like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation [classes] of every detector's logits on noise of the form of these rows."""
+        if not self.rows:
+            mean = torch.zeros(len(models), dtype=next(iter(models[0].values())).dtype, device=like.device)
+            return mean, torch.ones_like(mean)
+        blank = like[:1].expand(self.rows, *like.shape[1:])
+        key = keys.as_tensor(_KEY).to(like.device)
+        # Tokens are drawn from all that occur in the rows, not from those of the first.
+        noise = noise_like(blank, key) if like.is_floating_point() else noise_like(like, key)[: self.rows]
+        said = logits(net, models, noise)
+        return said.mean(0), said.std(0, correction=0).clamp_min(LEAST)
+
+
+def logits(net: Net, models: Sequence[Params], x: Tensor) -> Tensor:
+    """[rows, classes] what every detector says of every row."""
+    return torch.cat([net(params, x) for params in models], -1)
+
+
+def calibrated(said: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
+    """[rows, classes] in deviations from noise; a detector that was never trained says nothing."""
+    return ((said - mean) / deviation).masked_fill(~trained, -torch.inf)
+
+
+def divergence(teacher: Tensor, said: Tensor, heat: float) -> Tensor:
+    """Per row: KL(teacher || softmax(said / heat)), with the teacher's distribution first."""
+    off = teacher.clamp_min(1e-30).log() - (said / heat).log_softmax(-1)
+    return (teacher * off).sum(-1)
+
+
+@value
+class Distil(Objective):
+    """Say what all detectors together say, of rows whose labels aren't looked at."""
+
+    detector: ModelSpec
+    heat: float = 2.0  # T_kd: softens both sides
+    calibration: Calibration = Calibration()
+
+    looks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        fix = "must be above 0, such as 2.0"
+        require(0 < self.heat < float("inf"), "distil_temperature", self.heat, fix)
+
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        detector = models[self.detector]
+        mean, deviation = self.calibration.scale(detector, sent["models"], batch.x)
+        said = calibrated(logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"])
+        rows = len(batch.x)
+        return {
+            "teacher": (said / self.heat).softmax(-1),
+            MEAN: mean.expand(rows, -1),  # the same for every row; what is seen comes by row
+            DEVIATION: deviation.expand(rows, -1),
+        }
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        off = divergence(batch.seen["teacher"], net(params, batch.x, batch.key), self.heat)
+        loss = weighted_mean(off, batch.weight)
+        return loss, {"loss": loss.detach()}
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        scales = {name: own.seen[name].unbind(-1) for name in (MEAN, DEVIATION)}
+        return {f"{name} {k}": column for name, columns in scales.items() for k, column in enumerate(columns)}
+
+    def ops(self, net: Net, at: Local, passes: int) -> float:
+        rows = len(at.rows) + self.calibration.rows
+        return float(rows * len(at.inbox["models"]) * at.models[self.detector].ops)
+
+
+@value
+class Loudest(Objective):
+    """Use all detectors as they are: the class whose detector says most, in deviations from noise."""
+
+    calibration: Calibration = Calibration()
+
+    def form(self, sent: Tree) -> Params:
+        return {f"{k}/{name}": p for k, one in enumerate(sent["models"]) for name, p in one.items()}
+
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
+        return sent["trained"]
+
+    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
+        models: list[Params] = [{} for _ in range(held.shape[-1])]
+        for path, p in params.items():
+            k, name = path.split("/", 1)
+            models[int(k)][name] = p
+        scale = self.calibration.scale(net, models, batch.x)
+        said = calibrated(logits(net, models, batch.x), *scale, held)
+        right = (said.argmax(-1) == batch.y).to(batch.weight.dtype)
+        return {"accuracy": right, "loss": row_losses(said.clamp_min(-1e3), batch.y)}
+
+
+@value
+class Distillation:
+    """How the server makes a general model of all detectors: when, and how it trains (by Adam)."""
+
+    every: int = 100  # updates between two distillations
+    epochs: int = 10  # passes over the server's rows, each time
+    lr: float = 1e-3
+    batch: int = 64
+    temperature: float = 2.0  # T_kd: softens teacher and student
+    noise: int = 1000  # rows of noise that detectors are calibrated on; 0: without
+
+    def __post_init__(self) -> None:
+        for key in ("every", "epochs", "batch"):
+            require(getattr(self, key) >= 1, f"distil.{key}", getattr(self, key), "must be at least 1")
+        for key in ("lr", "temperature"):
+            number = getattr(self, key)
+            require(0 < number < float("inf"), f"distil.{key}", number, "must be above 0")
+
+    def job(self, general: ModelSpec, detector: ModelSpec) -> Train:
+        objective = Distil(detector, self.temperature, Calibration(self.noise))
+        return Train(general, objective, optim=Adam(self.lr), batch=self.batch, epochs=self.epochs)
