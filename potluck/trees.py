@@ -4,6 +4,7 @@ Nothing here changes a tensor in place. A tree's other leaves (numbers, strings,
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -105,6 +106,10 @@ def same_form(tree: Tree, like: Tree) -> bool:
             and len(tree) == len(like)
             and all(same_form(t, v) for t, v in zip(tree, like, strict=True))
         )
+    if isinstance(like, bytes):
+        return isinstance(tree, bytes) and len(tree) == len(like)
+    if isinstance(like, Number):
+        return isinstance(tree, Number)
     return not isinstance(tree, Tensor | dict | list | tuple)
 
 

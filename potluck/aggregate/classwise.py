@@ -19,7 +19,7 @@ from potluck.errors import require
 from potluck.messages import Command, Lane, Node, Note, Reply
 from potluck.trees import Params, add
 
-Schedule = Literal["least", "random"]
+Schedule = Literal["least", "gather", "random"]
 
 
 @value(eq=False)
@@ -60,17 +60,21 @@ def assigned(
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> list[tuple[Node, int]]:
-    """A class for every node that holds one: that which was trained least so far, these nodes included."""
+    """A class for every node that holds one: the least trained of those it holds, or any.
+
+    With `least`, nodes that were assigned before in this call count as if they had trained; with `gather`
+    they don't, so several train the same model, and it moves by their mean.
+    """
     ahead, out = list(seen), list[tuple[Node, int]]()
     for node in nodes:
         held = members[node].classes
         if not held:
             continue
-        if schedule == "least":
+        if schedule != "random":
             least = min(ahead[c] for c in held)
             held = tuple(c for c in held if ahead[c] == least)
         chosen = held[int(rng.integers(len(held)))]
-        ahead[chosen] += 1
+        ahead[chosen] += schedule == "least"
         out.append((node, chosen))
     return out
 
@@ -83,14 +87,16 @@ def imbalance(updates: Sequence[int]) -> float:
 
 @value
 class Convergence:
-    """A model has converged once its loss falls by less than `tolerance` from one window to the next."""
+    """A model has converged once its loss falls by no more than `tolerance` from one window to the next."""
 
     window: int = 10  # answers
     tolerance: float = 0.01  # of the loss of the window before
 
     def __post_init__(self) -> None:
-        require(self.window >= 1, "window", self.window, "must be at least 1: answers that are averaged")
-        require(0 <= self.tolerance < 1, "tolerance", self.tolerance, "must be at least 0 and below 1")
+        fix = "must be at least 1: answers that are averaged"
+        require(self.window >= 1, "convergence.window", self.window, fix)
+        fix = "must be at least 0 and below 1"
+        require(0 <= self.tolerance < 1, "convergence.tolerance", self.tolerance, fix)
 
     def kept(self, losses: list[float], more: Iterable[float]) -> list[float]:
         return [*losses, *more][-2 * self.window :]
@@ -99,7 +105,7 @@ class Convergence:
         if len(losses) < 2 * self.window:
             return False
         before, after = sum(losses[: self.window]), sum(losses[-self.window :])
-        return after > (1 - self.tolerance) * before
+        return after >= (1 - self.tolerance) * before  # 0 is as low as it gets
 
 
 class Pace(Protocol):

@@ -68,6 +68,8 @@ class CriticalHinge:
         require(self.slope >= 0, "slope", self.slope, "must be 0 or more, such as 10")
         require(self.patience >= 0, "patience", self.patience, "must be 0 or more, such as 4")
         require(self.window >= 1, "window", self.window, "must be at least 1, such as 10")
+        zero = not self.clamp and any(self.slope * k == 1 for k in range(1, self.patience + 1))
+        require(not zero, "slope", self.slope, "divides by 0 with clamp = false; choose another, such as 10")
         require(self.period in known, "period", self.period, nearest(str(self.period), known))
 
     def critical(self, progress: Progress) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck import keys
-from potluck.trees import Params, leaves
+from potluck.trees import Params, Tree, leaves
 
 Metric = Literal["euclidean", "cosine", "manhattan"]
 Vector = NDArray[Any]  # on the host, whatever device the models are on
@@ -40,7 +40,7 @@ def _hashed(length: int, sketch: int) -> tuple[NDArray[np.intp], NDArray[np.int8
     return order, sign
 
 
-def length(update: Params) -> float:
+def length(update: Tree) -> float:
     """The euclidean norm of all of an update's numbers."""
     return float(sum(float(p.double().square().sum()) for p in leaves(update)) ** 0.5)
 

@@ -17,7 +17,7 @@ Distillation runs beside training, in a lane of its own, every so many updates, 
 model and takes time on the server's clock; the paper distils once, at the end, which `every` large enough
 does too. Until the first one, the calibrated arg-max of the detectors is served. Fine-tuning before use takes
 no virtual time, as in FTFA. A detector has converged when its mean training loss over a window of answers is
-less than `tolerance` below that of the window before; when all have, `until_converged` ends training. A
+at most `tolerance` below that of the window before; when all have, `until_converged` ends training. A
 detector that nobody ever trained says nothing.
 """
 
@@ -47,7 +47,7 @@ from potluck.jobs import LabelSet, Objective, Train, used
 from potluck.jobs.detect import Balanced, Detect, Fall
 from potluck.jobs.distil import DEVIATION, MEAN, Calibration, Distillation, Loudest
 from potluck.jobs.switch import Personal
-from potluck.messages import Command, Lane, Node, Note, Reply, Task, Until
+from potluck.messages import Command, Lane, Node, Note, Task, Until
 from potluck.trees import Tree, add
 
 DISTIL = "distil"
@@ -70,7 +70,7 @@ class ClassWise:
     deadline: float | None
 
     def __post_init__(self) -> None:
-        known = ("least", "random")
+        known = ("least", "gather", "random")
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices at work at a time")
         require(self.schedule in known, "schedule", self.schedule, nearest(str(self.schedule), known))
         limit = self.deadline
@@ -135,7 +135,7 @@ class ClassWise:
 
     def merge(self, m: Classes, lane: Lane, got: Got, ctx: Context) -> tuple[Classes, list[Command]]:
         if lane == DISTIL:
-            return self._distilled(m, got.replies)
+            return self._distilled(m, got)
         if lane in m.chosen:
             members = {**m.members, **enrolled(got.replies)}
             who = [node for node in m.chosen[lane] if node in members]
@@ -154,15 +154,23 @@ class ClassWise:
 
     def serve(self, m: Classes, node: Node, ctx: Context) -> dict[str, Task]:
         if m.general is None:
-            job = used(self.local.model, Loudest(Calibration(self.distillation.noise)))
+            job = used(self.local.model, Loudest(self._told()))
             return {"classter": Task(node, job, {"models": m.models, "trained": m.trained})}
         # The server's rows are nobody's own, and have no labels.
         job = used(self.distil.model) if node == ctx.me else self.tuning
         return {"classter": Task(node, job, {"params": m.general})}
 
-    def _distilled(self, m: Classes, replies: list[Reply]) -> tuple[Classes, list[Command]]:
+    def _told(self) -> Calibration:
+        """How devices measure detectors: they have noise, but not the server's rows."""
+        how = self.distillation
+        return Calibration("noise" if how.calibrate == "rows" else how.calibrate, how.noise)
+
+    def _distilled(self, m: Classes, got: Got) -> tuple[Classes, list[Command]]:
         notes = list[Command]()
-        for r in replies:
+        for lost in got.lost:  # no numbers came of it: wait for other detectors instead of trying for ever
+            assert isinstance(lost.what, Task)
+            m = replace(m, distilled=lost.what.tag)
+        for r in got.replies:
             m = replace(m, general=add(r.task.send["params"], r.body["delta"]), distilled=r.task.tag)
             notes.append(Note("distilled", {"updates": m.distilled, "seconds": r.spent.total}))
             for c in range(len(m.models)):
@@ -176,8 +184,8 @@ def classter(
     clients: int = 10,  # devices a round
     detect: Detect = Detect(),  # what detectors are trained for: contrast (0: without), temperature, augment
     class_width: float = 1.0,  # width of a detector, as a share of the general model's
-    schedule: Schedule = "least",  # which of its classes a device trains: the least trained, or a random one
-    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, noise
+    schedule: Schedule = "least",  # which of its classes a device trains: the least trained; gather; random
+    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, calibrate, noise
     personal: Personal = Personal(),  # epochs, lr, switch
     convergence: Convergence = Convergence(),  # window, tolerance
     until_converged: bool = False,  # end training when all detectors have converged

@@ -36,8 +36,8 @@ def classter_async(
     clamp: bool = True,  # false: shares as printed, negative ones too
     detect: Detect = Detect(),  # what detectors are trained for: contrast (0: without), temperature, augment
     class_width: float = 1.0,  # width of a detector, as a share of the general model's
-    schedule: Schedule = "least",  # which of its classes a device trains: the least trained, or a random one
-    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, noise
+    schedule: Schedule = "least",  # which of its classes a device trains: the least trained; gather; random
+    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, calibrate, noise
     personal: Personal = Personal(),  # epochs, lr, switch
     convergence: Convergence = Convergence(),  # window, tolerance
     until_converged: bool = False,  # end training when all detectors have converged

@@ -17,7 +17,10 @@ from potluck.experiment.tables import every
 from potluck.runtime import World
 
 WORLDS = 2  # that are kept at a time: they may be large, and runs come seed by seed
-NO_MATTER = ("name", "algorithm", "algorithms", "compare", "seeds", "train", "stop", "evaluate", "tune")
+NO_MATTER = (
+    *("name", "algorithm", "algorithms", "compare", "seeds"),
+    *("train", "robust", "stop", "evaluate", "tune"),
+)
 
 
 class Show(Protocol):

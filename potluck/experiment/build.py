@@ -11,6 +11,7 @@ import torch
 
 from potluck import algorithms, codec, data, fleet
 from potluck.aggregate.affinity import SLOT
+from potluck.aggregate.guarded import guarded
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError, PotluckError
 from potluck.experiment import accountant
@@ -24,7 +25,8 @@ from potluck.models import Models
 from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
 from potluck.runtime.keeps import remembered
 
-_DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE = 1, 2, 3, 4, 5, 6  # streams of the run's seed
+# Streams of the run's seed.
+_DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,8 @@ def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, 
             name = algorithms.canonical(experiment.algorithm)
             rule, own = _make(experiment, name)
             table = {name: own}
+        if experiment.robust is not None:
+            rule = guarded(rule, experiment.robust.part())
         return experiment.updated(algorithm=name, algorithms=table, tune=None).resolved(), rule
 
 
@@ -102,6 +106,8 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
         pool = data.stocked(pool, d.server_from or "data", derive(seed, _SERVER), root)
     partition = divided(d, pool, derive(seed, _DIVIDE))
     devices = belonging(build_fleet(f, partition.clients, seed), f, partition.user)
+    if f.attack is not None:  # after the data have said who belongs to which edge
+        devices = fleet.attacked(devices, derive(seed, _ATTACK), **_said(f.attack))
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
     levels = experiment.evaluate.shifts

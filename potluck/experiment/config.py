@@ -14,6 +14,7 @@ from potluck.data import USER_KINDS
 from potluck.errors import ConfigError
 from potluck.experiment import problems, toml
 from potluck.experiment.fleet_tables import Devices
+from potluck.experiment.robust_table import Robustness
 from potluck.experiment.tables import (
     Data,
     Evaluation,
@@ -44,6 +45,7 @@ class Experiment(Table):
     model: Model = Model()
     fleet: Devices = Devices()
     train: Training = Training()
+    robust: Robustness | None = None  # how updates are judged before any algorithm merges them
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
     tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
@@ -116,7 +118,8 @@ class Experiment(Table):
             rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
             evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
         train = self.training("")
-        found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train}
+        robust = None if self.robust is None else self.robust.filled()
+        found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
         return type(self)(**{**every(self), **found}, _source=self._source)
 
     def to_toml(self) -> str:

@@ -57,6 +57,18 @@ class Stragglers(Table):
     slower: Annotated[float, Field(ge=1)]  # times: computing, sending and receiving
 
 
+class Attackers(Table):
+    """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
+
+    kind: Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"]
+    share: Share | None = None  # of all devices, or
+    per_edge: Count | None = None  # so many of every edge's, or
+    nodes: list[Annotated[int, Field(ge=0)]] | None = None  # these
+    scale: AtLeast0 | None = None  # of the lie; its unit goes by kind
+    start: AtLeast0 = 0.0  # virtual seconds: true answers before
+    what: str | None = None  # of malformed: always this flaw; else one by hash each time
+
+
 class Devices(Table):
     """How fast devices and links are, and when they are there."""
 
@@ -82,6 +94,7 @@ class Devices(Table):
     jitter: Jitter | None = None
     claims: list[Claim] = Field(default=[])
     stragglers: Stragglers | None = None
+    attack: Attackers | None = None
     forget: Annotated[float, Field(ge=0, le=1)] | None = None  # chance to have lost all memory, each task
     availability: Literal["always", "on_off", "day_night", "intervals"] = "always"
     period: Positive = 86_400.0  # seconds, of on_off; of day_night: a day
@@ -113,6 +126,7 @@ class Devices(Table):
         own = ("source", "users", "edges", "tiers", "links", "jitter", "claims", "stragglers", "forget")
         about = (
             *own,
+            "attack",
             "availability",
             "period",
             "share",

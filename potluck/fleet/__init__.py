@@ -1,5 +1,6 @@
 """Who takes part: what devices can do, when they are there, who is above them, how long things take."""
 
+from potluck.fleet.attack import ATTACKS, FLAWS, Attack, attacked
 from potluck.fleet.availability import Always, Availability, DayNight, OnOff
 from potluck.fleet.cost import (
     REFERENCE_OPS,
@@ -18,14 +19,17 @@ from potluck.fleet.sources import SOURCES, boast, build
 from potluck.fleet.topology import CLOUD, DEVICE, Topology
 
 __all__ = [
+    "ATTACKS",
     "CLOUD",
     "COLUMNS",
     "DEVICE",
+    "FLAWS",
     "REFERENCE_OPS",
     "SERVER",
     "SOURCES",
     "TRAINING_FACTOR",
     "Always",
+    "Attack",
     "Availability",
     "DayNight",
     "Fleet",
@@ -34,6 +38,7 @@ __all__ = [
     "OnOff",
     "Profiles",
     "Topology",
+    "attacked",
     "boast",
     "build",
     "compute_seconds",

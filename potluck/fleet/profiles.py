@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from potluck.errors import ConfigError, nearest
+from potluck.fleet.attack import Attack
 from potluck.fleet.availability import Availability
 from potluck.fleet.checks import check, ends, number
 from potluck.fleet.jitter import Jitter
@@ -83,12 +84,17 @@ class Fleet:
     jitter: Jitter | None = None
     key: int = 0  # of where devices lie within `links`
     forget: float = 0.0  # chance that a device has lost all that it kept when it begins a task
+    attack: Attack | None = None  # how attackers lie
+    attackers: NDArray[np.bool_] | None = None  # who does, if somebody does
 
     def __post_init__(self) -> None:
         self._check_tiers()
         fix = "give a chance between 0 (never) and 1 (always)"
         check("forget", self.forget, 0 <= number(self.forget) <= 1, fix)
-        for name, size in (("claimed", len(self.claimed)), *((k, len(v)) for k, v in self.groups.items())):
+        assert (self.attack is None) == (self.attackers is None), "who attacks and how belong together"
+        liars = {} if self.attackers is None else {"attackers": self.attackers}
+        sizes = {k: len(v) for k, v in {**self.groups, **liars}.items()}
+        for name, size in {"claimed": len(self.claimed), **sizes}.items():
             if size != len(self):
                 raise ConfigError(
                     f"fleet.{name} has {size} entries: give one for each of {len(self)} devices"

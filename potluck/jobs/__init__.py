@@ -1,6 +1,8 @@
 """What a device does."""
 
+from potluck.jobs.anchored import Anchored
 from potluck.jobs.appraise import Appraise
+from potluck.jobs.contrast import Contrast
 from potluck.jobs.correct import Correct
 from potluck.jobs.kept import Kept
 from potluck.jobs.masked import Deferring, Masked
@@ -11,6 +13,7 @@ from potluck.jobs.own_part import OwnPart
 from potluck.jobs.pick import Pick
 from potluck.jobs.privacy import Private
 from potluck.jobs.probe import LabelCounts, LabelSet, Probe
+from potluck.jobs.remember import Remember
 from potluck.jobs.sampling import Sampler, Shuffled
 from potluck.jobs.spared import Spared
 from potluck.jobs.tally import Tally
@@ -20,7 +23,9 @@ from potluck.jobs.train import Train, fine_tuned, used
 __all__ = [
     "SGD",
     "Adam",
+    "Anchored",
     "Appraise",
+    "Contrast",
     "Correct",
     "CrossEntropy",
     "Deferring",
@@ -35,6 +40,7 @@ __all__ = [
     "Private",
     "Probe",
     "Prox",
+    "Remember",
     "Sampler",
     "Shuffled",
     "Spared",

@@ -91,10 +91,11 @@ class ByShape:
         return chosen.view(x, key)
 
 
-def noise_like(x: Tensor, key: Tensor) -> Tensor:
-    """Rows that show nothing: standard normal values; of tokens, any that occur in these rows."""
+def noise_like(x: Tensor, key: Tensor, real: Tensor | None = None) -> Tensor:
+    """Rows that show nothing: standard normal values; of tokens, any that occur in the first `real` rows."""
     if x.is_floating_point():
         return keys.normal(key, tuple(x.shape), x.dtype)
     flat = x.reshape(-1)
-    at = (keys.uniform(key, tuple(x.shape), torch.float64) * len(flat)).long()
+    count = len(flat) if real is None else real * (len(flat) // len(x))
+    at = (keys.uniform(key, tuple(x.shape), torch.float64) * count).long()
     return flat.index_select(0, at.reshape(-1)).reshape(x.shape)

@@ -24,7 +24,7 @@ from potluck.jobs.augment import Augment, ByShape, noise_like
 from potluck.jobs.objective import Objective
 from potluck.trees import Params, Tree
 
-_NOISE, _VIEWS = 1, 2  # streams of a batch's key
+_NOISE, _VIEWS, _DROPS = 1, 2, 3  # streams of a batch's key
 _FAR = 1e4  # a logit that counts nothing; finite, so that its gradient is 0 rather than no number
 
 
@@ -47,8 +47,8 @@ class Balanced:
         first = 0
         for place, (rows, width) in enumerate(kinds):
             if count and width:
-                drawn = _cycled(rows, count * width, keys.derive(at.seed, place))
-                index[:, first : first + width] = drawn.reshape(count, width)
+                drawn = _cycled(rows, count, width, keys.derive(at.seed, place))
+                index[:, first : first + width] = drawn
                 weight[:, first : first + width] = 1.0
                 first += width
         return Rows(index, weight, float(len(at.rows)) if count else 0.0)
@@ -72,13 +72,16 @@ class Balanced:
         return epochs * math.ceil(len(at.rows) / batch) if steps is None else steps
 
 
-def _cycled(rows: NDArray[np.int64], count: int, key: int) -> NDArray[np.int64]:
-    """So many rows: all of them in some order, then all again in another."""
-    if not count:
-        return np.zeros(0, np.int64)
-    times = -(-count // len(rows))
-    orders = keys.all_shuffled([keys.derive(key, t) for t in range(times)], [len(rows)] * times)
-    return rows[orders.reshape(-1)[:count]]
+def _cycled(rows: NDArray[np.int64], count: int, width: int, key: int) -> NDArray[np.int64]:
+    """[count, width] rows: all in some order, then all again in another; in no batch twice, if possible."""
+    size, wanted = len(rows), count * width
+    times = -(-wanted // size)
+    orders = keys.all_shuffled([keys.derive(key, t) for t in range(times)], [size] * times)
+    for t in range(1, times) if width < size else ():
+        if begun := t * size % width:  # rows that the batch has of the order before
+            other = np.flatnonzero(~np.isin(orders[t], orders[t - 1, size - begun :]))[: width - begun]
+            orders[t] = np.concatenate([orders[t, other], np.delete(orders[t], other)])
+    return rows[orders.reshape(-1)[:wanted]].reshape(count, width)
 
 
 @value
@@ -90,9 +93,9 @@ class Detect(Objective):
     augment: Augment = ByShape()
 
     def __post_init__(self) -> None:
-        require(0 <= self.contrast < float("inf"), "contrast", self.contrast, "must be 0 or more; 0: without")
+        require(0 <= self.contrast < float("inf"), "detect.contrast", self.contrast, "must be 0 or more")
         fix = "must be above 0, such as 0.25"
-        require(0 < self.temperature < float("inf"), "temperature", self.temperature, fix)
+        require(0 < self.temperature < float("inf"), "detect.temperature", self.temperature, fix)
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["target"]
@@ -100,15 +103,17 @@ class Detect(Objective):
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         wanted, other, fake = _parts(batch, held)
         shape = (-1, *[1] * (batch.x.dim() - 1))
-        x = torch.where(fake.view(shape), noise_like(batch.x, keys.fold_in(batch.key, _NOISE)), batch.x)
+        noise = noise_like(batch.x, keys.fold_in(batch.key, _NOISE), (batch.weight > 0).sum())
+        x = torch.where(fake.view(shape), noise, batch.x)
         half = len(x) // 2  # no target row lies beyond, with or without padding
         if not self.contrast or half < 2:  # a row alone differs from nothing
             loss = _balanced(told_apart(net(params, x, batch.key), wanted), wanted, other | fake)
             return loss, {"loss": loss.detach()}
         views = self.augment.view(x[:half], keys.fold_in(batch.key, _VIEWS))
-        z = net.features(params, torch.cat([x, views]), batch.key)
-        loss = _balanced(told_apart(net.head(params, z[: len(x)]), wanted), wanted, other | fake)
-        apart = nt_xent(z[:half], z[len(x) :], self.temperature, wanted[:half])
+        # Each by itself: dropout goes by place, and views must not move with the padding before them.
+        z, again = net.features(params, x, batch.key), keys.fold_in(batch.key, _DROPS)
+        loss = _balanced(told_apart(net.head(params, z), wanted), wanted, other | fake)
+        apart = nt_xent(z[:half], net.features(params, views, again), self.temperature, wanted[:half])
         return loss + self.contrast * apart, {"loss": loss.detach(), "contrast": apart.detach()}
 
     def told(self, net: Net, params: Params, batch: Batch, target: Tensor) -> Tensor:
@@ -117,6 +122,9 @@ class Detect(Objective):
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return TRAINING_FACTOR * passes / 2 * net.ops if self.contrast else 0.0  # the other views
+
+    def tells_change_only(self) -> bool:
+        return False  # devices also say which classes they hold, and convergence is told by their losses
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         right = (net(params, batch.x).squeeze(-1) > 0) == (batch.y == held)
@@ -139,9 +147,6 @@ class Fall(Around):
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return self.inner.ops(net, at, passes) + 2.0 * len(at.rows) * net.ops
-
-    def tells_change_only(self) -> bool:
-        return False
 
 
 def told_apart(logits: Tensor, wanted: Tensor) -> Tensor:

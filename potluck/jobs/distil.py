@@ -7,7 +7,7 @@ smoother one (`Distil`).
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from potluck import keys
 from potluck.codec import value
 from potluck.contracts import Batch, Local, ModelSpec, Net, Nets
-from potluck.errors import require
+from potluck.errors import nearest, require
 from potluck.jobs.augment import noise_like
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import Objective, weighted_mean
@@ -27,30 +27,40 @@ from potluck.trees import Params, Tree
 # would call so with too much certainty.
 _KEY = keys.derive(0, int.from_bytes(b"calibrate"))
 LEAST = 1e-3  # floor of a deviation
+Scale = Literal["noise", "rows", "none"]
 MEAN, DEVIATION = "mean", "deviation"  # metrics of distillation, each with the number of its class
 
 
 @value
 class Calibration:
-    """What a detector's logit is measured in."""
+    """What a detector's logit is measured in: how it speaks of noise, or of rows that nobody labelled."""
 
-    rows: int = 1000  # of noise; 0: logits stay as they are
+    by: Scale = "noise"  # rows: of those that are to be told (Potluck's own); none: logits as they are
+    count: int = 1000  # rows of noise
 
     def __post_init__(self) -> None:
-        fix = "must be at least 2, or 0 to leave logits as they are"
-        require(self.rows == 0 or self.rows >= 2, "noise", self.rows, fix)
+        known = ("noise", "rows", "none")
+        require(self.by in known, "distil.calibrate", self.by, nearest(str(self.by), known))
+        require(self.count >= 2, "distil.noise", self.count, "must be at least 2: a deviation is taken")
 
-    def scale(self, net: Net, models: Sequence[Params], like: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation [classes] of every detector's logits on noise of the form of these rows."""
-        if not self.rows:
-            mean = torch.zeros(len(models), dtype=next(iter(models[0].values())).dtype, device=like.device)
+    def scale(self, net: Net, models: Sequence[Params], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation [classes] of every detector's logits; noise is of the form of these rows."""
+        if self.by == "none":
+            mean = torch.zeros(len(models), dtype=next(iter(models[0].values())).dtype, device=x.device)
             return mean, torch.ones_like(mean)
-        blank = like[:1].expand(self.rows, *like.shape[1:])
-        key = keys.as_tensor(_KEY).to(like.device)
-        # Tokens are drawn from all that occur in the rows, not from those of the first.
-        noise = noise_like(blank, key) if like.is_floating_point() else noise_like(like, key)[: self.rows]
-        said = logits(net, models, noise)
+        said = logits(net, models, self._noise(x) if self.by == "noise" else x)
         return said.mean(0), said.std(0, correction=0).clamp_min(LEAST)
+
+    def _noise(self, x: Tensor) -> Tensor:
+        key = keys.as_tensor(_KEY).to(x.device)
+        if not x.is_floating_point():  # any tokens that occur in the rows
+            return noise_like(x, key)[: self.count]
+        return keys.normal(key, (self.count, *x.shape[1:]), x.dtype)
+
+    @property
+    def extra(self) -> int:
+        """Rows that a detector passes beside those that it tells of."""
+        return self.count if self.by == "noise" else 0
 
 
 def logits(net: Net, models: Sequence[Params], x: Tensor) -> Tensor:
@@ -104,7 +114,7 @@ class Distil(Objective):
         return {f"{name} {k}": column for name, columns in scales.items() for k, column in enumerate(columns)}
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
-        rows = len(at.rows) + self.calibration.rows
+        rows = len(at.rows) + self.calibration.extra
         return float(rows * len(at.inbox["models"]) * at.models[self.detector].ops)
 
 
@@ -140,7 +150,8 @@ class Distillation:
     lr: float = 1e-3
     batch: int = 64
     temperature: float = 2.0  # T_kd: softens teacher and student
-    noise: int = 1000  # rows of noise that detectors are calibrated on; 0: without
+    calibrate: Scale = "noise"  # what detectors' logits are measured by: noise, the server's rows, or none
+    noise: int = 1000  # rows of noise
 
     def __post_init__(self) -> None:
         for key in ("every", "epochs", "batch"):
@@ -150,5 +161,5 @@ class Distillation:
             require(0 < number < float("inf"), f"distil.{key}", number, "must be above 0")
 
     def job(self, general: ModelSpec, detector: ModelSpec) -> Train:
-        objective = Distil(detector, self.temperature, Calibration(self.noise))
+        objective = Distil(detector, self.temperature, Calibration(self.calibrate, self.noise))
         return Train(general, objective, optim=Adam(self.lr), batch=self.batch, epochs=self.epochs)

@@ -1,11 +1,11 @@
 """Two models on one device, its own and a general one: which of them answers, row by row.
 
-Scored with `part = "head"` and some epochs, the device's own model is the general one with its last layer
-trained on the device's rows. No label of a test row is looked at to choose.
+The device's own model is the general one with its last layer trained on the device's rows. What the layers
+below make of a row is computed once. No label of a test row is looked at to choose.
 """
 
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,26 +15,30 @@ from potluck.codec import value
 from potluck.contracts import Batch, Net, Nets
 from potluck.errors import require
 from potluck.jobs.losses import row_losses
-from potluck.jobs.objective import Objective
+from potluck.jobs.objective import Objective, weighted_mean
 from potluck.jobs.train import Train
 from potluck.trees import Params, Tree
 
 
+class Home(NamedTuple):
+    """The device's own rows, which its model was trained on."""
+
+    said: Tensor  # logits of its own model
+    labels: Tensor
+    real: Tensor  # 0 for padding
+
+
 class Chooser(Protocol):
-    """Where the own model answers; `home`: what it says of the device's own rows, if that is wanted."""
+    """For every row, whether the own model answers; both are given as logits."""
 
-    home: ClassVar[bool]
-
-    def __call__(self, own: Tensor, general: Tensor, home: Tensor | None, real: Tensor | None) -> Tensor: ...
+    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor: ...
 
 
 @value
 class Entropy:
-    """The one that is surer of this row."""
+    """The own one, where it is at least as sure of this row as the general one."""
 
-    home: ClassVar[bool] = False
-
-    def __call__(self, own: Tensor, general: Tensor, home: Tensor | None, real: Tensor | None) -> Tensor:
+    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         return entropy(own) <= entropy(general)
 
 
@@ -44,19 +48,15 @@ class Threshold:
 
     quantile: float = 0.95
 
-    home: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         fix = "must be above 0 and at most 1, such as 0.95"
         require(0 < self.quantile <= 1, "switch.quantile", self.quantile, fix)
 
-    def __call__(self, own: Tensor, general: Tensor, home: Tensor | None, real: Tensor | None) -> Tensor:
-        assert home is not None
-        assert real is not None
-        doubts = torch.where(real > 0, entropy(home), torch.inf).sort().values
-        place = (self.quantile * (real > 0).sum()).ceil().long() - 1
-        limit = doubts.gather(0, place.clamp_min(0).reshape(1))
-        return entropy(own) <= limit
+    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+        doubts = torch.where(home.real > 0, entropy(home.said), torch.inf)
+        doubts = F.pad(doubts, (0, 1), value=torch.inf).sort().values  # one more: there may be no rows
+        place = (self.quantile * (home.real > 0).sum()).ceil().long() - 1
+        return entropy(own) <= doubts.gather(0, place.clamp_min(0).reshape(1))
 
 
 @value
@@ -65,13 +65,24 @@ class Cosine:
 
     limit: float = 0.5
 
-    home: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         require(-1 <= self.limit <= 1, "switch.limit", self.limit, "must be between -1 and 1, such as 0.5")
 
-    def __call__(self, own: Tensor, general: Tensor, home: Tensor | None, real: Tensor | None) -> Tensor:
+    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         return F.cosine_similarity(own, general, dim=-1) >= self.limit
+
+
+@value
+class Familiar:
+    """The own one, where the general one sees a class that the device holds (Potluck's own rule).
+
+    Where the general one is right about a class that the device never had, it is always believed.
+    """
+
+    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+        kinds = torch.arange(general.shape[-1], device=general.device)
+        held = ((home.labels.unsqueeze(-1) == kinds) & (home.real > 0).unsqueeze(-1)).any(0)
+        return held.index_select(0, general.argmax(-1))
 
 
 def entropy(said: Tensor) -> Tensor:
@@ -82,25 +93,30 @@ def entropy(said: Tensor) -> Tensor:
 
 @value
 class Switch(Objective):
-    """Plain training of the own model; then each test row is answered by it or by the model that was sent."""
+    """Plain training of the own model's head; then each test row is answered by it or by what was sent."""
 
     chooser: Chooser = Entropy()
 
-    @property
-    def looks(self) -> bool:  # type: ignore[override]
-        return self.chooser.home
+    looks: ClassVar[bool] = True
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        return {}  # rows are wanted, no frozen model's view of them
+        return {"features": net.features(sent["params"], batch.x)}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
-        return {"general": sent["params"], "rows": None if own is None else (own.x, own.weight)}
+        assert own is not None
+        return {"general": sent["params"], "own": (own.seen["features"], own.y, own.weight)}
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = row_losses(net.head(params, batch.seen["features"]), batch.y)
+        loss = weighted_mean(losses, batch.weight)
+        return loss, {"loss": loss.detach()}
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        own, general = net(params, batch.x), net(held["general"], batch.x)
-        rows, real = (None, None) if held["rows"] is None else held["rows"]
-        mine = self.chooser(own, general, None if rows is None else net(params, rows), real)
-        return answered(own, general, mine, batch)
+        features = batch.seen["features"]
+        own, general = net.head(params, features), net.head(held["general"], features)
+        mine, labels, real = held["own"]
+        choice = self.chooser.mine(own, general, Home(net.head(params, mine), labels, real))
+        return answered(own, general, choice, batch)
 
 
 def answered(own: Tensor, general: Tensor, mine: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -125,7 +141,7 @@ class Personal:
 
     epochs: int = 5  # passes over its own rows; 0: everybody uses the general model
     lr: float = 0.01
-    switch: Chooser = Entropy()  # who answers: Entropy, Threshold or Cosine
+    switch: Chooser = Entropy()  # who answers: Entropy, Threshold, Cosine or Familiar
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, "personal.epochs", self.epochs, "must be 0 or more")

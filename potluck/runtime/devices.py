@@ -16,6 +16,7 @@ from potluck.contracts import Result
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology
 from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell
 from potluck.runtime.accounts import Accounts
+from potluck.runtime.attack import lied
 from potluck.runtime.clock import Clock
 from potluck.runtime.executors import Executor
 from potluck.runtime.flight import Flight, Seen, occupied, part, problem
@@ -55,6 +56,7 @@ class Devices:
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
         self.jitter, self.forget = world.fleet.jitter, world.fleet.forget
+        self.attack, self.attackers = world.fleet.attack, world.fleet.attackers
         self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
@@ -215,6 +217,8 @@ class Devices:
         if flight.gone:
             return Lost(item, "gone") if isinstance(item, Task) else None
         result = self._computed(flight, item)
+        if self.attack is not None:
+            result = self._told(flight, item, result)
         wrong = problem(result, flight.sends)
         if wrong:
             self.record("bad_update", wrong, node=item.to)
@@ -228,6 +232,16 @@ class Devices:
             return None
         spent = Spent(flight.down, flight.compute, flight.up)
         return Reply(item, result.body, result.weight, result.metrics, spent)
+
+    def _told(self, flight: Flight, item: Task | Tell, result: Result) -> Result:
+        """What leaves the device: the result, or an attacker's lie. A tell leaves nothing."""
+        attack, who = self.attack, self.attackers
+        if attack is None or who is None or isinstance(item, Tell) or item.to >= self.size:
+            return result
+        if not who[item.to] or self.clock.now < attack.start:
+            return result
+        at = Seen(self, flight, item)
+        return lied(result, flight.sends, batch_shape(item.job) is not None, attack, at.seed)
 
     def _end_move(self, flight: Flight, move: Move) -> Lost | None:
         self._charge(flight)

@@ -2,7 +2,8 @@
 
 Settings are chosen on devices' validation rows instead; then no test row is touched, of whomever.
 Evaluation takes no virtual time, has a random stream of its own, reads memories without changing them, and
-what it computes is thrown away but for the scores.
+what it computes is thrown away but for the scores. Means over devices leave attackers out; what each of these
+is served is scored and recorded like everybody's.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from potluck import keys
 from potluck.contracts import Local
 from potluck.data import Partition
+from potluck.errors import require
 from potluck.messages import Choice, Node, Task
 from potluck.runtime.context import SimContext
 from potluck.runtime.training import SCORING_BATCH, Item, run_alone, scored_together, shared_model
@@ -45,12 +47,13 @@ def evaluate(sim: "Simulation") -> float | None:
                 sim.record("chosen", why, node=node, view=view)
     scores = _scores(sim, tasks, sim.evaluations, sim.world.holding(sim.now))
     by_view: dict[str, list[float]] = {}
+    honest = _honest(sim)
     for (node, view, _), score in zip(tasks, scores, strict=True):
         prefix, whose = ("global_", None) if node == root else ("", node)
         for name, number in score.items():
             if name != "rows":
                 sim.record(prefix + name, number, node=whose, view=view)
-        if node != root and "accuracy" in score:
+        if node in honest and "accuracy" in score:
             by_view.setdefault(view, []).append(score["accuracy"])
     for view, accuracies in by_view.items():
         for name, number in spread(np.array(accuracies)).items():
@@ -66,7 +69,7 @@ def evaluate_shifts(sim: "Simulation") -> None:
     last = sim.evaluations - 1  # its random stream, so that what trains first comes to the same model
     tasks = [
         (node, view, _settled(sim, node, offered)[0])
-        for node in (sim.panel.tolist() if sim.often.shifts else ())
+        for node in (_honest(sim) if sim.often.shifts else ())
         for view, offered in _offered(sim, node, last).items()
     ]
     for share in sim.often.shifts:
@@ -90,6 +93,14 @@ def _overall(scores: list[dict[str, float]]) -> dict[str, float]:
     return {"mean": whole["mean"], "worst10": whole["worst10"], **means}
 
 
+def _honest(sim: "Simulation") -> dict[Node, None]:
+    """The panel's devices that don't attack, in order: means are over these alone."""
+    panel, attackers = sim.panel, sim.world.fleet.attackers
+    honest = panel if attackers is None else panel[~attackers[panel]]
+    require(len(honest) > 0, "evaluate.panel", len(panel), "all of these devices attack: give more")
+    return dict.fromkeys(honest.tolist())
+
+
 def _tell_truth(sim: "Simulation", nodes: list[Node]) -> None:
     """What nobody in the federation is told, for those who judge: once and first of all."""
     group = sim.world.fleet.group
@@ -98,6 +109,8 @@ def _tell_truth(sim: "Simulation", nodes: list[Node]) -> None:
             sim.record("hidden_group", int(group[node]), node=node)
     if sim.world.flips is not None:
         sim.record("flippers", np.flatnonzero(sim.world.flips).tolist())
+    if sim.world.fleet.attackers is not None:
+        sim.record("attackers", np.flatnonzero(sim.world.fleet.attackers).tolist())
 
 
 def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:

@@ -82,7 +82,7 @@ def part(size: int, elapsed: float, seconds: float) -> int:
 
 def problem(result: Result, sends: Tree) -> str | None:
     """Why an update must not reach an aggregate."""
-    if result.body or sends:
+    if result.body is not None or sends:  # not by its truth: a body may be anything
         if sends is not None and not same_form(result.body, sends):
             return "keys, shapes or types differ from what the job promised"
         if not (result.finite or finite(result.body)):

@@ -1,0 +1,37 @@
+"""HierFL, or HierFAVG (Liu, Zhang, Song, Letaief 2020, Client-Edge-Cloud Hierarchical Federated Learning).
+
+Edges stand between devices and a cloud. An edge averages its devices' models; after some such rounds the
+cloud averages those of the edges, and everybody begins again with the result. Most messages stay near.
+
+As in the authors' code, both averages go by samples, and an edge holds one round for each of the cloud's,
+unless told otherwise (kappa_2; kappa_1, the steps of a device, are the experiment's). Deviations: an edge may
+ask some of its devices only, and a deadline can be had.
+
+Devices keep the models that they train last. These are scored first, as the view `personal` (a device without
+one has its edge's), then the edge's as `edge` and the cloud's as `global`. The views of fededge, hybridfl and
+maverick are the same in the same order, so that all can be compared under each.
+"""
+
+from typing import Final
+
+from potluck.aggregate import Select, Uniform
+from potluck.aggregate.edges import EVERYBODY, Edged, OwnModels
+from potluck.algorithms.fedavg import FedAvg
+from potluck.errors import require
+from potluck.jobs import Train
+
+FIDELITY: Final = "authors' code"
+
+
+def hierfl(
+    local: Train = Train(),
+    edge_rounds: int = 1,  # of every edge, for one of the cloud
+    clients: int | None = None,  # devices of an edge a round; left out: all
+    select: Select = Uniform(),  # who takes part
+    deadline: float | None = None,  # seconds that an edge waits for its devices
+) -> Edged:
+    """FedAvg of edges that do FedAvg with their devices."""
+    require(edge_rounds >= 1, "edge_rounds", edge_rounds, "must be at least 1")
+    everybody = EVERYBODY if clients is None else clients
+    edge = FedAvg(everybody, local, select, deadline=deadline, inner_rounds=edge_rounds)
+    return Edged(FedAvg(EVERYBODY, local), OwnModels(edge))

@@ -1,0 +1,30 @@
+"""HybridFL (Wu et al. 2020, Accelerating FL over Reliability-Agnostic Clients in Mobile Edge Computing).
+
+Edges average their devices' models, the cloud averages those of the edges, and each global round is one round
+of every edge. It is the plain hierarchy that FedEdge and Maverick are compared with: nobody trains while the
+cloud is waited for.
+
+Deviations: as that baseline is described in Maverick's paper, all devices are asked and waited for. The
+paper's own part is missing, in which regional slack factors estimate from past rounds how many devices will
+drop out, edges ask accordingly more and a quota of answers ends the round; `clients` and `deadline` are what
+there is instead. Averages go by samples. Views: as in hierfl.
+"""
+
+from typing import Final
+
+from potluck.aggregate import Select, Uniform
+from potluck.aggregate.edges import Edged
+from potluck.algorithms.hierfl import hierfl
+from potluck.jobs import Train
+
+FIDELITY: Final = "paper of Maverick"
+
+
+def hybridfl(
+    local: Train = Train(),
+    clients: int | None = None,  # devices of an edge a round; left out: all
+    select: Select = Uniform(),  # who takes part
+    deadline: float | None = None,  # seconds that an edge waits for its devices
+) -> Edged:
+    """FedAvg of edges that hold one round of FedAvg each."""
+    return hierfl(local, 1, clients, select, deadline)

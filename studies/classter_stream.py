@@ -1,0 +1,34 @@
+"""What the parts of asynchronous ClassTer do, among very unequal devices (D4).
+
+`potluck study classter_stream --scale paper` takes Fashion-MNIST and 18 runs.
+"""
+
+from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, streaming, time_to
+
+from potluck.experiment.study import Measure, Scale, Study, laid_over
+
+FIRST = "ClassTer async"
+SLOW = {"fleet": {"preset": "d4"}, "stop": {"rounds": None, "seconds": 30_000.0}}
+
+STUDY = Study(
+    title="ClassTer, asynchronous: what its parts do",
+    question="Half of the devices take 20 times as long. Without critical periods, with openness as printed, "
+    "without the clamp, and with counters that are published at once.",
+    arms=[
+        streaming(FIRST),
+        streaming("no critical period", rate_of=FIRST, period="off"),
+        streaming("openness as printed", rate_of=FIRST, period="cumulative"),
+        streaming("no clamp", rate_of=FIRST, clamp=False),
+        streaming("published at once", rate_of=FIRST, publish=1),
+    ],
+    measures=(NO_SHIFT, FULL_SHIFT, GLOBAL, Measure("time to 30 %", time_to(0.3), "seconds", "less")),
+    quick=Scale(
+        laid_over(QUICK, SLOW, {"stop": {"seconds": 2.0}, "evaluate": {"rounds": None, "seconds": 1.0}}),
+        seeds=(1,),
+    ),
+    paper=Scale(
+        laid_over(TABLE, SLOW, {"evaluate": {"rounds": None, "seconds": 3_000.0}}),
+        seeds=(1, 2, 3),
+        tune={"lr": GRID, "length": 0.5},
+    ),
+)
