@@ -18,8 +18,8 @@ CHOSEN = {
 STUDY = Study(
     title="ClassTer: accuracy over shift, after longer training",
     question="The same crowd, Dirichlet(0.1), with a perceptron of 200 units, five local epochs and 300 "
-    "rounds. Beside ClassTer as it is: with little contrast, calibrated by the server's rows, and devices that "
-    "believe the general model where it sees a class that they don't hold.",
+    "rounds. Beside ClassTer as it is: with little contrast, calibrated by the server's rows, and devices "
+    "that believe the general model where it sees a class that they don't hold.",
     arms=[classter(), classter("ClassTer, Potluck's choices", **CHOSEN), *others(ROUNDS)],
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL, *TWO_MODELS, TRAFFIC),
     quick=Scale(QUICK, seeds=(1,)),

@@ -1,0 +1,107 @@
+"""What the studies of Maverick have in common: the crowd, the arms, and what is told of them.
+
+Fashion-MNIST, 50 clients of about 200 images below five edges, LeNet-5. Devices are 5 to 20 ms from their
+edge, edges 75 to 150 ms from the cloud. Every method is looked at under the same three views: each device's
+own model after its last local training, its edge's, and the cloud's, all on the device's own test rows.
+Means are over devices that don't attack.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from potluck import metrics
+from potluck.experiment.runs import Run
+from potluck.experiment.study import Arm, Measure
+from potluck.report import anomalies
+
+TABLE: dict[str, Any] = {
+    "data": {"source": "fashion-mnist", "limit": 10_000, "clients": 50, "alpha": 0.5, "smallest": 20},
+    "model": {"name": "lenet5"},
+    "fleet": {
+        "source": "mobile",
+        "edges": 5,
+        "links": {"edge": {"latency": [0.005, 0.02]}, "cloud": {"latency": [0.075, 0.15]}},
+        "tiers": {"edge": {"latency": 0.1}},
+    },
+    "train": {"batch": 64, "epochs": 1, "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
+    "stop": {"rounds": 60},
+    "evaluate": {"rounds": 6},
+    "run": {"executor": "stacked", "graphs": False},
+}
+QUICK: dict[str, Any] = {
+    "data": {"source": "digits", "clients": 10, "alpha": 0.5},
+    "model": {"name": "mlp", "width": 0.1},
+    "fleet": {"source": "uniform", "edges": 2},
+    "train": {"batch": 16, "epochs": 1, "lr": 0.1},
+    "stop": {"rounds": 3},
+    "evaluate": {"rounds": 3},
+    "run": {"executor": "stacked"},
+}
+POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 3}}}  # of ten
+QUICK_POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 1}}}
+TRUST = {"attackers": 0}  # a judge who lets everybody through
+ROUNDS = 2  # local rounds between two global models, of every edge
+
+
+def maverick(name: str = "Maverick", rate_of: str | None = None, **more: Any) -> Arm:
+    return Arm(name, "maverick", {"local_rounds": ROUNDS, **more}, rate_of=rate_of)
+
+
+def fededge(name: str = "FedEdge", rate_of: str | None = None, **more: Any) -> Arm:
+    return Arm(name, "fededge", {"local_rounds": ROUNDS, **more}, rate_of=rate_of)
+
+
+def columns(**more: Any) -> list[Arm]:
+    """The paper's six; `more` is of all that have edges which judge."""
+    return [
+        fededge(**more),
+        maverick(**more),
+        Arm("HybridFL", "hybridfl"),
+        fededge("FedProx in FedEdge", inner={"kind": "fedprox", "mu": 0.01}, **more),
+        fededge("FedPVR in FedEdge", inner={"kind": "fedpvr"}, **more),
+        fededge("MOON in FedEdge", inner={"kind": "moon"}, **more),
+    ]
+
+
+def view(name: str, metric: str = "accuracy_mean") -> Callable[[Run], float | None]:
+    """A view's last mean accuracy on devices' own test rows."""
+
+    def found(run: Run) -> float | None:
+        points = metrics.series(run.lines, metric, name)
+        return points[-1].value if points else None
+
+    return found
+
+
+def whole(run: Run) -> float | None:
+    """The cloud's model on the whole test set."""
+    return view("global", "global_accuracy")(run)
+
+
+def best_time(name: str, target: float) -> Callable[[Run], float | None]:
+    """The round in which a view was first seen to reach a target."""
+
+    def found(run: Run) -> float | None:
+        points = metrics.series(run.lines, "accuracy_mean", name)
+        return next((float(p.round) for p in points if p.value >= target), None)
+
+    return found
+
+
+PERSONAL = Measure("personal", view("personal"), "share", "more", paired=True)
+EDGE = Measure("edge", view("edge"), "share", "more", paired=True)
+GLOBAL = Measure("global", view("global"), "share", "more", paired=True)
+WHOLE = Measure("global, whole test set", whole, "share", "more")
+VIEWS = (PERSONAL, EDGE, GLOBAL, WHOLE)
+PRECISION = Measure("precision", anomalies.precision, "share", "more")
+RECALL = Measure("recall", anomalies.recall, "share", "more")
+EFFORT = Measure("device-seconds", "device_seconds", "seconds", "less")
+
+
+def partitions() -> Mapping[str, Any]:
+    """From very uneven labels to two classes a device."""
+    return {
+        "Dirichlet(0.5)": {"data": {"alpha": 0.5}},
+        "Dirichlet(0.1)": {"data": {"alpha": 0.1}},
+        "two classes": {"data": {"partition": "shards", "classes_per_client": 2}},
+    }
