@@ -16,7 +16,7 @@ def one_edge(rounds: int) -> list[int]:
 STUDY = Study(
     title="Maverick: local rounds while the cloud is silent",
     question="One of five edges holds more local rounds than the others, or several do. On even data, does "
-    "it help? On devices of one class each (two below every edge), whom does it help, and does Maverick resist?",
+    "it help? On devices of one class each, two below every edge, whom does it help? Does Maverick resist?",
     arms=[
         fededge("FedEdge, 1 each", local_rounds=1),
         fededge("FedEdge, 2 each"),

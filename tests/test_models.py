@@ -407,7 +407,7 @@ def test_the_heads_parameters_are_named():
 def test_registration_is_checked():
     with pytest.raises(ModelError, match="register what builds the module"):
         register("bad", nn.Linear(3, 4))
-    with pytest.raises(ModelError, match="needs 'hidden', but is offered only shape, classes, width, depth"):
+    with pytest.raises(ModelError, match="needs 'hidden', but is offered only shape, classes, vocabulary"):
         register("bad", lambda classes, hidden: None)
     with pytest.raises(ConfigError, match="unknown model 'lenet': did you mean 'lenet5'"):
         make("lenet")

@@ -1,5 +1,7 @@
 """Residual and separable networks, and models of signals and text."""
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -247,3 +249,11 @@ def test_a_residual_with_a_hook_or_an_unknown_part_still_runs():
     calls.clear()
     close(model(params, x), model.module(params)(x))
     assert len(calls) == 2
+
+
+def test_a_detector_reads_the_whole_vocabulary():
+    spec = ModelSpec("char_lstm", width=1 / 32, outputs=1)
+    detector = pickle.loads(pickle.dumps(Model(spec, TEXT, 80, inputs=torch.int64)))
+    tokens = torch.arange(2 * TEXT[0]).reshape(2, -1) % 80
+    assert detector(detector.init(0), tokens).shape == (2, 1)
+    assert detector.vocabulary == 80

@@ -40,11 +40,11 @@ class Model:
         inputs: torch.dtype | None = None,
         device: str = "cpu",
     ) -> None:
+        self.vocabulary, self.device = classes, device  # classes of the data; a detector has fewer outputs
         classes = spec.outputs or classes
-        self.device = device
         self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
         self.inputs = inputs or dtype
-        self._builder = builder(spec, self.shape, classes)
+        self._builder = builder(spec, self.shape, classes, self.vocabulary)
         self._template = module = self._build(0)
         refuse(module, spec.name)
         trial(module, self._rows(), classes, spec.name)
@@ -97,7 +97,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Calls can't be pickled; what they are made from can.
-        return Model, (self.spec, self.shape, self.classes, self.dtype, self.inputs, self.device)
+        return Model, (self.spec, self.shape, self.vocabulary, self.dtype, self.inputs, self.device)
 
     def __repr__(self) -> str:
         return f"Model({self.spec}, shape={self.shape}, classes={self.classes}, size={self.size:,})"

@@ -11,7 +11,7 @@ from potluck.errors import ConfigError, ModelError, nearest
 
 Build = Callable[..., nn.Module]
 
-_OFFERED = ("shape", "classes", "width", "depth")
+_OFFERED = ("shape", "classes", "vocabulary", "width", "depth")
 _builders: dict[str, tuple[Build, frozenset[str]]] = {}
 
 
@@ -19,8 +19,9 @@ def register(name: str, build: Build) -> None:
     """Make a model known by name; the last registration of a name counts.
 
     `build` is a function or a class that gives an `nn.Module`. It is passed those of these keywords that it
-    takes: `shape` (of one row of the data), `classes`, and `width` and `depth`, the factors of a `ModelSpec`
-    that make smaller variants. It is called once per initialisation, so its weights should be drawn anew.
+    takes: `shape` (of one row of the data), `classes` (outputs), `vocabulary` (classes of the data: tokens,
+    where rows are text), and `width` and `depth`, the factors of a `ModelSpec` that make smaller variants. It
+    is called once per initialisation, so its weights should be drawn anew.
     """
     if isinstance(build, nn.Module) or not callable(build):
         raise ModelError(
@@ -41,7 +42,9 @@ def register(name: str, build: Build) -> None:
     _builders[name] = (build, frozenset(takes))
 
 
-def builder(spec: ModelSpec, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+def builder(
+    spec: ModelSpec, shape: tuple[int, ...], classes: int, vocabulary: int
+) -> Callable[[], nn.Module]:
     """A call that builds the model of a spec for rows of a shape."""
     if spec.name not in _builders:
         raise ConfigError(f"unknown model {spec.name!r}: {nearest(spec.name, list(_builders))}")
@@ -51,6 +54,7 @@ def builder(spec: ModelSpec, shape: tuple[int, ...], classes: int) -> Callable[[
             raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be a number above 0")
         if factor != 1 and key not in takes:
             raise ConfigError(f"model {spec.name!r} can't change its {key} ({key} = {factor}); leave it at 1")
-    offered = {"shape": shape, "classes": classes, "width": spec.width, "depth": spec.depth}
+    sizes = {"shape": shape, "classes": classes, "vocabulary": vocabulary}
+    offered = {**sizes, "width": spec.width, "depth": spec.depth}
     chosen = {key: value for key, value in offered.items() if key in takes}
     return lambda: build(**chosen)

@@ -40,16 +40,16 @@ def har_lstm(shape: Shape, classes: int, width: float, depth: float) -> nn.Modul
     return nn.Sequential(Steps(), memory, Last(), nn.Linear(hidden, classes))
 
 
-def char_lstm(shape: Shape, classes: int, width: float, depth: float) -> nn.Module:
+def char_lstm(shape: Shape, classes: int, vocabulary: int, width: float, depth: float) -> nn.Module:
     """LEAF's network for Shakespeare, the next character after some: 819,920 parameters for 80 characters.
 
-    Rows are int64 tokens below `classes`, the vocabulary. Embedded in 8 dimensions, two LSTMs of 256.
+    Rows are int64 tokens below `vocabulary`. Embedded in 8 dimensions, two LSTMs of 256.
     """
     if len(shape) != 1:
         raise ModelError(f"model 'char_lstm' needs rows of tokens (steps,), but they have shape {shape}")
     hidden = scaled(256, width)
     memory = PlainLSTM(8, hidden, scaled(2, depth))
-    return nn.Sequential(nn.Embedding(classes, 8), memory, Last(), nn.Linear(hidden, classes))
+    return nn.Sequential(nn.Embedding(vocabulary, 8), memory, Last(), nn.Linear(hidden, classes))
 
 
 def _convs(filters: tuple[int, ...], kernel: int) -> list[nn.Module]:
