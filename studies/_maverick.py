@@ -39,7 +39,6 @@ QUICK: dict[str, Any] = {
 }
 POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 3}}}  # of ten
 QUICK_POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 1}}}
-TRUST = {"attackers": 0}  # a judge who lets everybody through
 ROUNDS = 2  # local rounds between two global models, of every edge
 
 
@@ -78,7 +77,7 @@ def whole(run: Run) -> float | None:
     return view("global", "global_accuracy")(run)
 
 
-def best_time(name: str, target: float) -> Callable[[Run], float | None]:
+def rounds_to(name: str, target: float) -> Callable[[Run], float | None]:
     """The round in which a view was first seen to reach a target."""
 
     def found(run: Run) -> float | None:

@@ -428,7 +428,7 @@ def test_anchored_contrast_sees_the_global_model():
     seen = Anchored(Moon()).look(None, Angle(), sent, keep, batch)
     expected = Moon().look(None, Angle(), {"params": numbers(3.0)}, keep, batch)
     assert close(seen, expected)
-    assert close(Anchored(Moon()).blank(sent), {"personal": numbers(1.0)})
+    assert close(Anchored(Moon()).blank(sent), {"personal": numbers(3.0)})  # of which nothing pulls away
 
 
 def test_remember_keeps_the_whole_model_beside_what_the_objective_keeps():

@@ -109,6 +109,15 @@ def test_the_three_terms_and_their_sum():
     assert alone == pytest.approx(1.2 + 2.63282, abs=1e-4)
 
 
+def test_a_model_that_overflows_spoils_no_loss():
+    """What it sees is like nothing, s(L,A) = 0: l_a = ln(1 + e^(-0.8 / 0.5)) = 0.183901."""
+    ours, sent = seeing(1.0, 0.0), inbox(at_angle(0.8), at_angle(0.2), [seeing(math.inf, 1.0)], [1.0])
+    loss, told, slope = loss_and_slope(Contrast(10.0, 1.0, 0.5), sent, ours, Free())
+    assert told["loss_anomalous"] == pytest.approx(0.183901, abs=1e-6)
+    assert math.isfinite(loss)
+    assert all(g is None or torch.isfinite(g).all() for g in slope.values())
+
+
 @pytest.mark.parametrize("edge, other", [(0.4, -0.7), (-0.4, 0.7)])
 def test_both_contrasts_turn_towards_the_edge_and_away_from_the_other(edge, other):
     """At angle 0 between the two; a step goes against the slope. Weights far above what the data ask for."""

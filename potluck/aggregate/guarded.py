@@ -7,7 +7,8 @@ else a minority would be thrown out before it could become a group. Where a rule
 `robust`), this one takes its place: nothing is judged twice.
 
 Where a rule merges every reply as it comes (fedasync, fedbuff, classter_async), there is nothing to compare
-it with: only clipping to a given norm has any effect then.
+it with: only clipping to a given norm has any effect then. It is much the same where few devices begin with
+the same model: classter spreads a round over the classes, unless `clients` are many or they are to `gather`.
 """
 
 from collections.abc import Hashable

@@ -29,6 +29,7 @@ from potluck.trees import Tree, leaves, tmap
 
 Mode = Literal["adaptive", "gap", "fixed_f"]
 FEWEST = 5  # updates that Krum can tell apart
+FAR = 1e300  # a squared distance that is too large to compute; sums of it are still numbers
 Floats = NDArray[np.float64]
 
 
@@ -147,6 +148,8 @@ class Clip:
         require(self.norm is None or self.norm > 0, "norm", self.norm, fix)
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
+        if not replies:  # no median either
+            return untouched(replies)
         norms = [length(floats(r.body["delta"])) for r in replies]
         limit = median(norms) if self.norm is None else self.norm
         kept = [
@@ -179,11 +182,12 @@ class Ranking:
 
     @classmethod
     def of(cls, replies: Sequence[Reply], attackers: int | None) -> "Ranking | None":
-        """None if there are too few: fewer than 5, or no more than 2 f + 2."""
+        """None if there are too few to tell; no more attackers than can be withstood, n > 2 f + 2."""
         n = len(replies)
-        f = (n - 3) // 2 if attackers is None else attackers
-        if n < FEWEST or n <= 2 * f + 2:
+        if n < FEWEST:
             return None
+        most = (n - 3) // 2
+        f = most if attackers is None else min(attackers, most)
         squares = squared_distances([r.body["delta"] for r in replies])
         scores = krum_scores(squares, f)
         fraction, power = np.frexp(scores)
@@ -208,7 +212,9 @@ def squared_distances(updates: Sequence[Tree]) -> Floats:
     assert gram is not None, "an update without numbers"
     products: Floats = gram.cpu().numpy()
     own = np.diag(products)
-    out = np.maximum(own[:, None] + own[None] - products - products.T, 0.0)  # symmetric to the last bit
+    with np.errstate(invalid="ignore"):
+        out = np.maximum(own[:, None] + own[None] - products - products.T, 0.0)  # symmetric to the last bit
+    out = np.nan_to_num(np.minimum(out, FAR), nan=FAR)
     np.fill_diagonal(out, 0.0)
     return out
 

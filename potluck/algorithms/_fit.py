@@ -95,12 +95,12 @@ def _part(
 ) -> Any:
     table = dict(value) if isinstance(value, dict) else {"kind": value}
     offered: dict[str, Build] = {
-        cls.__name__.lower(): cls for cls in codec.values().values() if any(_suits(cls, m) for m in parts)
+        _bare(cls.__name__): cls for cls in codec.values().values() if any(_suits(cls, m) for m in parts)
     }
     if any(_is_rule(m) for m in parts):
-        offered |= inner()
+        offered |= {_bare(name): build for name, build in inner().items()}
     kind = table.pop("kind", type(p.default).__name__)  # settings of the default need not name it
-    build = offered.get(str(kind).lower())
+    build = offered.get(_bare(str(kind)))
     if build is None:
         known = sorted({getattr(b, "__name__", name) for name, b in offered.items()})
         raise ConfigError(f"{path}.kind = {kind!r}: no such part; {nearest(str(kind), known)}")
@@ -109,6 +109,11 @@ def _part(
         return build(**filled)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def _bare(name: str) -> str:
+    """`AdaptiveKrum`, `adaptive_krum` and `adaptive-krum` are one."""
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def _members(annotation: Any) -> list[Any]:

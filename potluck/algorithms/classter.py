@@ -18,7 +18,8 @@ model and takes time on the server's clock; the paper distils once, at the end, 
 does too. Until the first one, the calibrated arg-max of the detectors is served. Fine-tuning before use takes
 no virtual time, as in FTFA. A detector has converged when its mean training loss over a window of answers is
 at most `tolerance` below that of the window before; when all have, `until_converged` ends training. A
-detector that nobody ever trained says nothing.
+detector that nobody ever trained says nothing. A device is asked once which classes it holds, and again when
+it no longer has the one that it was to train; of classes that it gains later nobody learns before that.
 """
 
 from collections.abc import Iterable

@@ -31,6 +31,7 @@ Deadlines and over-commitment can be had.
 
 from dataclasses import replace
 from math import cos, pi
+from typing import Final
 
 import torch
 
@@ -42,6 +43,8 @@ from potluck.jobs import Deferring, Masked, Train, used
 from potluck.jobs.masked import Masks, Phase, Shapes, largest, message, places
 from potluck.messages import Command, Node, Note, Reply, Task, Until
 from potluck.trees import Params, Tree, add
+
+FIDELITY: Final = "code of others"
 
 
 @value(eq=False)

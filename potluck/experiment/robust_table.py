@@ -14,9 +14,7 @@ class Robustness(Table):
     """[robust]: for any algorithm; what it judges odd is not merged, or not as it is."""
 
     kind: str  # krum, multi_krum, adaptive_krum, trimmed_mean, median, clip
-    attackers: Annotated[int, Field(ge=0)] | None = (
-        None  # of krums: odd updates of n; (n - 3) / 2 unless said
-    )
+    attackers: Annotated[int, Field(ge=0)] | None = None  # of krums: odd ones of n; else (n - 3) / 2
     mode: Mode | None = None  # of adaptive_krum: which of them are odd: adaptive, gap, or fixed_f (all)
     share: Annotated[float, Field(gt=0, lt=0.5)] | None = None  # of trimmed_mean: left out at each end
     norm: Positive | None = None  # of clip: of the longest update; the median of a round's unless said

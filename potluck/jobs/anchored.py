@@ -16,6 +16,9 @@ class Anchored(Around):
 
     inner: Objective = CrossEntropy()
 
+    def blank(self, sent: Tree) -> Tree:
+        return self.inner.blank(_towards(sent))
+
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         return self.inner.look(models, net, _towards(sent), keep, batch)
 

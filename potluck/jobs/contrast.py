@@ -9,7 +9,7 @@ from potluck.codec import value
 from potluck.contracts import Batch, Local, Net, Nets, Trace
 from potluck.errors import require
 from potluck.jobs.kept import trained
-from potluck.jobs.losses import row_losses
+from potluck.jobs.losses import direction, row_losses
 from potluck.jobs.objective import Objective, weighted_mean
 from potluck.trees import Params, Tree
 
@@ -40,9 +40,11 @@ class Contrast(Objective):
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         # Without a key: as they would be used, no dropout. The differences are all that the loss needs.
-        edge = _direction(net.features(sent["params"], batch.x))
-        world = _direction(net.features(sent["global"], batch.x)) - edge
-        return {"world": world, "odd": [_direction(net.features(p, batch.x)) - edge for p in sent["odd"]]}
+        edge = direction(net.features(sent["params"], batch.x))
+        world = direction(net.features(sent["global"], batch.x)) - edge
+        # An attacker's model may overflow: what it sees then is like nothing, instead of spoiling the loss.
+        seen = [direction(net.features(p, batch.x)).nan_to_num(0.0) for p in sent["odd"]]
+        return {"world": world, "odd": [direction - edge for direction in seen]}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["share"]
@@ -50,7 +52,7 @@ class Contrast(Objective):
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         z = net.features(params, batch.x, batch.key)  # once, for all three terms
         data = weighted_mean(row_losses(net.head(params, z), batch.y), batch.weight)
-        ours = _direction(z)
+        ours = direction(z)
 
         def contrast(away: Tensor) -> Tensor:  # away: what another model sees, minus what the edge's sees
             return weighted_mean(F.softplus((ours * away).sum(-1) / self.tau), batch.weight)
@@ -74,7 +76,3 @@ class Contrast(Objective):
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return float((2 + len(at.inbox["odd"])) * len(at.rows) * net.ops)  # a pass of each over every row
-
-
-def _direction(z: Tensor) -> Tensor:
-    return F.normalize(z, dim=-1, eps=1e-8)  # torch's own bound for cosines

@@ -91,7 +91,7 @@ class Distil(Objective):
 
     def __post_init__(self) -> None:
         fix = "must be above 0, such as 2.0"
-        require(0 < self.heat < float("inf"), "distil_temperature", self.heat, fix)
+        require(0 < self.heat < float("inf"), "distil.temperature", self.heat, fix)
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         detector = models[self.detector]

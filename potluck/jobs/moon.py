@@ -9,7 +9,7 @@ from potluck.codec import value
 from potluck.contracts import Batch, Local, Net, Nets, Trace
 from potluck.errors import require
 from potluck.jobs.kept import trained
-from potluck.jobs.losses import row_losses
+from potluck.jobs.losses import direction, row_losses
 from potluck.jobs.objective import Objective, weighted_mean
 from potluck.trees import Params, Tree
 
@@ -37,13 +37,13 @@ class Moon(Objective):
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         # Without a key: as they would be used, no dropout. The difference is all that the loss needs.
-        near, far = (_direction(net.features(p, batch.x)) for p in (sent["params"], keep["personal"]))
+        near, far = (direction(net.features(p, batch.x)) for p in (sent["params"], keep["personal"]))
         return {"away": far - near}
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         z = net.features(params, batch.x, batch.key)  # once, for both terms
         data = weighted_mean(row_losses(net.head(params, z), batch.y), batch.weight)
-        ahead = (_direction(z) * batch.seen["away"]).sum(-1) / self.tau  # (s_own - s_sent) / tau
+        ahead = (direction(z) * batch.seen["away"]).sum(-1) / self.tau  # (s_own - s_sent) / tau
         contrast = weighted_mean(F.softplus(ahead), batch.weight)
         told = {"loss": data.detach(), "contrast": contrast.detach()}
         return data + self.mu * contrast if self.mu else data, told
@@ -55,7 +55,3 @@ class Moon(Objective):
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return float(2 * len(at.rows) * net.ops)  # a forward pass of both over every row
-
-
-def _direction(z: Tensor) -> Tensor:
-    return F.normalize(z, dim=-1, eps=1e-8)  # torch's own bound for cosines
