@@ -254,6 +254,7 @@ class Context(Protocol):
     def profiles(self, nodes: Sequence[Node]) -> Claims: ...
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]: ...  # online, idle, no repeats
     def ready(self, nodes: Sequence[Node]) -> list[Node]: ...  # those online and idle; takes nobody
+    def siblings(self, node: Node) -> list[Node]: ...  # children of the device's own user, itself included
     def only(self, nodes: Iterable[Node]) -> "Context": ...  # the same, among these children
     def holding(self, owed: Task | None, stop: bool) -> "Context": ...  # the same, with what the loop knows
     def release(

@@ -53,6 +53,7 @@ class Desk:
     owed: Task | None = None
     stop: bool = False
     busy: set = field(default_factory=set)
+    users: dict = field(default_factory=dict)  # of devices; who isn't in it belongs to nobody
     seed: int = 0
     event: int = 0
     rng: np.random.Generator = None
@@ -84,6 +85,11 @@ class Desk:
 
     def release(self, nodes):
         self.busy.difference_update(nodes)
+
+    def siblings(self, node):
+        if node not in self.users:
+            return [node]
+        return [n for n in self.children if self.users.get(n) == self.users[node]]
 
     def only(self, nodes):
         return replace(self, children=list(nodes))

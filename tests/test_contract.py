@@ -37,6 +37,7 @@ from potluck.trees import finite
 FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
 FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
+FEW |= {"syncs": 2}  # FedGS
 FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
 NAMES = algorithms.names()
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
@@ -63,7 +64,7 @@ def make(name, local=LOCAL, **params):
 
 
 def enough(name):
-    return LONGER if name in EDGED else STOP
+    return LONGER if name in (*EDGED, "fedgs") else STOP
 
 
 def crowd(**more):

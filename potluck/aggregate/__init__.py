@@ -1,5 +1,6 @@
 """What aggregators are made of: the loop, folding, selection, server optimisers."""
 
+from potluck.aggregate.flame import Flame
 from potluck.aggregate.fold import by_weight, equally, fold
 from potluck.aggregate.one_model import Global
 from potluck.aggregate.oort import Oort
@@ -12,6 +13,7 @@ from potluck.aggregate.stream import Flow, Mix, Stream, hinge, polynomial
 __all__ = [
     "Adaptive",
     "Average",
+    "Flame",
     "Flow",
     "Global",
     "Mix",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from potluck import keys
 from potluck.contracts import Nets
+from potluck.errors import ConfigError
 from potluck.fleet import Profiles
 from potluck.messages import Node, Task
 
@@ -119,6 +120,21 @@ class SimContext:
 
     def ready(self, nodes: Sequence[Node]) -> list[Node]:
         return self._ready(nodes, np.arange(len(nodes)), ())
+
+    def siblings(self, node: Node) -> list[Node]:
+        user, mine = self._sim.world.fleet.user, self.children
+        if user[node] < 0:
+            if (user < 0).all():
+                raise ConfigError(
+                    "fleet.users is missing: this algorithm asks whose a device is; set fleet.users, or "
+                    "divide the data by user_devices"
+                )
+            return [node]
+        found = np.flatnonzero(user == user[node])
+        if isinstance(mine, range):
+            return [n for n in found.tolist() if n in mine]
+        near: list[Node] = found[np.isin(found, mine)].tolist()
+        return near
 
     def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
