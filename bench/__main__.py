@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from bench import asynchronous, engine, matching, memory, population, training
+from bench import asynchronous, engine, matching, memory, planner, population, training
 from potluck.experiment.machine import machine
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    known = ("engine", "population", "matching", "memory", "asynchronous", "training")
+    known = ("engine", "population", "matching", "planner", "memory", "asynchronous", "training")
     parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all, if none")
     parser.add_argument(
         "--passes", type=int, default=3, help="of asynchronous, and of training over all contestants (3)"
@@ -35,6 +35,7 @@ def main() -> None:
         "engine": engine.main,
         "population": population.main,
         "matching": matching.main,
+        "planner": planner.main,
         "memory": memory.main,
         "asynchronous": partial(asynchronous.main, asked.passes),
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
