@@ -63,7 +63,7 @@ class Krum:
         found = Ranking.of(replies, self.attackers)
         if found is None:
             return untouched(replies)
-        told = found.without(replies, found.order[len(replies) - found.attackers :])
+        told = found.without(replies, found.worst)
         best = replies[int(found.order[0])].body
         return replace(told, kept=[_bearing(r, best) for r in told.kept], changed=len(told.kept) - 1)
 
@@ -81,7 +81,7 @@ class MultiKrum:
         found = Ranking.of(replies, self.attackers)
         if found is None:
             return untouched(replies)
-        return found.without(replies, found.order[len(replies) - found.attackers :])
+        return found.without(replies, found.worst)
 
 
 @value
@@ -103,8 +103,7 @@ class AdaptiveKrum:
         found = Ranking.of(replies, self.attackers)
         if found is None:
             return untouched(replies)
-        first, scores = len(replies) - found.attackers, found.scores
-        worst = found.order[first:]
+        first, scores, worst = len(replies) - found.attackers, found.scores, found.worst
         if self.mode == "adaptive":
             middle = np.median(scores)
             spread = 1.4826 * np.median(np.abs(scores - middle))  # a deviation, if scores were normal
@@ -193,6 +192,11 @@ class Ranking:
         fraction, power = np.frexp(scores)
         even = np.ldexp(fraction.round(10), power)  # rounding must not decide between equal ones
         return cls(squares, scores, np.argsort(even, kind="stable"), f)
+
+    @property
+    def worst(self) -> NDArray[np.intp]:
+        """Those that may be attackers, the best first."""
+        return self.order[len(self.order) - self.attackers :]
 
     def without(self, replies: Sequence[Reply], odd: NDArray[np.intp]) -> Verdict:
         """What it comes to if these are odd."""
