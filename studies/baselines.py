@@ -24,8 +24,8 @@ STUDY = Study(
         experiment={
             "data": {"source": "digits", "clients": 20, "alpha": 0.3},
             "model": {"name": "linear"},
-            "stop": {"seconds": 8.0},
-            "evaluate": {"seconds": 1.0, "target": 0.8},
+            "stop": {"seconds": 3.0},
+            "evaluate": {"seconds": 1.0, "target": 0.7},
             "run": {"executor": "loop"},
         },
         seeds=(1, 2),

@@ -298,7 +298,7 @@ def test_interrupted_ones_go_on_where_they_were(here, how):
         pids = children(process.pid)
         assert len(pids) == 2
         (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     finally:
         process.kill()
     until(lambda: not alive(pids))
@@ -326,7 +326,8 @@ def said(capsys, *arguments):
 
 
 def test_commands_say_how_far_they_are(here, capsys):
-    (here / "small.toml").write_text(small(compare=["fedavg", "fedprox"]).to_toml())
+    asked = small(compare=["fedavg", "fedprox"], run={"executor": "loop"})
+    (here / "small.toml").write_text(asked.to_toml())
     code, _, err = said(capsys, "compare", "small.toml", "--seeds", "1,2", "--jobs", "2", "--tune")
     assert code == 0
     lines = err.splitlines()

@@ -161,10 +161,15 @@ def _interrupt(whose: int, *_: Any) -> NoReturn:
 
 
 def _follow(pipe: Connection) -> None:
-    """Nobody sends anything here, so whatever is heard is the parent's end."""
+    """Nobody sends anything here, so whatever is heard is the parent's end.
+
+    Asked twice, since an interruption that falls into a finaliser is lost; then made to.
+    """
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
-    os.kill(os.getpid(), signal.SIGTERM)
+    for how in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        os.kill(os.getpid(), how)
+        time.sleep(PATIENCE)
 
 
 class _Failure(NamedTuple):
