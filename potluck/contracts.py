@@ -105,6 +105,7 @@ class Cost:
     ops: float = 0.0  # multiply-accumulates; training a sample takes three forward passes
     sends: Tree = None  # a tree of the form of the reply's body; what comes back must match it
     seconds: float = 0.0  # time that doesn't depend on the device (a table of planning times)
+    memory: float = 0.0  # bytes while it runs: a device that has less computes longer; 0: isn't looked at
 
 
 @value(eq=False)

@@ -39,6 +39,8 @@ FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it 
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
 FEW |= {"syncs": 2}  # FedGS
 FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
+FEW |= {"smallest_tier": 1, "fewer": 0, "head_start": 2, "remeasure": 3}  # Fed-RAC: two tiers
+FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL and SHARE
 NAMES = algorithms.names()
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
 EDGED = ("fededge", "hierfl", "hybridfl", "maverick")  # their rounds take devices of all edges
@@ -64,7 +66,7 @@ def make(name, local=LOCAL, **params):
 
 
 def enough(name):
-    return LONGER if name in (*EDGED, "fedgs", "shufflefl") else STOP
+    return LONGER if name in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
 
 
 def crowd(**more):

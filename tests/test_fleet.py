@@ -105,6 +105,7 @@ def test_build_deals_devices_evenly_in_blocks():
         ({"link_spread": "wide"}, "fleet.link_spread = 'wide'"),
         ({"compute": 0.0}, "fleet.compute = 0.0.*above 0"),
         ({"down": -1.0}, "fleet.down = -1.0.*above 0"),
+        ({"down": 0.0}, "fleet.down = 0.0.*above 0"),
         ({"down": float("nan")}, "fleet.down = nan"),
         ({"up_share": 0}, "fleet.up_share = 0"),
         ({"latency": 0.1}, r"fleet.latency = 0.1.*\[lowest, highest\]"),

@@ -116,6 +116,12 @@ def test_parents_and_children_are_inverse(data):
             "user 0 has devices below .*cloud",
         ),
         (["edge"], {"edge": array(0, 2, 2)}, "edge 1 of 3 has no devices"),
+        (["user"], {"user": array(0, 2, 2)}, "user 1 of 3 has no devices: number them without gaps"),
+        (
+            ["user"],
+            {"user": array([0, 1], [0, 0], [1, 1])},
+            "'user': a device belongs to one of them or none",
+        ),
         (["edge"], {"edge": array(-1, -1, -1)}, "no device belongs to one; set fleet.edges"),
         (["edge"], {"edge": array(-2, 0, 0)}, "edge -2"),
         (["edge"], {"edge": array(0, 0)}, "2 entries; give one for each of 3"),

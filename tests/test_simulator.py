@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import LOCAL, SIZES, finished, pool, simulate, small, values, weights
 
-from potluck import fleet
+from potluck import codec, fleet
 from potluck.aggregate import Rounds
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
@@ -350,6 +350,47 @@ def test_no_sequence_of_moves_makes_or_loses_a_row(moves, leaving):
     assert held(sim, range(5)) == everything
     assert not sim.devices.flights
     assert not sim.devices.first
+
+
+moments = st.sets(st.integers(0, 30), max_size=5)
+
+
+def stored(sim):
+    """A snapshot, and the logs beside it."""
+    state = codec.encode(sim.state())
+    sim.keeps.file.seek(0)
+    return state, sim.keeps.file.read(), list(sim.logs.kept)
+
+
+@settings(max_examples=40, deadline=None)
+@given(moves, st.lists(st.integers(0, 3), max_size=4), st.booleans(), moments, moments)
+def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works, leaving, saves, kills):
+    online = [(0.0, np.inf)]
+    spans = [[(0.0, 0.4 + node / 4), (2.0, np.inf)] if leaving else online for node in range(4)]
+    world = even(availability=Intervals.of(spans))
+    tasks = [Task(node, Work(0.3), {}, id=(None, 1, i)) for i, node in enumerate(works)]
+    commands = *tasks, *(Move(*move) for move in moves)
+    everything = sorted(row for node in range(4) for row in world.partition.rows(node, "train").tolist())
+    sim, events = simulate(world, Script(*commands), stop=FOREVER), 0
+    sim.start()
+    snapshot = stored(sim)
+    while True:
+        assert held(sim, range(5)) == everything  # at every moment, each exactly once
+        if events in saves:
+            snapshot = stored(sim)
+        if events in kills:  # a new process goes back to the last snapshot
+            sim.close()
+            sim = simulate(world, Script(*commands), stop=FOREVER)
+            sim.keeps.file.write(snapshot[1])
+            sim.logs.kept = list(snapshot[2])
+            sim.restore(codec.decode(snapshot[0]))
+            assert held(sim, range(5)) == everything
+        events += 1
+        if not sim.step():
+            break
+    sim.close()
+    straight = play(Script(*commands), world)
+    assert [held(sim, [node]) for node in range(5)] == [held(straight, [node]) for node in range(5)]
 
 
 # ------------------------------------------------------------------------------------ leaving and arriving

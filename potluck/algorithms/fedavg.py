@@ -19,10 +19,10 @@ from potluck.trees import Tree, sub
 class FedAvg:
     """Weighted averaging of local training, in synchronous rounds."""
 
-    clients: int = 10
+    clients: int = 10  # devices a round
     local: Train = Train()
-    select: Select = Uniform()
-    server: ServerOptim = Average()
+    select: Select = Uniform()  # who takes part
+    server: ServerOptim = Average()  # what becomes of a round's updates
     overcommit: float = 1.0  # ask so many times the clients, go on with the first
     deadline: float | None = None  # seconds
     inner_rounds: int = 1  # below a parent: rounds before it is answered

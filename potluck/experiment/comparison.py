@@ -52,6 +52,10 @@ class Comparison:
     def of(self, algorithm: str) -> list[Run]:
         return [run for run in self.runs if run.summary["algorithm"] == algorithm]
 
+    def time(self, run: Run) -> float | None:
+        """Virtual seconds until one of the runs was first seen at the target; None if it never was."""
+        return metrics.time_to(metrics.series(run.lines, "accuracy_mean", run.summary["view"]), self.target)
+
     @cached_property
     def target(self) -> float | None:
         """The accuracy that algorithms race to: the experiment's, or what the first one ends with."""
@@ -62,7 +66,7 @@ class Comparison:
     def rows(self) -> list[Row]:
         rows: list[Row] = []
         for name in self.algorithms:
-            taken = [self._time(run) for run in self.of(name)]
+            taken = [self.time(run) for run in self.of(name)]
             base = rows[0].seconds_to_target.mean if rows else Spread.of(taken).mean
             own = Spread.of(taken).mean
             rows.append(
@@ -92,9 +96,6 @@ class Comparison:
         )
         common = [seed for seed in base if seed in own]  # a comparison that is under way may lack some
         return metrics.paired([own[seed] for seed in common], [base[seed] for seed in common])
-
-    def _time(self, run: Run) -> float | None:
-        return metrics.time_to(metrics.series(run.lines, "accuracy_mean", run.summary["view"]), self.target)
 
 
 def compare(

@@ -36,10 +36,10 @@ POINTS = 20  # evaluations of a run, unless told
 class Experiment(Table):
     """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`."""
 
-    name: str = "experiment"
-    algorithm: str = "fedavg"
-    compare: list[str] = Field(default=[])
-    seed: Annotated[int, Field(ge=0)] = 1
+    name: str = "experiment"  # folders are named after it
+    algorithm: str = "fedavg"  # which one `potluck run` runs
+    compare: list[str] = Field(default=[])  # those of `potluck compare`; else the one algorithm
+    seed: Annotated[int, Field(ge=0)] = 1  # of everything random
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # of a comparison; else the one seed
     data: Data = Data()
     model: Model = Model()
@@ -50,7 +50,7 @@ class Experiment(Table):
     evaluate: Evaluation = Evaluation()
     tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
     run: Execution = Execution()
-    algorithms: dict[str, dict[str, Any]] = Field(default={})
+    algorithms: dict[str, dict[str, Any]] = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
 
     _source: str = PrivateAttr(default="experiment")
 

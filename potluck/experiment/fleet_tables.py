@@ -17,7 +17,7 @@ class Tier(Table):
 
     compute: Positive | None = None  # ms per sample
     up: Positive | None = None  # bits per second
-    down: Positive | None = None
+    down: Positive | None = None  # likewise
     latency: AtLeast0 | None = None  # seconds
     memory: Positive | None = None  # bytes
 
@@ -26,7 +26,7 @@ class Link(Table):
     """[fleet.links.NAME]: links of the devices whose parent is of this tier in the topology in use."""
 
     up: Ends = None  # bits per second
-    down: Ends = None
+    down: Ends = None  # likewise
     latency: Ends = None  # seconds, one way
 
 
@@ -43,11 +43,11 @@ class Claim(Table):
 
     nodes: list[Annotated[int, Field(ge=0)]] | None = None  # these, or
     share: Share | None = None  # a share of all
-    compute: Positive | None = None
-    up: Positive | None = None
-    down: Positive | None = None
-    latency: Positive | None = None
-    memory: Positive | None = None
+    compute: Positive | None = None  # claimed over true, as all below
+    up: Positive | None = None  # likewise
+    down: Positive | None = None  # likewise
+    latency: Positive | None = None  # likewise
+    memory: Positive | None = None  # likewise
 
 
 class Stragglers(Table):
@@ -60,7 +60,7 @@ class Stragglers(Table):
 class Attackers(Table):
     """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
 
-    kind: Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"]
+    kind: Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"]  # how they lie
     share: Share | None = None  # of all devices, or
     per_edge: Count | None = None  # so many of every edge's, or
     nodes: list[Annotated[int, Field(ge=0)]] | None = None  # these
@@ -72,23 +72,23 @@ class Attackers(Table):
 class Devices(Table):
     """How fast devices and links are, and when they are there."""
 
-    source: str = "mobile"
+    source: str = "mobile"  # of devices' speeds and links
     path: str | None = None  # of trace and table
     replace: bool | None = None  # trace: a device may be drawn twice
     rows: list[dict[str, float]] | None = None  # of table, in place of a path
     preset: str | None = None  # of mix: d1 to d4
     slowdown: float | None = None  # of mix: slow over fast
-    slow_share: float | None = None
+    slow_share: float | None = None  # of mix: how many are slow
     compute: Positive | None = None  # ms per sample; mobile: the median
     compute_spread: float | None = None  # slowest over fastest
     down: Positive | None = None  # bits per second; mobile: the median
-    up: Positive | None = None
+    up: Positive | None = None  # bits per second
     up_share: Positive | None = None  # of down
-    link_spread: float | None = None
+    link_spread: float | None = None  # of mobile: fastest over slowest
     latency: Ends = None  # seconds; mobile and trace: between two ends
     memory: Ends = None  # bytes; mobile and trace: between two ends
-    users: Count | None = None
-    edges: Count | None = None
+    users: Count | None = None  # devices are dealt to so many
+    edges: Count | None = None  # likewise; those of a user together
     tiers: dict[str, Tier] = Field(default={})
     links: dict[str, Link] = Field(default={})
     jitter: Jitter | None = None
@@ -96,7 +96,7 @@ class Devices(Table):
     stragglers: Stragglers | None = None
     attack: Attackers | None = None
     forget: Annotated[float, Field(ge=0, le=1)] | None = None  # chance to have lost all memory, each task
-    availability: Literal["always", "on_off", "day_night", "intervals"] = "always"
+    availability: Literal["always", "on_off", "day_night", "intervals"] = "always"  # when devices are online
     period: Positive = 86_400.0  # seconds, of on_off; of day_night: a day
     share: Annotated[float, Field(gt=0, le=1)] = 0.5  # mean share of time online, of on_off
     night: list[float] = Field(default=[22.0, 6.0])  # local hours, of day_night

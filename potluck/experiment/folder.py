@@ -8,6 +8,7 @@ records.jsonl       what was measured, append-only
 keep.log            what devices remember between tasks
 snapshots/          where to go on after an end that nobody planned
 sessions.jsonl      seconds of real time, one line for each start
+devices.json        who they were: speed, links, rows at first and at the end, the last tasks; written once
 summary.json        what the run came to: written last, so a folder that has one is finished
 models/             what was trained, one safetensors file for each view
 """
@@ -32,11 +33,13 @@ from potluck.trees import Params
 
 EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
 SESSIONS, SNAPSHOTS, MODELS, REPORT = "sessions.jsonl", "snapshots", "models", "report.html"
+DEVICES = "devices.json"
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
     EXPERIMENT,
     PLAN,
     RECORDS,
+    DEVICES,
     SUMMARY,
     SESSIONS,
     SNAPSHOTS,
@@ -153,6 +156,20 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise SnapshotError(f"{folder / SUMMARY}: damaged ({error}); delete it and resume the run") from None
     return summary
+
+
+def write_devices(folder: Path, devices: dict[str, Any]) -> None:
+    replace(folder / DEVICES, json.dumps(devices, separators=(",", ":")) + "\n")
+
+
+def read_devices(folder: Path) -> dict[str, Any] | None:
+    """None if the run has none: it isn't finished, or an earlier version's."""
+    path = folder / DEVICES
+    try:
+        devices: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None
+    except ValueError as error:
+        raise SnapshotError(f"{path}: damaged ({error}); delete it, or run it again") from None
+    return devices
 
 
 def add_session(folder: Path, seconds: float) -> None:

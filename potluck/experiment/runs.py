@@ -19,6 +19,7 @@ from potluck.experiment import accountant, build, folder
 from potluck.experiment import plan as plans
 from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
+from potluck.experiment.portrait import portrait
 from potluck.runtime import Progress, Simulation, World
 from potluck.runtime.autotune import Choice, named
 
@@ -38,6 +39,7 @@ class Run:
     said: list[str] = field(default_factory=list)  # remarks for people: how it is computed, what was resumed
     _lines: list[dict[str, Any]] | None = None
     _modules: dict[str, nn.Module] | None = None
+    _devices: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -53,6 +55,13 @@ class Run:
         if self._lines is not None:
             return self._lines
         return folder.read_records(self.path) if self.path else []
+
+    @cached_property
+    def devices(self) -> dict[str, Any] | None:
+        """Who took part (see `portrait`); None if the run isn't finished, or an earlier version's."""
+        if self._devices is not None:
+            return self._devices
+        return folder.read_devices(self.path) if self.path else None
 
     @cached_property
     def records(self) -> "pd.DataFrame":
@@ -167,12 +176,13 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
         if path is not None:
             folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    models, served = setting.world.models, sim.served()
+    models, served, devices = setting.world.models, sim.served(), portrait(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
         summary = _summary(setting.experiment, sim.records, seconds, now)
-        return Run(setting.experiment, summary, None, sim.said, sim.records, modules)
+        return Run(setting.experiment, summary, None, sim.said, sim.records, modules, devices)
     folder.write_models(path, served, models)  # type: ignore[arg-type]
+    folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = _summary(setting.experiment, lines, folder.wall_seconds(path), now)
     folder.write_summary(path, summary)

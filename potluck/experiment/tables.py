@@ -28,7 +28,7 @@ class Groups(Table):
     """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
 
     kind: Literal["rotation", "permutation", "affine"]  # of images, of labels, of features
-    count: Annotated[int, Field(ge=2)]
+    count: Annotated[int, Field(ge=2)]  # of groups
     degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
 
 
@@ -59,18 +59,18 @@ class Change(Table):
 class Data(Table):
     """What there is to learn from, and who holds it."""
 
-    source: str = "digits"
+    source: str = "digits"  # of the rows
     root: str | None = None  # folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache
     path: str | None = None  # of npz and idx
     limit: Count | None = None  # at most so many rows, beside the test set
     rows: Count | None = None  # of synthetic
-    dimension: Count | None = None
-    classes: Count | None = None
-    normalise: bool | None = None
+    dimension: Count | None = None  # of synthetic: numbers of a row
+    classes: Count | None = None  # of synthetic: 10; of npz and idx: as many as the labels say
+    normalise: bool | None = None  # of npz: features to mean 0 and deviation 1
     length: Count | None = None  # of shakespeare: characters of a row
     stride: Count | None = None  # of shakespeare: characters from one row to the next
     coarse: bool | None = None  # of cifar-100: 20 classes instead of 100
-    partition: str = "dirichlet"
+    partition: str = "dirichlet"  # how rows are dealt to clients
     clients: Count | None = None  # 20; by_user, split_users: everybody; user_devices: all their devices
     alpha: Positive = 0.5  # of dirichlet and user_devices
     classes_per_client: Count | None = None  # of shards and procedural
@@ -82,7 +82,7 @@ class Data(Table):
     smallest: Annotated[int, Field(ge=3)] = 5  # rows of a client
     largest: Count = 50  # of procedural
     validation: Share = 0.1  # share of a client's rows
-    test: Share = 0.2
+    test: Share = 0.2  # likewise
     server: Share | None = None  # share of the rows that the server has for itself, and no client
     server_from: str | None = None  # what they are made of: data (as they are), noise, or another source
     groups: Groups | None = None
@@ -129,9 +129,9 @@ class Data(Table):
 class Model(Table):
     """Which model is trained."""
 
-    name: str = "mlp"
-    width: Positive = 1.0
-    depth: Positive = 1.0
+    name: str = "mlp"  # one of the zoo, or one that was registered
+    width: Positive = 1.0  # factor on layers' widths, of models that can
+    depth: Positive = 1.0  # factor on the number of layers, of models that can
 
 
 class Privacy(Table):
@@ -146,12 +146,12 @@ class Training(Table):
     """What a device does with its rows."""
 
     lr: Positive | None = None  # 0.1; adam: 0.001
-    batch: Count = 10
+    batch: Count = 10  # rows of a step
     epochs: Count | None = None  # 1
     steps: Count | None = None  # a number of batches instead of epochs
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    optimizer: Literal["sgd", "adam"] = "sgd"  # of local steps; anew in every task
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of sgd
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of sgd
     privacy: Privacy | None = None
 
     @model_validator(mode="after")
@@ -166,9 +166,9 @@ class Training(Table):
 class Stop(Table):
     """When a run ends: at the first of these."""
 
-    rounds: Count | None = None
+    rounds: Count | None = None  # as the algorithm counts them
     seconds: Positive | None = None  # on the virtual clock
-    device_seconds: Positive | None = None
+    device_seconds: Positive | None = None  # of all devices' work together
     target: Share | None = None  # mean accuracy over devices
 
     @model_validator(mode="after")
@@ -181,8 +181,8 @@ class Stop(Table):
 class Evaluation(Table):
     """When models are evaluated, and on how many devices."""
 
-    rounds: Count | None = None
-    seconds: Positive | None = None
+    rounds: Count | None = None  # every so many; unless told, 20 times a run
+    seconds: Positive | None = None  # every so many, on the virtual clock
     panel: Count = 200  # devices; all of them where there are fewer
     on: Literal["test", "validation"] = "test"  # devices' rows; on validation, no test row is touched
     target: Share | None = None  # time to this accuracy is reported; the run goes on
@@ -200,7 +200,7 @@ class Evaluation(Table):
 class Tune(Table):
     """Which learning rates are tried, the same ones for every algorithm."""
 
-    lr: Annotated[list[Positive], Field(min_length=1)] = Field(default=[0.01, 0.03, 0.1, 0.3])
+    lr: Annotated[list[Positive], Field(min_length=1)] = Field(default=[0.01, 0.03, 0.1, 0.3])  # the grid
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # the first of the experiment's
     length: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a trial, as a share of a whole run
 
@@ -220,7 +220,7 @@ class Execution(Table):
     workers: Count | None = None  # processes: at most one a core, unless told
     chunk: Count | None = None  # clients in one stack; as many as fit into a share of free memory
     graphs: bool | None = None  # stacks' steps captured and replayed; what is faster, unless told
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64"] = "float32"  # of rows and models
     snapshot_every: Positive = 30.0  # seconds of real time
 
 

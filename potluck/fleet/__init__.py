@@ -8,6 +8,7 @@ from potluck.fleet.cost import (
     TRAINING_FACTOR,
     compute_seconds,
     machines,
+    swapping,
     transfer_seconds,
 )
 from potluck.fleet.generate import mix, mobile, uniform
@@ -46,6 +47,7 @@ __all__ = [
     "machines",
     "mix",
     "mobile",
+    "swapping",
     "table",
     "trace",
     "transfer_seconds",

@@ -17,6 +17,7 @@ from potluck.keys import derive, uniforms
 
 REFERENCE_OPS = 416_520  # multiply-accumulates of one forward pass of LeNet-5 on 28x28, padded by 2
 TRAINING_FACTOR = 3  # forward passes that training on a sample costs: forward, and twice that backward
+SWAP = 20.0  # how many times longer bytes take from a phone's flash (about 1 GB/s) than from its memory
 
 # An aggregation point unless told otherwise: a server beside a good switch.
 SERVER: Mapping[str, float] = {
@@ -38,6 +39,11 @@ def compute_seconds(ops: float, compute_ms: Number) -> Number:
 def transfer_seconds(nbytes: float, rate: Number, latency: Number) -> Number:
     """Seconds for bytes to go one way, over a link of `rate` bits per second."""
     return latency + 8 * nbytes / rate
+
+
+def swapping(needs: float, memory: float) -> float:
+    """How many times longer work takes that needs so many bytes: what memory lacks is fetched from flash."""
+    return 1.0 + (SWAP - 1.0) * max(0.0, 1.0 - memory / needs) if needs > 0 else 1.0
 
 
 def machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Profiles:

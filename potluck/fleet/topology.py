@@ -152,6 +152,11 @@ def _members(
             f"tier {tier!r}: no device says which one it belongs to; {nearest(tier, tuple(groups))}"
         )
     ids = np.asarray(groups[tier], dtype=np.int32)
+    if ids.ndim != 1:
+        raise ConfigError(
+            f"tier {tier!r}: a device belongs to one of them or none; give one number for each device, not "
+            f"{list(ids.shape)}"
+        )
     if ids.shape != (devices,):
         raise ConfigError(f"tier {tier!r}: {len(ids)} entries; give one for each of {devices} devices")
     if ids.min() < -1:

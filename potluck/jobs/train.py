@@ -14,6 +14,7 @@ from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
 from potluck.jobs.sampling import Sampler, Shuffled
+from potluck.models.footprint import training_bytes
 from potluck.trees import Params, Tree, sub
 
 
@@ -30,6 +31,7 @@ class Train:
     steps: int | None = None  # a number of batches instead of epochs
     part: Literal["all", "head"] = "all"  # what is trained; the rest stays as it was sent
     privacy: Private | None = None  # clips the change and adds noise before it leaves the device
+    needs: float = 0.0  # bytes of memory, where that is more than training takes: a teacher's
 
     def __post_init__(self) -> None:
         if self.privacy is not None and not self.objective.tells_change_only():
@@ -58,7 +60,8 @@ class Train:
         passes = self.sampler.passes(at, self.batch, self.epochs, self.steps)
         ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(net, at, passes)
         trained = self._trained(net, self.objective.form(at.inbox))
-        return Cost(ops, {"delta": trained, **self.objective.sends(trained)})
+        memory = max(self.needs, training_bytes(net, self.optim, self.batch))
+        return Cost(ops, {"delta": trained, **self.objective.sends(trained)}, memory=memory)
 
     def draw(self, at: Local) -> Rows:
         return self.sampler.draw(at, self.batch, self.epochs, self.steps)

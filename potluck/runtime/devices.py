@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from potluck import keys
 from potluck.contracts import Result
-from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology
+from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, swapping
 from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.attack import lied
@@ -23,6 +23,7 @@ from potluck.runtime.flight import Flight, Seen, occupied, part, problem
 from potluck.runtime.holdings import Holdings
 from potluck.runtime.keeps import Keeps
 from potluck.runtime.moves import drawn
+from potluck.runtime.trail import KEPT, Trail, leg
 from potluck.runtime.training import Item, batch_shape, run_alone
 from potluck.runtime.world import World
 from potluck.trees import nbytes
@@ -55,6 +56,7 @@ class Devices:
         self.size = topology.devices
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
+        self.memory = machines.memory.data
         self.jitter, self.forget = world.fleet.jitter, world.fleet.forget
         self.attack, self.attackers = world.fleet.attack, world.fleet.attackers
         self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
@@ -64,6 +66,7 @@ class Devices:
         self.ids: dict[Node, dict[TaskId, int]] = {n: {} for n in topology.aggregators}  # tasks by sender
         self.pending: dict[Hashable, dict[int, None]] = {}  # training that has started, by shape
         self.holdings = Holdings(world, topology)
+        self.trail = Trail(maxlen=KEPT)
         self._sent: tuple[Any, int] = (None, 0)  # last tree sent, and its bytes
         self._shape: tuple[Any, Hashable] = (None, None)  # last job, and its shape
 
@@ -88,8 +91,11 @@ class Devices:
                 self.first[node] = fid
         self._try(flight, nodes)
 
-    def cancel(self, sender: Node, task: TaskId) -> bool:
-        """Drop a task; what it has used so far is charged. False when it isn't on a device."""
+    def cancel(self, sender: Node, task: TaskId, over: bool = False) -> bool:
+        """Drop a task; what it has used so far is charged. False when it isn't on a device.
+
+        `over`: the run ends, so the task isn't late.
+        """
         fid = self.ids[sender].pop(task, None)
         if fid is None:
             return False
@@ -99,6 +105,8 @@ class Devices:
         if self.first[node] == fid:
             self._unpend(flight)
             self._charge(flight)
+            if node < self.size and not over:
+                self.trail.append(leg(flight, flight.item, self.clock.now, "late"))
             self._next(node)
         else:
             self.behind[node].remove(fid)
@@ -122,6 +130,9 @@ class Devices:
             event = self._end_work(flight, item)
             if isinstance(item, Task) and item.id is not None:
                 del self.ids[flight.sender][item.id]
+            if type(item) is Task and item.to < self.size:
+                fate = event.why if type(event) is Lost else ""
+                self.trail.append(leg(flight, item, self.clock.now, fate))
             self._next(item.to)
         if isinstance(event, Lost):
             self.accounts.lose(event.why)
@@ -166,6 +177,8 @@ class Devices:
         if self.jitter is not None and node < self.size:
             slower, faster = self.jitter.factors(node, flight.began)
             ms, down, up = ms * slower, down * faster, up * faster
+        if cost.memory and node < self.size:
+            ms *= swapping(cost.memory, self.memory[node])
         flight.compute = cost.ops / REFERENCE_OPS * ms / 1000 + cost.seconds
         if node != flight.sender:  # an aggregator's work for itself needs no link
             if item.send is not self._sent[0]:

@@ -215,7 +215,7 @@ class Simulation:
             elif isinstance(c, Tell | Move):
                 accept(me, c)
             elif isinstance(c, Cancel):
-                if not self.devices.cancel(me, c.id):
+                if not self.devices.cancel(me, c.id, self.stopping):
                     self.links.cancel(me, c.id)
                 elif not self.stopping:
                     self.accounts.lose("late")
@@ -312,6 +312,7 @@ class Simulation:
             "clock": self.clock.state(),
             "devices": self.devices.state(),
             "links": self.links.state(),
+            "trail": list(self.devices.trail),
             **{name: getattr(self, name) for name in self._PLAIN},
         }
 
@@ -329,6 +330,7 @@ class Simulation:
         self.clock.restore(state["clock"])
         self.devices.restore(state["devices"])
         self.links.restore(state["links"])
+        self.devices.trail.extend(state.get("trail", ()))  # snapshots had none once
         self.keeps.restore(*state["keeps"])
         self.logs.truncate(state["records"])
 

@@ -1,0 +1,55 @@
+"""Bytes of memory that a device needs for a model: really counted, since half a width isn't half of them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from potluck.contracts import Net
+from potluck.models.functional import Model
+from potluck.trees import nbytes
+
+
+class Remembers(Protocol):
+    """Of an optimiser: what it keeps beside the parameters, a number or more for each."""
+
+    def start(self, params: Sequence[Tensor]) -> list[list[Tensor]]: ...
+
+
+def training_bytes(net: Net, optim: Remembers, batch: int) -> int:
+    """To train it: weights as received and as they become, gradients, the optimiser's state, a batch's rows
+    and all that its forward pass stores for the backward one."""
+    return (3 + len(optim.start(()))) * net.nbytes + batch * _row(net)
+
+
+def inference_bytes(net: Net) -> int:
+    """To use it row by row: weights and, at most, all that a row becomes on its way."""
+    return net.nbytes + _row(net)
+
+
+def _row(net: Net) -> int:
+    assert isinstance(net, Model)
+    return _passing(net)
+
+
+@lru_cache(maxsize=256)
+def _passing(net: Model) -> int:
+    """Bytes of a row and of what a forward pass over it stores beside weights."""
+    params = {name: p.requires_grad_() for name, p in net.init(0).items()}
+    x = torch.zeros(1, *net.shape, dtype=net.inputs, device=net.device)
+    there = {p.untyped_storage().data_ptr() for p in (*params.values(), x)}
+    stored: dict[int, int] = {}
+
+    def note(t: Tensor) -> Tensor:
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in there:
+            stored[storage.data_ptr()] = storage.nbytes()
+        return t
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        # As long as the loss lives, no two storages share an address.
+        loss = torch.logsumexp(net(params, x), -1).sum()
+    del loss
+    return nbytes(x) + sum(stored.values())

@@ -1,0 +1,135 @@
+"""How good tiers are (Fed-RAC), from a run's records: each tier's model, all of them together, who moved.
+
+A tier's model is judged on the global test set (view `tier 0` is the leader's), at evaluations: rounds to a
+goal are known as finely as these are frequent. Rounds are the tier's own, whatever the others do meanwhile.
+"""
+
+from typing import Any, NamedTuple
+
+from potluck.aggregate.tiers.metrics import overall, total_rounds
+from potluck.metrics import Point, groups, totals
+
+
+class Move(NamedTuple):
+    """A device that was given another place, or its first one (`before` is None), and why."""
+
+    time: float
+    node: int
+    tier: int
+    before: int | None
+    why: str
+
+
+def tiers(run: Any) -> int:
+    """How many tiers there are; 0 before they were found."""
+    found = [len(r["value"]["members"]) for r in run.lines if r["metric"] == "tiers"]
+    return found[-1] if found else 0
+
+
+def peopled(run: Any) -> list[int]:
+    """The tiers that have members, or had; Procedure 2 may leave some empty, whose models nobody trains."""
+    trained = {r["group"] for r in run.lines if r["metric"] == "tier_round"}
+    return sorted(trained | set(members(run).values()))
+
+
+def curve(run: Any, tier: int, metric: str = "global_accuracy") -> list[Point]:
+    """A metric of a tier's model over its own rounds, from when the tiers were found."""
+    done, points, began = 0, list[Point](), False
+    for r in run.lines:
+        began = began or r["metric"] == "tiers"
+        if r["metric"] == "tier_round" and r["group"] == tier:
+            done = r["value"]["round"]
+        elif began and r["metric"] == metric and r.get("view") == f"tier {tier}":
+            points.append(Point(done, r["time"], r["value"]))
+    return points
+
+
+def accuracies(run: Any) -> list[float]:
+    """Of each model at the end that has members: the paper's C1 to Cm."""
+    return [points[-1].value for tier in peopled(run) if (points := curve(run, tier))]
+
+
+def mean_accuracy(run: Any) -> float | None:
+    """The paper's global accuracy: the plain mean over tiers, whatever their sizes."""
+    found = accuracies(run)
+    return overall(found) if found else None
+
+
+def served_accuracy(run: Any) -> float | None:
+    """The mean over devices of the model that each is served: tiers count by their members."""
+    sizes, found = dict[int, int](), dict[int, float]()
+    for tier in members(run).values():
+        sizes[tier] = sizes.get(tier, 0) + 1
+    for tier in sizes:
+        if points := curve(run, tier):
+            found[tier] = points[-1].value
+    total = sum(sizes[tier] for tier in found)
+    return sum(sizes[tier] * value for tier, value in found.items()) / total if total else None
+
+
+def rounds_to(run: Any, goal: float) -> list[int | None]:
+    """Each tier's own rounds when it was first seen to reach an accuracy; None if it never did."""
+    curves = [curve(run, tier) for tier in peopled(run)]
+    return [next((p.round for p in points if p.value >= goal), None) for points in curves]
+
+
+def total_required(run: Any, goal: float) -> int | None:
+    """TRR: the leader's rounds to an accuracy and the slowest follower's; None if some tier never did."""
+    found = rounds_to(run, goal)
+    return total_rounds(found) if found else None
+
+
+def f1(run: Any, tier: int) -> float | None:
+    """Macro F1 of a tier's model at the end; None unless the run recorded it (`by_class = true`).
+
+    A class that there is none of, and that nothing is taken for, doesn't count.
+    """
+    last: dict[str, float] = {}
+    for r in run.lines:
+        if r.get("view") == f"tier {tier}" and r["metric"].startswith("global_"):
+            last[r["metric"].removeprefix("global_")] = r["value"]
+    classes = [int(name.split()[1]) for name in last if name.startswith("held ")]
+    sums = {k: last[f"held {k}"] + last[f"said {k}"] for k in classes}
+    scores = [2 * last[f"hit {k}"] / total for k, total in sums.items() if total > 0]
+    return sum(scores) / len(scores) if scores else None
+
+
+def moves(run: Any) -> list[Move]:
+    """Everybody's places in order, first ones included."""
+    found = (r for r in run.lines if r["metric"] == "tier")
+    return [
+        Move(r["time"], r["group"], r["value"]["tier"], r["value"].get("from"), r["value"]["why"])
+        for r in found
+    ]
+
+
+def members(run: Any) -> dict[int, int]:
+    """The tier of every device at the end."""
+    return {move.node: move.tier for move in moves(run)}
+
+
+def device_accuracies(run: Any) -> list[float | None]:
+    """Each tier's mean over its evaluated members' own test rows, at the end; None without any."""
+    at, last = members(run), dict[int, float]()
+    for r in run.lines:
+        if r["metric"] == "accuracy" and r.get("view") == "tier" and "node" in r:
+            last[r["node"]] = r["value"]
+    of = [[last[n] for n, tier in at.items() if tier == f and n in last] for f in range(tiers(run))]
+    return [sum(own) / len(own) if own else None for own in of]
+
+
+def duration(run: Any) -> float | None:
+    """Virtual seconds until the last tier had trained, measuring included."""
+    ends = [r["time"] for r in run.lines if r["metric"] == "tier_round"]
+    return ends[-1] if ends else None
+
+
+def in_time(run: Any) -> int:
+    """Devices whose update came within the time that was allowed, once at least."""
+    points = totals(run.lines, "participants")
+    return int(points[-1].value) if points else 0
+
+
+def late(run: Any) -> int:
+    """Updates that came too late."""
+    return int(groups(run.lines, "lost").get("late", 0))
