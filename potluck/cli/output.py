@@ -51,10 +51,12 @@ def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = Tr
 
     from potluck.cli import tables
     from potluck.report import write_report
+    from potluck.report.verdict import verdict
 
     report = compared.path / "report.html"
     if write:
         write_report(compared, report)
+    said = verdict(compared)
     told = {
         "name": compared.experiment.name,
         "target": compared.target,
@@ -62,7 +64,10 @@ def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = Tr
         "runs": [run.summary for run in compared.runs],
         "tuning": None if compared.tuning is None else compared.tuning.told(),
         "report": str(report),
+        "verdict": said,
     }
     if not print_json(told, as_json) and not quiet:
         tables.console.print(tables.of_comparison(compared))
         typer.echo(f"report: {report}")
+        if said:
+            tables.console.print(tables.sentence(said))

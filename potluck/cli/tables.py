@@ -57,6 +57,11 @@ def of_comparison(comparison: Comparison) -> Table:
         told.pop()
 
 
+def sentence(text: str) -> Text:
+    """Words, wrapped where the screen ends."""
+    return Text(text, style="bold")
+
+
 def of_tuning(tuning: Tuning) -> RenderableType:
     """Every algorithm at every rate, and what was chosen."""
     table = Table(title=f"{SAID}, by learning rate", title_style="bold")

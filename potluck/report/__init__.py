@@ -9,10 +9,14 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-def write_report(comparison: "Comparison", path: str | Path) -> Path:
-    """Write a comparison's report; where it is."""
-    from potluck.report.page import render  # here: plotly is slow to import
+def write_report(comparison: "Comparison", path: str | Path, csv: str | Path | None = None) -> Path:
+    """Write a comparison's report, and the data of its figures into the folder `csv`; where the report is."""
+    from potluck.report.contents import contents  # here: plotly is slow to import
+    from potluck.report.page import render
+    from potluck.report.sheets import save
 
-    place = Path(path)
-    place.write_text(render(comparison), encoding="utf-8")
+    place, drawn = Path(path), contents(comparison)
+    place.write_text(render(comparison, drawn), encoding="utf-8")
+    if csv is not None:
+        save(comparison, drawn, Path(csv))
     return place

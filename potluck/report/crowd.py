@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from potluck.contracts import ModelSpec
 from potluck.experiment import Experiment
 from potluck.fleet import TRAINING_FACTOR, Profiles, Topology, compute_seconds, machines, transfer_seconds
-from potluck.report.curves import COLOURS, blank
-from potluck.report.page import Figures, document
+from potluck.report.canvas import COLOURS, Drawn, blank
+from potluck.report.page import document
 from potluck.report.units import duration, size
 from potluck.runtime import World
 
@@ -74,9 +74,13 @@ def data_page(world: World, experiment: Experiment) -> str:
     heat.add_heatmap(z=shown, colorscale="Blues", colorbar={"title": {"text": "rows"}})
     sizes = blank("rows a device", "devices")
     sizes.add_histogram(x=table.sum(1), marker_color=COLOURS[0])
-    figures: Figures = [
-        ("Who holds what", heat, "Look for rows with few dark cells: devices that know only some classes."),
-        ("How much everybody holds", sizes, "Look at the tail: devices with many rows weigh and cost more."),
+    figures = [
+        Drawn(
+            "Who holds what", heat, "Look for rows with few dark cells: devices that know only some classes."
+        ),
+        Drawn(
+            "How much everybody holds", sizes, "Look at the tail: devices with many rows weigh and cost more."
+        ),
     ]
     return document(experiment.name, f"{experiment.name}: data", "", _list(data_facts(world)), figures)
 
@@ -97,9 +101,9 @@ def fleet_page(world: World, experiment: Experiment) -> str:
     ):
         bars.add_bar(y=seconds, name=name, marker_color=colour)
     bars.update_layout(barmode="stack", showlegend=True)
-    figures: Figures = [
-        ("Who is how fast", dots, "Look at the lower right: slow at both, these are the stragglers."),
-        (
+    figures = [
+        Drawn("Who is how fast", dots, "Look at the lower right: slow at both, these are the stragglers."),
+        Drawn(
             "What a task takes",
             bars,
             "Look at the right end: a round that waits for everybody lasts that long.",

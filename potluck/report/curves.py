@@ -1,4 +1,4 @@
-"""The figures of a comparison, as plotly figures."""
+"""Accuracy over time, traffic and rounds, and who gets to the target when."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,8 @@ import plotly.graph_objects as go
 from potluck import metrics
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Point
-
-# Okabe and Ito's colours: told apart by colour-blind readers, legible on white and on black.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7AE6", "#7F8C8D")
-GRID, INK = "rgba(128,128,128,0.25)", "#808080"  # until the page knows whether it is light or dark
+from potluck.report.canvas import COLOURS, INK, blank, clock, rows_of
+from potluck.report.units import duration
 
 Axis = Callable[[Run, Sequence[Point]], list[float]]
 
@@ -19,10 +17,7 @@ Axis = Callable[[Run, Sequence[Point]], list[float]]
 def over_time(comparison: Comparison) -> go.Figure:
     """Accuracy over virtual time."""
     longest = max((run.summary["virtual_seconds"] for run in comparison.runs), default=0.0)
-    size, unit = next(
-        ((s, u) for s, u in ((86_400, "days"), (3600, "hours"), (60, "minutes")) if longest >= 2 * s),
-        (1, "seconds"),
-    )
+    size, unit = clock(longest)
     figure = _curves(
         comparison, lambda run, points: [p.time / size for p in points], f"virtual time ({unit})"
     )
@@ -51,33 +46,40 @@ def over_rounds(comparison: Comparison) -> go.Figure:
     return _with_target(figure, comparison)
 
 
-def over_devices(comparison: Comparison) -> go.Figure:
-    """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
-    figure = blank("accuracy on devices' own test data (%)", "")
+def to_target(comparison: Comparison) -> go.Figure | None:
+    """How long each algorithm takes to the target, its mean and each seed's; None if nobody got there."""
+    times = {name: [comparison.time(run) for run in comparison.of(name)] for name in comparison.algorithms}
+    there = [when for each in times.values() for when in each if when is not None]
+    if comparison.target is None or not there:
+        return None
+    size, unit = clock(max(there))
+    figure = blank(f"virtual time to {100 * comparison.target:.1f} % ({unit})", "")
     for colour, row in zip(_colours(comparison), comparison.rows, strict=True):
-        ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
-        if None in ends:
-            continue
-        figure.add_trace(
-            go.Scatter(
-                x=[100 * (v or 0.0) for v in ends],
-                y=[row.algorithm] * 3,
-                name=row.algorithm,
-                mode="lines+markers",
-                line={"color": colour, "width": 3},
-                marker={
-                    "color": colour,
-                    "size": [10, 16, 10],
-                    "symbol": ["line-ns-open", "circle", "line-ns-open"],
-                },
-                text=["worst tenth", "mean", "best tenth"],
-                hovertemplate="%{text}: %{x:.1f} %<extra>%{y}</extra>",
+        mean, reached = row.seconds_to_target.mean, [t for t in times[row.algorithm] if t is not None]
+        missed = len(times[row.algorithm]) - len(reached)
+        of = f"not reached by {missed} of {missed + len(reached)} seeds" if reached else "not reached"
+        figure.add_bar(
+            x=[0.0 if mean is None else mean / size],
+            y=[row.algorithm],
+            name=row.algorithm,
+            orientation="h",
+            marker_color=colour,
+            text=[of if mean is None else duration(mean)],
+            textposition="outside" if mean is None else "inside",
+            insidetextanchor="start",
+            cliponaxis=False,
+            showlegend=False,
+        )
+        if len(times[row.algorithm]) > 1 and reached:
+            figure.add_scatter(
+                x=[when / size for when in reached],
+                y=[row.algorithm] * len(reached),
+                name=f"{row.algorithm}, each seed",
+                mode="markers",
+                marker={"color": "#ffffff", "size": 9, "line": {"color": "#1c1c1e", "width": 1.5}},
                 showlegend=False,
             )
-        )
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_layout(height=140 + 50 * len(comparison.rows))
-    return figure
+    return rows_of(figure, comparison.algorithms, each=40)
 
 
 def _curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
@@ -128,24 +130,6 @@ def _band(
     places = sorted({place for x, _ in lines for place in x if place <= end})
     table = np.array([np.interp(places, x, y) for x, y in lines])
     return places, table.mean(0).tolist(), table.min(0).tolist(), table.max(0).tolist()
-
-
-def blank(x: str, y: str) -> go.Figure:
-    """An empty figure with labelled axes, in colours that the page repaints."""
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK, "family": "system-ui, sans-serif", "size": 14},
-        margin={"l": 70, "r": 20, "t": 20, "b": 60},
-        height=420,
-        hovermode="closest",
-        legend={"orientation": "h", "y": 1.08},
-        xaxis={"title": {"text": x}, "gridcolor": GRID, "zeroline": False},
-        yaxis={"title": {"text": y}, "gridcolor": GRID, "zeroline": False},
-    )
-    return figure
 
 
 def _with_target(figure: go.Figure, comparison: Comparison) -> go.Figure:

@@ -1,15 +1,20 @@
 """One self-contained page: plotly is embedded once, nothing is fetched, light and dark are both legible."""
 
+import base64
+from collections.abc import Sequence
 from html import escape
 
-import plotly.graph_objects as go
 import plotly.offline
 
 from potluck.experiment import Comparison, Tuning
-from potluck.report import curves
+from potluck.report.canvas import Drawn
 from potluck.report.columns import columns
+from potluck.report.contents import contents
+from potluck.report.gather import alike
 from potluck.report.grid import grid, remark
 from potluck.report.setup import crowd
+from potluck.report.sheets import sheet, slug
+from potluck.report.verdict import listed, verdict
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --soft: #6b6b70; --paper: #ffffff; --line: #d9d9de; }
@@ -27,39 +32,82 @@ th, td { border-bottom: 1px solid var(--line); padding: 0.4rem 0.6rem; text-alig
 th, td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 .best { font-weight: 700; }
+.verdict { font-size: 1.15rem; margin: 1rem 0; }
+.warning { border-left: 4px solid #D55E00; padding-left: 0.75rem; }
+nav { margin: 1.5rem 0; line-height: 1.9; }
+a { color: inherit; } .data { white-space: nowrap; }
+@media print {
+  :root { --ink: #1c1c1e; --soft: #55555a; --paper: #ffffff; --line: #d9d9de; }
+  body { font-size: 11pt; margin: 0; max-width: none; padding: 0; }
+  .wide { overflow: visible; } table { font-size: 8pt; } th, td { padding: 0.2rem 0.3rem; }
+  section, table { break-inside: avoid; } h2 { break-after: avoid; margin-top: 1rem; }
+  nav, .data, .modebar { display: none !important; }
+}
 """
 
-# Plotly draws in fixed colours, so they follow the page's when it turns dark or light.
+# Plotly draws in fixed colours and sizes, so they follow the page's: dark, light, or a sheet of paper.
 FOLLOW = """
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-function paint() {
+function paint(change) {
   const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
   for (const plot of document.querySelectorAll(".plotly-graph-div"))
-    Plotly.relayout(plot, {"font.color": ink});
+    Plotly.relayout(plot, {"font.color": ink, ...change});
 }
-paint();
-dark.addEventListener("change", paint);
+paint({});
+dark.addEventListener("change", () => paint({}));
+window.addEventListener("beforeprint", () => paint({"font.color": "#1c1c1e", width: 680, autosize: false}));
+window.addEventListener("afterprint", () => paint({width: null, autosize: true}));
 """
 
-Figures = list[tuple[str, go.Figure, str]]
+# Nothing leaves the page: plotly's own bar would offer to send the data to its makers.
+CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
+
+Figures = Sequence[Drawn]
 
 
-def render(comparison: Comparison) -> str:
-    """The page as text."""
+def render(comparison: Comparison, figures: Figures | None = None) -> str:
+    """The page as text; its figures may have been drawn already."""
     e = comparison.experiment.resolved()
     names = " vs ".join(comparison.algorithms)
-    seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds)
+    seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds or [e.seed])
     versus = (
         f" The column “vs {escape(comparison.algorithms[0])}” holds differences in accuracy, in percentage "
         "points, paired by seed, with 95 % t-intervals."
         if any(row.difference for row in comparison.rows)
         else ""
     )
-    lead = f"""<div class="wide">{_table(comparison)}</div>
+    bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
+    lead = f"""{_remarks(comparison)}<div class="wide">{_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
-no device holds. Times are on the virtual clock. ± is the deviation between seeds; bold is best.{versus}</p>
+no device holds. Times are on the virtual clock. ± is the deviation between seeds{bold}.{versus}</p>
 {"" if comparison.tuning is None else _tuning(comparison.tuning)}"""
-    return document(e.name, f"{e.name}: {names}", f"{crowd(e)}; seeds: {seeds}.", lead, _figures(comparison))
+    drawn = contents(comparison) if figures is None else figures
+    what = crowd(e) if alike(comparison) else f"{len(comparison.runs)} runs"
+    return document(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
+
+
+def _remarks(comparison: Comparison) -> str:
+    """Who won, and what a reader should know before believing it."""
+    lines, unfinished = [], [run for run in comparison.runs if not run.finished]
+    if unfinished:
+        told = listed([f"{run.name} (round {run.summary['rounds']})" for run in unfinished])
+        lines.append(f'<p class="warning">Unfinished: {escape(told)}. Numbers are those so far.</p>')
+    if not alike(comparison):
+        lines.append(
+            '<p class="warning">These runs are not of one crowd: their data, devices, models or ends differ. '
+            "So differences between them say little about algorithms, and none is called the winner.</p>"
+        )
+    elif said := verdict(comparison):
+        lines.append(f'<p class="verdict">{escape(said)}</p>')
+    old = [run for run in comparison.runs if run.finished and run.devices is None]
+    if old:
+        whose = listed(list(dict.fromkeys(run.name for run in old)))
+        who = "these runs" if len(old) == len(comparison.runs) else whose
+        lines.append(
+            f'<p class="soft">No devices.json in the folder of {escape(who)} (an earlier version made none), '
+            "so without fleet, holdings and rounds.</p>"
+        )
+    return "\n".join(lines)
 
 
 def document(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
@@ -77,50 +125,36 @@ def document(heading: str, title: str, about: str, lead: str, figures: Figures) 
 <h1>{escape(heading)}</h1>
 <p class="soft">{escape(about)}</p>
 {lead}
-{"".join(_section(*figure) for figure in figures)}
+{_index(figures)}
+{"".join(map(_section, figures))}
 <script>{FOLLOW}</script>
 </body>
 </html>
 """
 
 
-def _figures(comparison: Comparison) -> Figures:
-    band = " The band spans all seeds." if len(comparison.experiment.seeds) > 1 else ""
-    return [
-        (
-            "Accuracy over time",
-            curves.over_time(comparison),
-            "Look at who crosses the dotted line first: that is the time a crowd with these devices "
-            f"and links would need.{band}",
-        ),
-        (
-            "Accuracy over traffic",
-            curves.over_bytes(comparison),
-            "Look at who is further left at the same height: it pays less traffic for the same accuracy.",
-        ),
-        (
-            "Accuracy over rounds",
-            curves.over_rounds(comparison),
-            "Look at how much each change of the model brings; asynchronous methods take many small steps, "
-            "so more rounds don't mean more time.",
-        ),
-        (
-            "Who is served well",
-            curves.over_devices(comparison),
-            "Look at how far the left end lies from the dot: the worst-served tenth of the devices "
-            "pays for a good mean.",
-        ),
-    ]
-
-
-def _section(title: str, figure: go.Figure, hint: str) -> str:
-    drawn = figure.to_html(
+def _section(drawn: Drawn) -> str:
+    name = slug(drawn.title)
+    plot = drawn.figure.to_html(
         full_html=False,
         include_plotlyjs=False,
-        config={"displaylogo": False, "responsive": True},
-        div_id=title.lower().replace(" ", "-"),
+        config=CONFIG,
+        div_id=f"figure-{name}",
     )
-    return f"<h2>{escape(title)}</h2>\n<figure>{drawn}<figcaption>{escape(hint)}</figcaption></figure>\n"
+    data = base64.b64encode(sheet(drawn.figure).encode()).decode()
+    link = f'<a class="data" download="{name}.csv" href="data:text/csv;base64,{data}">data (CSV)</a>'
+    return (
+        f'<section id="{name}">\n<h2>{escape(drawn.title)}</h2>\n<figure>{plot}'
+        f"<figcaption>{escape(drawn.hint)} {link}</figcaption></figure>\n</section>\n"
+    )
+
+
+def _index(figures: Figures) -> str:
+    """Where to find what, in a page of many figures."""
+    if len(figures) < 5:
+        return ""
+    links = (f'<a href="#{slug(each.title)}">{escape(each.title)}</a>' for each in figures)
+    return f"<nav>{' · '.join(links)}</nav>"
 
 
 def _table(comparison: Comparison) -> str:

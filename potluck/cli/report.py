@@ -1,0 +1,63 @@
+"""One page about runs and comparisons that are there already."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from potluck.cli.options import Json, Quiet
+from potluck.cli.output import print_json
+
+
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folders of runs or comparisons.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The page, an HTML file.", show_default=False)
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FOLDER", help="Also the data of every figure.", show_default=False),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Draw what runs and comparisons came to, into one HTML file that needs no network.
+
+    Example: [bold]potluck report runs/demo[/bold]
+
+    Example: [bold]potluck report runs/demo-fedavg-1 runs/demo-fedbuff-1 --out both.html --csv data[/bold]
+
+    The page holds accuracy over time, traffic and rounds; who is served well; the fleet and who holds what;
+    the life of cohorts, edges and classes; and what a round is made of. It shows what there is to show, and
+    under every figure what to look for and its data as CSV. Runs that differ only in their seed are drawn as
+    one, with a band; unfinished ones are drawn as far as they are. The page is DIR/report.html unless told
+    otherwise; of several folders, runs/report.html.
+    """
+    from potluck.cli import tables
+    from potluck.report import write_report
+    from potluck.report.gather import alike, gather
+    from potluck.report.verdict import verdict
+
+    compared = gather(folders)
+    place = out or (folders[0] if len(folders) == 1 else Path("runs")) / "report.html"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_report(compared, place, csv)
+    said = verdict(compared) if alike(compared) else ""
+    told = {
+        "report": str(place),
+        "csv": None if csv is None else str(csv),
+        "verdict": said,
+        "runs": [run.summary for run in compared.runs],
+    }
+    if not print_json(told, as_json) and not quiet:
+        for run in compared.runs:
+            if not run.finished:
+                typer.echo(f"{run.name}: unfinished, drawn as far as it is")
+        typer.echo(f"report: {place}")
+        if csv is not None:
+            typer.echo(f"data: {csv}")
+        if said:
+            tables.console.print(tables.sentence(said))

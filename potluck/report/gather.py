@@ -1,0 +1,112 @@
+"""Runs and comparisons from wherever they lie, put together as one comparison."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from potluck.errors import ConfigError
+from potluck.experiment import Comparison, Experiment, Run, load
+from potluck.experiment import folder as folders
+from potluck.experiment.comparison import load_comparison
+
+
+def gather(places: Sequence[Path]) -> Comparison:
+    """What these folders hold: a run, a comparison, or runs somewhere below (a study's, say).
+
+    Runs that differ in nothing but their seed belong together; what would share a name is told apart by
+    the name of its experiment or by its folders.
+    """
+    if len(places) == 1 and folders.is_comparison(places[0]):
+        found = load_comparison(places[0])
+        if not found.runs:
+            raise ConfigError(f"{places[0]}: no run has begun; `potluck resume {places[0]}` begins")
+        return found
+    runs = [run for place in places for run in _runs(place)]
+    runs = list({run.path: run for run in runs}.values())  # named twice, told once
+    called = _names(runs)
+    named = [
+        replace(run, summary={**run.summary, "algorithm": name})
+        for run, name in zip(runs, called, strict=True)
+    ]
+    first = runs[0].experiment
+    titles = list(dict.fromkeys(run.experiment.name for run in runs))[:3]
+    if len(places) == 1 and not folders.is_run(places[0]):
+        titles = [folders.spelled(places[0].resolve().name)]
+    seeds = sorted({run.summary["seed"] for run in runs})
+    path = places[0] if len(places) == 1 else None
+    return Comparison(first.updated(name="-".join(titles), seeds=seeds), named, path)
+
+
+def alike(comparison: Comparison) -> bool:
+    """Whether all runs are of one crowd, so that what they came to can be set side by side."""
+    return len({_crowd(run.experiment) for run in comparison.runs}) <= 1
+
+
+def _runs(place: Path) -> list[Run]:
+    if folders.is_run(place):
+        return [load(place.resolve())]
+    if not place.is_dir():
+        raise ConfigError(f"{place}: no such folder; `potluck list` shows the runs that there are")
+    below = sorted(path.parent for path in place.rglob(folders.PLAN) if folders.is_run(path.parent))
+    below = [path for path in below if folders.TUNING not in path.relative_to(place).parts[:-1]]  # no trials
+    if not below:
+        raise ConfigError(
+            f"{place}: holds no run (a run's folder has {folders.EXPERIMENT} and {folders.PLAN}); "
+            "`potluck list` shows the runs that there are"
+        )
+    return [load(path.resolve()) for path in below]
+
+
+def _names(runs: list[Run]) -> list[str]:
+    """What each run is told as: its algorithm, with more where that would mix different settings."""
+    keys = [_setting(run.experiment) for run in runs]
+    finers: tuple[Callable[[Path], Path], ...] = (lambda path: path.parent, lambda path: path)
+    for finer in finers:
+        twice = _repeated(runs, keys)  # copies of a run are of one setting, but no further seeds
+        keys = [
+            f"{key} {finer(_place(run))}" if key in twice else key
+            for run, key in zip(runs, keys, strict=True)
+        ]
+    first = dict(reversed(list(zip(keys, runs, strict=True))))
+    parts: dict[str, list[str]] = {key: [] for key in first}
+    mores: tuple[Callable[[Run], str], ...] = (
+        lambda run: run.experiment.name,
+        lambda run: _place(run).parent.name,
+        lambda run: _place(run).name,
+        lambda run: str(run.path),
+    )
+    for more in mores:
+        called: dict[str, list[str]] = {}
+        for key in first:
+            called.setdefault(_told(first[key], parts[key]), []).append(key)
+        for same in called.values():
+            if len({more(first[key]) for key in same}) > 1:
+                for key in same:
+                    parts[key] = [more(first[key]), *parts[key]]
+    return [_told(first[key], parts[key]) for key in keys]
+
+
+def _place(run: Run) -> Path:
+    return run.path or Path()
+
+
+def _told(run: Run, parts: list[str]) -> str:
+    return ": ".join([", ".join(parts), run.experiment.algorithm] if parts else [run.experiment.algorithm])
+
+
+def _repeated(runs: list[Run], keys: list[str]) -> set[str]:
+    """Settings that have a seed twice."""
+    pairs = [(key, run.summary["seed"]) for key, run in zip(keys, runs, strict=True)]
+    return {key for (key, _), times in Counter(pairs).items() if times > 1}
+
+
+def _setting(e: Experiment) -> str:
+    return e.updated(seed=0, name="x").to_toml()
+
+
+def _crowd(e: Experiment) -> str:
+    """What a comparison holds fixed: the data, the devices, the end."""
+    return e.updated(
+        seed=0, name="x", algorithm="fedavg", algorithms={}, robust=None, train={}, run={}
+    ).to_toml()

@@ -1,0 +1,97 @@
+"""How well each device is served, not only all of them on average."""
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from potluck.experiment import Comparison, Run
+from potluck.metrics import Point
+from potluck.report.canvas import INK, blank, clock, colour, rows_of
+
+
+def by_device(run: Run) -> dict[int, float]:
+    """Each honest device's accuracy at the last evaluation, in the view that the run is judged by."""
+    found: dict[int, tuple[float, float]] = {}
+    for r in run.lines:
+        if r["metric"] == "accuracy" and "node" in r and r.get("view") == run.summary["view"]:
+            found[r["node"]] = (r["time"], r["value"])
+    last = max((time for time, _ in found.values()), default=0.0)
+    attackers = next((set(r["value"]) for r in run.lines if r["metric"] == "attackers"), set())
+    return {node: value for node, (time, value) in found.items() if time == last and node not in attackers}
+
+
+def served(comparison: Comparison) -> go.Figure | None:
+    """Devices in the order of their accuracy, the worst-served first; None if none were scored."""
+    figure = blank("devices, worst served first (% of all)", "accuracy on the device's own test data (%)")
+    for i, name in enumerate(comparison.algorithms):
+        curves = [c for run in comparison.of(name) if len(c := np.array(sorted(by_device(run).values())))]
+        if curves:
+            x, y = _mean(curves)
+            figure.add_scatter(
+                x=x,
+                y=100 * y,
+                name=name,
+                mode="lines",
+                line={"color": colour(i), "width": 2.5, "shape": "hv"},
+                hovertemplate=f"{name}: %{{y:.1f}} % at %{{x:.0f}} %<extra></extra>",
+            )
+    for low, high, label in ((0, 10, "worst 10 %"), (90, 100, "best 10 %")):
+        figure.add_vrect(low, high, fillcolor=INK, opacity=0.12, line_width=0, annotation_text=label)
+    figure.update_xaxes(range=[0, 100])
+    return figure if figure.data else None
+
+
+def views(run: Run) -> go.Figure | None:
+    """What each model that a device could use comes to, over time; None if there is but one."""
+    found: dict[str, list[Point]] = {}
+    for r in run.lines:
+        if r["metric"] == "accuracy_mean":
+            found.setdefault(str(r.get("view")), []).append(Point(r["round"], r["time"], r["value"]))
+    if len(found) < 2:
+        return None
+    size, unit = clock(run.summary["virtual_seconds"])
+    figure = blank(f"virtual time ({unit})", "mean accuracy over devices (%)")
+    for i, (view, points) in enumerate(found.items()):
+        figure.add_scatter(
+            x=[p.time / size for p in points],
+            y=[100 * p.value for p in points],
+            name=view,
+            mode="lines",
+            line={"color": colour(i), "width": 2.5},
+            hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
+        )
+    return figure
+
+
+def _mean(curves: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sorted accuracies as one curve: the mean over seeds, at as many places as the fewest devices give."""
+    x = np.linspace(0, 100, min(map(len, curves)))
+    return x, np.mean([np.interp(x, np.linspace(0, 100, len(c)), c) for c in curves], axis=0)
+
+
+def over_devices(comparison: Comparison) -> go.Figure:
+    """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
+    figure = blank("accuracy on devices' own test data (%)", "")
+    for i, row in enumerate(comparison.rows):
+        ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
+        if None in ends:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[100 * (v or 0.0) for v in ends],
+                y=[row.algorithm] * 3,
+                name=row.algorithm,
+                mode="lines+markers",
+                line={"color": colour(i), "width": 3},
+                marker={
+                    "color": colour(i),
+                    "size": [10, 16, 10],
+                    "symbol": ["line-ns-open", "circle", "line-ns-open"],
+                },
+                text=["worst tenth", "mean", "best tenth"],
+                hovertemplate="%{text}: %{x:.1f} %<extra>%{y}</extra>",
+                showlegend=False,
+            )
+        )
+    figure.update_yaxes(showgrid=False)
+    return rows_of(figure, comparison.algorithms, each=50)

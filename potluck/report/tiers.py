@@ -1,0 +1,59 @@
+"""Tiers of devices that an algorithm makes itself: who is in which, and how that changes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import plotly.graph_objects as go
+
+from potluck.experiment import Run
+from potluck.report.canvas import blank, clock, colour
+
+
+def placed(run: Run) -> Iterator[tuple[float, int, str]]:
+    """When which device was given which tier: noted of one device, or of all devices of a tier."""
+    for r in run.lines:
+        if r["metric"] != "tier":
+            continue
+        value: Any = r["value"]
+        node = r.get("node", r.get("group"))
+        if isinstance(value, dict) and "tier" in value and isinstance(node, int):
+            yield r["time"], node, str(value["tier"])
+        elif isinstance(value, list) and "group" in r:
+            yield from ((r["time"], int(each), str(r["group"])) for each in value)
+
+
+def at_the_end(run: Run) -> dict[int, str]:
+    """The last tier of each device; empty if an algorithm has none."""
+    return {node: tier for _, node, tier in placed(run)}
+
+
+def sizes(run: Run) -> go.Figure | None:
+    """How many devices each tier has over time; None without tiers."""
+    where: dict[int, str] = {}
+    every = list(placed(run))
+    names = sorted({tier for _, _, tier in every})
+    counts: dict[float, dict[str, int]] = {}
+    now = dict.fromkeys(names, 0)
+    for time, node, tier in every:
+        if node in where:
+            now[where[node]] -= 1
+        where[node] = tier
+        now[tier] += 1
+        counts[time] = dict(now)  # of one moment's notes the last one counts
+    if not counts:
+        return None
+    end = max(run.summary["virtual_seconds"], *counts)
+    counts[end] = counts[max(counts)]
+    size, unit = clock(end)
+    figure = blank(f"virtual time ({unit})", "devices")
+    for i, name in enumerate(names):
+        figure.add_scatter(
+            x=[time / size for time in counts],
+            y=[count[name] for count in counts.values()],
+            name=f"tier {name}",
+            mode="lines",
+            line={"color": colour(i), "width": 2.5, "shape": "hv"},
+        )
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(showlegend=True)
+    return figure
