@@ -436,6 +436,23 @@ def test_classes_that_lie_together_become_a_group():
     assert merging.sizes(0.35, 20) == 7  # though .35 x 20 is 6.999... in binary
 
 
+def test_classes_without_rows_join_the_smallest_group():
+    """Two far corners; which classes have rows in them is said below."""
+
+    def groups(here, there, classes, gamma):
+        labels = np.repeat([*here, *there], 12)
+        far = np.isin(labels, there)[:, None] * np.array([50, 0, 0])
+        features = far + np.random.default_rng(0).normal(size=(len(labels), 3))
+        return merging.grouped(features, labels, classes, gamma, 1).tolist()
+
+    # 0 and 3 are group 0, 2 and 5 group 1. Class 1 finds 2 and 2: the first; class 4 then 3 and 2.
+    assert groups((0, 3), (2, 5), 6, 0.34) == [0, 0, 1, 0, 1, 1]
+    # The first with rows is class 1. Class 0 finds 3 and 1 classes, class 3 then 3 and 2, class 6 then 3 and 3.
+    assert groups((1, 2, 5), (4,), 7, 0.3) == [1, 0, 0, 1, 1, 0, 0]
+    # Half of 8 would be 4 groups, but 2 classes make 2; the six others take turns.
+    assert groups((2,), (6,), 8, 0.5) == [0, 1, 0, 0, 1, 0, 1, 1]
+
+
 def test_plans_of_groups_become_plans_of_classes():
     groups = np.array([0, 1, 0, 1, 1])
     counts = np.random.default_rng(1).integers(0, 9, (3, 5))
@@ -504,7 +521,10 @@ def test_bad_problems_are_refused(change, words):
     [
         (lambda: merging.sizes(0.0, 10), "gamma = 0.0: "),
         (lambda: merging.sizes(1.5, 10), "gamma = 1.5: "),
-        (lambda: merging.grouped(np.zeros((4, 2)), np.array([0, 0, 1, 1]), 3, 0.7, 0), r"labels = \[2\]: "),
+        (
+            lambda: merging.grouped(np.zeros((4, 2)), np.array([1, 1, 1, 1]), 3, 0.7, 0),
+            r"gamma = 0\.7: .*\[1\]",
+        ),
         (lambda: merging.by_class(stay(np.array([[3]])), np.array([[1, 1]]), np.array([0, 0]), 0), "2 rows"),
         (lambda: Search(growth=1.0), "growth = 1.0: "),
         (lambda: Slsqp("rough"), "form = 'rough': "),

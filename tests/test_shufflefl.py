@@ -464,9 +464,28 @@ def test_merged_classes():
     assert sum(isinstance(c.job, Group) for me, c in listed if isinstance(c, Task) and me == sim.root) == 1
     again, _ = chained(where, shufflefl(LOCAL, gamma=0.5), stop=StopAt(rounds=2), plan=LOOP)
     assert torch.equal(weights(again), weights(sim))
-    few = replace(where.pool, server=where.pool.server & (where.pool.y.numpy() != 2))
-    with pytest.raises(ConfigError, match=r"gamma = 0\.5: the server has no rows of classes \[2\]"):
-        finished(replace(where, pool=few), shufflefl(LOCAL, gamma=0.5), rounds=1)
+
+
+def test_merged_classes_that_the_server_has_not_seen():
+    """Of four classes the server has rows of 1 and 3: a group each, and 0 and 2 join them in this order."""
+    where = small(users=4, compute=4e5, data=reserved(pool(), 0.2, 1))
+
+    def having(*labels):
+        seen = where.pool.server & np.isin(where.pool.y.numpy(), labels)
+        return replace(where, pool=replace(where.pool, server=seen))
+
+    listed = []
+    sim = finished(having(1, 3), Spy(shufflefl(LOCAL, gamma=0.5), listed), rounds=2)
+    (found,) = {
+        tuple(c.send["groups"].tolist())
+        for _, c in listed
+        if isinstance(c, Task) and c.send.get("groups") is not None
+    }
+    assert found == (0, 0, 1, 1)
+    assert sum(values(sim, "rows_moved")) > 0
+    assert not values(sim, "not moved")
+    with pytest.raises(ConfigError, match=r"gamma = 0\.5: .*\[2\] alone.*raise data\.server"):
+        finished(having(2), shufflefl(LOCAL, gamma=0.5), rounds=1)
 
 
 def test_it_balances_and_learns():
