@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench peers clean
+.PHONY: help venv demo test lint format docs bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,10 @@ format: $(READY) ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY) ## build the pages of docs/ into site/, offline; every link is checked
+	$(BIN)/mkdocs build --strict
+
 bench: $(READY) peers ## measure speed and memory, beside other simulators
 	$(BIN)/python -m bench
 
@@ -50,6 +54,6 @@ peers: .venv-peers/.ready .venv-peers-jax/.ready ## install those other simulato
 	-$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -r $< && touch $@
 
 clean: ## remove caches and builds; keeps .venv, runs and data
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
+	rm -rf build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
 	rm -f .coverage .coverage.*
-	find bench examples potluck tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find bench docs examples potluck tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,163 @@
+"""Experiment files as their types describe them, in Markdown: every table and key."""
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from _algorithms import plain, table
+from pydantic.fields import FieldInfo
+
+from potluck.aggregate.robust import KINDS as JUDGES
+from potluck.data import KINDS as PARTITIONS
+from potluck.data import SOURCES as DATA
+from potluck.data import partition
+from potluck.experiment import Experiment
+from potluck.experiment.tables import Table
+from potluck.fleet.sources import SOURCES as FLEETS
+from potluck.models.registry import _builders as MODELS
+
+WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}
+
+
+def reference() -> str:
+    """All tables, outermost first."""
+    return "\n\n".join(_shown(path, model) for path, model in tables())
+
+
+def tables(model: type[Table] = Experiment, path: str = "") -> Iterator[tuple[str, type[Table]]]:
+    """Every table and where it stands: `data`, `data.groups`, `[data.changes]`, `fleet.tiers.NAME`."""
+    yield path, model
+    for key, field in model.model_fields.items():
+        below = f"{path}.{key}".strip(".")
+        for inner, container in _inner(field.annotation):
+            named = {dict: f"{below}.NAME", list: f"[{below}]"}.get(container, below)
+            yield from tables(inner, named)
+
+
+def rows(path: str, model: type[Table]) -> list[tuple[str, str, str, str]]:
+    """The keys of a table: name, type with bounds, default, meaning."""
+    return [
+        (f"`{key}`", _type(field, path, key), _default(field), _meaning(model, key))
+        for key, field in model.model_fields.items()
+    ]
+
+
+def choices(what: str) -> str:
+    """What a key can name, and what each is."""
+    if what == "models":
+        return _listed(
+            {name: build for name, (build, _) in MODELS.items()}, ("shape", "classes", "vocabulary")
+        )
+    if what == "partitions":
+        return _listed({name: getattr(partition, name) for name in PARTITIONS}, None)
+    if what == "robust":
+        return _listed(JUDGES, ())
+    known = ("root", "n", "key", "seed")
+    return _listed({"data": DATA, "fleet": FLEETS}[what], known)
+
+
+def _listed(named: dict[str, Callable[..., Any]], known: tuple[str, ...] | None) -> str:
+    """Names, first sentences and own settings of callables; `known` are parameters that no file sets."""
+    lines = []
+    for name, build in named.items():
+        said = plain(" ".join((inspect.getdoc(build) or "").split("\n\n")[0].split()))
+        own = [] if known is None else [p for p in inspect.signature(build).parameters if p not in known]
+        lines.append((f"`{name}`", said, ", ".join(f"`{p}`" for p in own)))
+    if all(not own for *_, own in lines):
+        return table(("name", "what it is"), [line[:2] for line in lines])
+    return table(("name", "what it is", "its own keys"), lines)
+
+
+def _shown(path: str, model: type[Table]) -> str:
+    body = table(("key", "type", "default", "meaning"), rows(path, model))
+    if not path:
+        return f"## The top of a file {{#top}}\n\nKeys that stand before the first table.\n\n{body}"
+    level = "###" if "." in path else "##"
+    return f"{level} `[{path}]` {{#{_anchor(path)}}}\n\n{_about(model)}\n\n{body}"
+
+
+def _anchor(path: str) -> str:
+    return path.strip("[]").replace(".", "-").lower()
+
+
+def _inner(annotation: Any) -> Iterator[tuple[type[Table], Any]]:
+    """The tables that a type holds, and what holds them: a list, a dict or nothing."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        yield annotation, None
+    origin = typing.get_origin(annotation)
+    for each in typing.get_args(annotation):
+        for found, container in _inner(each):
+            yield found, container or (origin if origin in (dict, list) else None)
+
+
+def _type(field: FieldInfo, path: str, key: str) -> str:
+    below = f"{path}.{key}".strip(".")
+    for _, container in _inner(field.annotation):
+        address = f"{below}.NAME" if container is dict else below
+        noun = {dict: "tables by name", list: "list of tables"}.get(container, "table")
+        return f"[{noun}](#{_anchor(address)})"
+    return _words(field.annotation, field.metadata)
+
+
+def _words(annotation: Any, metadata: typing.Sequence[Any] = ()) -> str:
+    """A type in words, with its bounds."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _words(members[0], [*members[1:], *metadata])
+    if origin in (typing.Union, types.UnionType):
+        said = [_words(m, metadata) for m in members if m is not types.NoneType]
+        return " or ".join(dict.fromkeys(said))
+    if origin is typing.Literal:
+        return ", ".join(f"`{m}`" for m in members)
+    if origin is list:
+        return ", ".join((f"list of: {_words(members[0])}", *_bounds(metadata)))
+    if origin is dict:
+        return f"table of: {_words(members[1])}"
+    return ", ".join((WORDS[annotation], *_bounds(metadata)))
+
+
+def _bounds(metadata: typing.Sequence[Any]) -> Iterator[str]:
+    for each in metadata:
+        if isinstance(each, FieldInfo):
+            yield from _bounds(each.metadata)
+        for name, words in BOUNDS.items():
+            if getattr(each, name, None) is not None:
+                yield f"{words} {getattr(each, name)}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**must be given**"
+    value = field.default
+    if value is None:
+        return ""
+    if isinstance(value, Table):
+        said = ", ".join(f"{key} = {getattr(value, key)!r}" for key in sorted(value.model_fields_set))
+        return f"`{said}`" if said else ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`" if value not in ([], {}) else ""
+
+
+def _meaning(model: type[Table], key: str) -> str:
+    """The comment beside a key or above it; a table says of itself what it is."""
+    source = _source(model)
+    beside = re.search(rf"^    {key}: [^#\n]*#\s*(.+?)\s*$", source, re.MULTILINE)
+    above = re.search(rf"^    #\s*(.+?)\s*\n    {key}: ", source, re.MULTILINE)
+    inner = next((t for t, _ in _inner(model.model_fields[key].annotation)), None)
+    said = beside or above
+    return plain(said[1]) if said else _about(inner) if inner else ""
+
+
+@cache
+def _source(model: type[Table]) -> str:
+    return inspect.getsource(model)
+
+
+def _about(model: type[Table]) -> str:
+    """A table's own words, without its name."""
+    said = re.sub(r"^\[+[\w.]+\]+: ", "", " ".join((model.__doc__ or "").split()))
+    return plain(said[:1].upper() + said[1:])
