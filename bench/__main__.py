@@ -9,16 +9,21 @@ from pathlib import Path
 
 import torch
 
-from bench import asynchronous, engine, matching, memory, planner, population, training
+from bench import advice, asynchronous, engine, matching, memory, planner, population, training
 from potluck.experiment.machine import machine
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    known = ("engine", "population", "matching", "planner", "memory", "asynchronous", "training")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all, if none")
+    known = ("engine", "population", "matching", "planner", "memory", "asynchronous", "training", "advice")
     parser.add_argument(
-        "--passes", type=int, default=3, help="of asynchronous, and of training over all contestants (3)"
+        "names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all but advice, if none"
+    )
+    parser.add_argument(
+        "--passes",
+        type=int,
+        default=3,
+        help="of asynchronous and advice, and of training over all contestants (3)",
     )
     parser.add_argument("--no-peers", action="store_true", help="training without the other simulators")
     parser.add_argument("--out", type=Path, help="also write training's results here, as JSON")
@@ -38,9 +43,10 @@ def main() -> None:
         "planner": planner.main,
         "memory": memory.main,
         "asynchronous": partial(asynchronous.main, asked.passes),
+        "advice": partial(advice.main, asked.passes),
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
     }
-    for name in asked.names or known:
+    for name in asked.names or known[:-1]:  # advice isn't about speed
         print(f"\n== {name}", flush=True)
         benchmarks[name]()
 

@@ -124,6 +124,6 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
         command.main()
     assert ended.value.code == 2
     assert (
-        "no benchmark 'trainin'; known: engine, population, matching, planner, memory, asynchronous, training"
-        in capsys.readouterr().err
+        "no benchmark 'trainin'; known: engine, population, matching, planner, memory, asynchronous, "
+        "training, advice" in capsys.readouterr().err
     )

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from potluck import __version__
+from potluck.cli.advise import advise
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import File, Folder, Force, Jobs, Json, Out, Quiet, Settings, listed, many, numbers
 from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
+from potluck.cli.report import report
 from potluck.cli.studies import study, tune
 from potluck.errors import ConfigError
 
@@ -121,7 +123,7 @@ def compare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run several algorithms on the same crowd; print a table and write report.html.
+    """Run several algorithms on the same crowd; print a table and who won, and write report.html.
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
@@ -144,6 +146,8 @@ app.command()(tune)
 app.command()(study)
 app.add_typer(data, name="data")
 app.command()(fleet)
+app.command()(advise)
+app.command()(report)
 
 
 @app.command()

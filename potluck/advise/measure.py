@@ -1,0 +1,208 @@
+"""What a federation is like, in numbers: taken of its rows, its labels and its machines, never of settings.
+
+So advice can be given on data that somebody else divided. Of large populations a fixed choice is looked at.
+No measure trains the federation's model. Of test rows only labels are read, and only to see whether devices
+meet classes that they don't train on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from potluck.advise.conflict import Conflict, conflict
+from potluck.advise.labels import Ints, counted, gini, skew, unseen
+from potluck.advise.times import Floats, Times, below
+from potluck.experiment import Experiment
+from potluck.fleet import Fleet, Topology, machines, transfer_seconds
+from potluck.runtime import World
+
+LOOKED_AT = 300  # devices whose rows are looked at; thousands would say the same, and take minutes
+ROWS = 200  # of each, at most, where rows are compared
+MOMENTS = 48  # at which it is asked who is online, over two days
+TWO_DAYS = 172_800.0
+LATE = 2.0  # times the median task: a server that waits no longer still hears from most
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Who holds which classes; distances are total variation, less what dealing by chance would give."""
+
+    skew: float  # of devices' mixes from everybody's
+    unseen: float  # share of test rows whose class the device doesn't train on
+    gini: float  # of rows a device: 0 all have as many, 1 one has all
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How unequal devices are; spreads are the 95th over the 5th percentile."""
+
+    compute: float
+    links: float
+    straggling: float  # 95th percentile of a task's time over the median
+    task_seconds: float  # median, with the cloud
+    online: float  # mean share of devices
+
+
+@dataclass(frozen=True)
+class Users:
+    """People with several devices."""
+
+    several: int  # users who have two or more
+    share: float  # of all devices, that are theirs
+    skew: float  # of their devices' labels from the user's own mix, less chance
+    spread: float  # of their devices' training times: slowest over fastest, median user
+    saved: float  # seconds that a round would be shorter if a user's devices took equally long, median user
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Whether devices can train the full model, in time."""
+
+    needed: float  # bytes
+    short: float  # share of devices that have less
+    late: float  # ... that take more than twice the median task
+    rescued: float  # share that can't train it, or are late, but could train a smaller one in time
+    resizable: bool  # whether the model comes in smaller widths at all
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges between devices and the cloud."""
+
+    count: int
+    devices: float  # below an edge, median
+    nearer: float  # latency to the cloud over that to the edge
+    saves: float  # a task with the cloud over one with the edge, median device
+    idle: float  # share of time in which edges would wait, for the cloud and for slower edges
+    straggling: float  # slowest device over the median of its edge, median edge
+    skew: float  # of edges' labels from everybody's, less chance
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """All that rules may know."""
+
+    devices: int
+    looked_at: Ints  # which devices
+    classes: int
+    server: int  # rows of the server's own
+    labels: Labels
+    conflict: Conflict
+    speeds: Speeds
+    memory: Memory
+    users: Users | None
+    edges: Edges | None
+
+
+def measure(world: World, experiment: Experiment) -> Measured:
+    """Everything, of a world that was built from a resolved experiment."""
+    rng = np.random.default_rng(0)  # fixed: advice must not change from one look to the next
+    nodes = np.linspace(0, world.devices - 1, min(world.devices, LOOKED_AT)).astype(np.int64)
+    train, test = counted(world, nodes, "train"), counted(world, nodes, "test")
+    sizes = np.array([world.partition.size(int(n)) for n in nodes])
+    rows = np.resize(sizes, world.devices) if len(nodes) < world.devices else sizes
+    times = Times(world, experiment, rows)
+    return Measured(
+        world.devices,
+        nodes,
+        world.classes,
+        world.server,
+        Labels(skew(train, train.sum(0), rng), unseen(train, test, rng), gini(train.sum(1))),
+        _conflict(world, nodes, rng),
+        _speeds(world.fleet, times),
+        _memory(world.fleet, times),
+        _users(world, times, rng),
+        _edges(world, times, rng),
+    )
+
+
+def _conflict(world: World, nodes: Ints, rng: np.random.Generator) -> Conflict:
+    chosen = [rng.permutation(world.partition.rows(int(n), "train"))[:ROWS] for n in nodes]
+    owner = np.repeat(np.arange(len(nodes)), [len(rows) for rows in chosen])
+    rows = np.concatenate(chosen)
+    x = world.pool.x[torch.from_numpy(rows)].cpu()
+    if not x.is_floating_point():  # tokens: a random direction for every token at every place
+        codes = torch.from_numpy(rng.normal(size=(int(world.pool.x.max()) + 1, 8)))
+        x = codes[x]
+    flat = x.reshape(len(rows), -1).double().numpy()
+    return conflict(flat, world.pool.y.cpu().numpy()[rows], owner, len(nodes), world.classes, rng)
+
+
+def _speeds(fleet: Fleet, times: Times) -> Speeds:
+    task = times.task(times.net, below(fleet))
+    some = np.arange(min(len(fleet), 2000))
+    moments = np.linspace(0, TWO_DAYS, MOMENTS, endpoint=False)
+    online = np.mean([fleet.availability.online_many(some, float(t)).mean() for t in moments])
+    middle = float(np.median(task))
+    links = _spread(fleet.true.up)
+    return Speeds(
+        _spread(fleet.true.compute), links, float(np.quantile(task, 0.95)) / middle, middle, float(online)
+    )
+
+
+def _spread(column: Floats) -> float:
+    low, high = np.quantile(column, [0.05, 0.95])
+    return float(high / low)
+
+
+def _memory(fleet: Fleet, times: Times) -> Memory:
+    at, needed = below(fleet), times.needed(times.net)
+    task = times.task(times.net, at)
+    deadline = LATE * np.median(task)
+    short, late = fleet.true.memory < needed, task > deadline
+    could = np.zeros(len(fleet), np.bool_)
+    for net in times.smaller:
+        could |= (fleet.true.memory >= times.needed(net)) & (times.task(net, at) <= deadline)
+    rescued = (short | late) & could
+    lack, slow, saved = (float(each.mean()) for each in (short, late, rescued))
+    return Memory(needed, lack, slow, saved, resizable=bool(times.smaller))
+
+
+def _users(world: World, times: Times, rng: np.random.Generator) -> Users | None:
+    user, training = world.fleet.user, times.training(times.net)
+    several = _several(user)
+    if not several:
+        return None
+    devices = sum(len(own) for own in several)
+    spread = float(np.median([training[own].max() / training[own].min() for own in several]))
+    held = [counted(world, own, "train") for own in _some(several, LOOKED_AT // 3)]
+    within = float(np.mean([skew(own, own.sum(0), rng) for own in held]))
+    saved = float(np.median([training[own].max() - training[own].mean() for own in several]))
+    return Users(len(several), devices / world.devices, within, spread, saved)
+
+
+def _several(group: NDArray[np.int32]) -> list[Ints]:
+    """The members of each group that has two or more."""
+    order = np.argsort(group, kind="stable")
+    cuts = np.flatnonzero(np.diff(group[order])) + 1
+    return [own for own in np.split(order, cuts) if group[own[0]] >= 0 and len(own) > 1]
+
+
+def _some(groups: list[Ints], count: int) -> list[Ints]:
+    return [groups[i] for i in np.linspace(0, len(groups) - 1, min(len(groups), count)).astype(int)]
+
+
+def _edges(world: World, times: Times, rng: np.random.Generator) -> Edges | None:
+    fleet = world.fleet
+    groups = _several(fleet.edge)
+    if len(groups) < 2:
+        return None
+    topology = Topology.build(len(fleet), ("edge",), fleet.groups)
+    everybody, far = machines(fleet, topology), below(fleet)
+    near, above = everybody.take(range(len(fleet))), everybody.take(topology.members("edge"))
+    task = times.task(times.net, near)
+    rounds = np.array([task[own].max() for own in groups])
+    ways = (transfer_seconds(times.net.nbytes, rate, above.latency) for rate in (above.up, above.down))
+    period = rounds.max() + float(np.median(sum(ways)))  # the cloud waits for the slowest edge
+    held = [counted(world, own[:: -(-len(own) // 30)], "train").sum(0) for own in _some(groups, 30)]
+    return Edges(
+        len(groups),
+        float(np.median([len(own) for own in groups])),
+        float(np.median(far.latency) / max(float(np.median(near.latency)), 1e-6)),
+        float(np.median(times.task(times.net, far) / task)),
+        float(np.mean(1 - rounds / period)),
+        float(np.median([task[own].max() / np.median(task[own]) for own in groups])),
+        skew(np.stack(held), np.sum(held, 0), rng),
+    )

@@ -1,0 +1,256 @@
+"""Short pilots: FedAvg and what was advised, for the same virtual time, on validation rows.
+
+FedAvg holds some rounds, and everybody else gets the time that these took. All train at the file's learning
+rate and with the file's tables; so a pilot that disagrees is a reason to look closer, not a proof. Two things
+are laid out for it, for all alike. Validation rows look like a device's train rows; where its test rows do
+not, as many of its validation rows are replaced by other devices' validation rows of classes that it doesn't
+train on, so that no test row is needed. And where devices lack the memory for the full model, FedAvg trains
+the widest one that all can, as in Fed-RAC's paper.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck import algorithms as registry
+from potluck import metrics
+from potluck.advise.measure import Measured, measure
+from potluck.advise.rules import Advice, Verdict
+from potluck.contracts import ModelSpec
+from potluck.data import Partition, Split
+from potluck.errors import PotluckError
+from potluck.experiment import Experiment, run
+from potluck.experiment.batch import Show
+from potluck.experiment.build import build_world, local_training
+from potluck.experiment.tables import given
+from potluck.fleet import Fleet
+from potluck.models.footprint import training_bytes
+from potluck.models.functional import Model
+from potluck.runtime import World
+
+ROUNDS = 30  # of FedAvg: accuracies have parted by then, and it takes seconds
+POINTS = 6  # evaluations
+PANEL = 100  # devices that are evaluated
+REHEARSED = 0.02  # share of unseen test rows from which on validation rows are made alike
+SERVER = 0.1  # share of the rows that the server gets where a piloted system needs some
+NARROWEST = 1 / 64
+BASE = "fedavg"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one algorithm came to; `failed` says why it couldn't run."""
+
+    algorithm: str
+    accuracy: float | None = None  # at the end
+    late: float | None = None  # mean over the last third of the time: less noisy than its end
+    rounds: int = 0
+    seconds: float = 0.0  # virtual
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """All trials, FedAvg first."""
+
+    trials: tuple[Trial, ...]
+    margin: float  # accuracies nearer than this can't be told apart
+    wanted: str | None  # what was recommended; None: plain FedAvg
+    said: list[str] = field(default_factory=list)  # what was laid out otherwise than in the file
+
+    def ahead(self, trial: Trial) -> float | None:
+        """Accuracy above FedAvg's, over the last third."""
+        base = self.trials[0].late
+        return None if trial.late is None or base is None else trial.late - base
+
+    @property
+    def best(self) -> str:
+        """Whoever is ahead; FedAvg unless somebody is so by more than the margin."""
+        told = [(ahead, t.algorithm) for t in self.trials[1:] if (ahead := self.ahead(t)) is not None]
+        ahead, name = max(told, default=(0.0, BASE))
+        return name if ahead > self.margin else BASE
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether what was recommended is best, or as good as the best; None: it couldn't be tried."""
+        told = {t.algorithm: t.late for t in self.trials if t.late is not None}
+        name = self.wanted or BASE
+        if name not in told:
+            return None
+        near = told[name] >= max(told.values()) - self.margin
+        return near and (self.wanted is None or told[name] > told[BASE] + self.margin)
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """A partition whose validation rows meet classes as test rows do; see above."""
+
+    base: Partition
+    labels: NDArray[np.int64]  # [rows] of the pool
+    donors: dict[int, NDArray[np.int64]]  # class -> validation rows of those who were looked at
+
+    @property
+    def clients(self) -> int:
+        return self.base.clients
+
+    @property
+    def left_out(self) -> int:
+        return self.base.left_out
+
+    @property
+    def user(self) -> NDArray[np.int32] | None:
+        return self.base.user
+
+    def size(self, client: int) -> int:
+        return self.base.size(client)
+
+    def rows(self, client: int, split: Split) -> NDArray[np.int64]:
+        own = self.base.rows(client, split)
+        if split != "validation":
+            return own
+        known = np.unique(self.labels[self.base.rows(client, "train")])
+        tested = self.labels[self.base.rows(client, "test")]
+        strange = tested[~np.isin(tested, known)]
+        count = round(len(own) * len(strange) / len(tested))
+        rng = np.random.default_rng(client)  # by client: the same rows whenever it is asked
+        asked = rng.choice(strange, count) if count else strange[:0]
+        given_ = [rng.choice(self.donors[c]) for c in asked.tolist() if c in self.donors]
+        rows = np.unique([*rng.permutation(own)[: len(own) - len(given_)], *given_]).astype(np.int64)
+        rows.setflags(write=False)
+        return rows
+
+
+def rehearsed(world: World, nodes: Sequence[int]) -> World:
+    """The world with validation rows like test rows; donors are some of the devices."""
+    labels = world.pool.y.cpu().numpy()
+    rows = np.unique(np.concatenate([world.partition.rows(int(n), "validation") for n in nodes]))
+    donors = {int(c): rows[labels[rows] == c] for c in np.unique(labels[rows])}
+    return replace(world, partition=Rehearsed(world.partition, labels, donors))
+
+
+def pilot(
+    experiment: Experiment,
+    verdict: Verdict,
+    measured: Measured,
+    show: Show | None = None,
+    rounds: int = ROUNDS,
+    fleet: Fleet | None = None,
+) -> Pilot:
+    """Trials of FedAvg, of the recommendation and of the best runner-up; `fleet`, in the file's place."""
+    first, arms = verdict.first, _arms(verdict)
+    said: list[str] = []
+    if any(a.algorithm == "classter" for a in arms) and not measured.server:
+        said.append(f"the server was given {SERVER:.0%} of the rows, which classter needs")
+        experiment = experiment.updated(data={**given(experiment.data), "server": SERVER})
+    experiment = experiment.resolved()
+    world = build_world(experiment)
+    if fleet is not None:
+        world = replace(world, fleet=fleet)
+    if measured.labels.unseen >= REHEARSED:
+        said.append("validation rows were made to meet unseen classes as often as test rows do")
+        world = rehearsed(world, measured.looked_at.tolist())
+    narrow = _narrow(world, experiment) if measured.memory.short else 1.0
+    if narrow < 1:
+        said.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
+    short = Experiment(
+        **{
+            **given(experiment),
+            "compare": [],
+            "seeds": [],
+            "tune": None,
+            "stop": {"rounds": rounds},
+            "evaluate": {"on": "validation", "rounds": max(1, rounds // POINTS), "panel": PANEL},
+        },
+        _source=experiment.source,
+    )
+    width = {**given(short.model), "width": experiment.model.width * narrow}
+    # As many devices a round for all who choose some.
+    clients = min(measured.devices, max([10, *(a.settings.get("clients", 0) for a in arms)]))
+    base = _trial(short.updated(model=width), BASE, {"clients": clients}, world, show)
+    looks = {"on": "validation", "seconds": base.seconds / POINTS, "panel": PANEL}
+    ends = {"stop": {"seconds": base.seconds}, "evaluate": looks}
+    timed = short.updated(**ends)
+    others = [(a.algorithm, _own(a, measured, rounds, clients)) for a in arms]
+    trials = [base, *(_trial(timed, name, own, world, show) for name, own in others)]
+    rows = sum(len(world.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
+    margin = math.sqrt(0.09 / max(1, rows))  # a standard error of nine tenths right
+    return Pilot(tuple(trials), margin, first.algorithm if first else None, said)
+
+
+def _arms(verdict: Verdict) -> list[Advice]:
+    """What is tried beside FedAvg: the recommendation and the best runner-up."""
+    first = verdict.first
+    if first is None:  # the best of the others is to show that nothing was missed
+        return [a for a in verdict.advice[:1] if a.score > 0]
+    arms = [first, *verdict.runners_up[:1]]
+    kin = {"maverick": "fededge", "fededge": "maverick"}  # the same edges, with and without the contrast
+    found = [replace(a, algorithm=kin[a.algorithm]) for a in arms if a.algorithm in kin]
+    return [*arms, *found]
+
+
+def _trial(experiment: Experiment, name: str, own: dict[str, Any], world: World, show: Show | None) -> Trial:
+    if name not in registry.names():
+        return Trial(name, failed="not there yet")
+    tables = {key: table for key, table in given(experiment).get("algorithms", {}).items() if key == name}
+    tables = {name: {**own, **tables.get(name, {})}}
+    try:
+        wanted = experiment.updated(algorithm=name, algorithms=tables)
+        if show is None:
+            done = run(wanted, world=world)
+        else:
+            with show(f"pilot {name}") as watch:
+                done = run(wanted, progress=watch, world=world)
+    except PotluckError as error:  # not every federation carries every system
+        return Trial(name, failed=str(error).removeprefix(f"{experiment.source}: "))
+    s = done.summary
+    points = metrics.series(done.lines, "accuracy_mean", s["view"])
+    return Trial(
+        name, s["accuracy_mean"], _late(points, s["virtual_seconds"]), s["rounds"], s["virtual_seconds"]
+    )
+
+
+def _late(points: Sequence[metrics.Point], end: float) -> float | None:
+    """The mean over the last third, on straight lines between looks: these fall on rounds or on seconds."""
+    if not points:
+        return None
+    at = np.array([4, 5, 6]) * end / 6
+    return float(np.interp(at, [p.time for p in points], [p.value for p in points]).mean())
+
+
+def _own(advice: Advice, m: Measured, rounds: int, clients: int) -> dict[str, Any]:
+    """What a system is told in so short a time; the file's own table goes before it."""
+    if advice.algorithm == "auxo":
+        # By default it looks for groups after 20 rounds, when a pilot is nearly over.
+        return {**advice.settings, "first_split": 5, "clients": clients}
+    if advice.algorithm == "shufflefl" and m.users is not None:
+        return {"users": max(1, round(clients * m.users.several / (m.users.share * m.devices)))}
+    if advice.algorithm == "fedrac":
+        return {"rounds": max(1, rounds // 2)}  # followers wait for the leader: each gets half of the time
+    return advice.settings if advice.algorithm != "fededge" else {}
+
+
+def _narrow(world: World, experiment: Experiment) -> float:
+    """The largest share of the model's width, halved as often as need be, that every device can train."""
+    m, local = experiment.model, local_training(experiment, experiment.training(BASE))
+    share, least = 1.0, float(world.fleet.true.memory.min())
+    while share > NARROWEST:
+        try:
+            net = world.models[ModelSpec(m.name, m.width * share, m.depth)]
+        except PotluckError:  # a model of one width: all train it, as if they could
+            return 1.0
+        assert isinstance(net, Model)
+        if training_bytes(net, local.optim, local.batch) <= least:
+            break
+        share /= 2
+    return share
+
+
+def advised(experiment: Experiment) -> tuple[World, Measured]:
+    """The federation of a file and what was measured of it."""
+    full = experiment.resolved()
+    world = build_world(full)
+    return world, measure(world, full)

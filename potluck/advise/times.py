@@ -1,0 +1,70 @@
+"""How long tasks take on every device, and what memory they need."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.contracts import ModelSpec
+from potluck.errors import PotluckError
+from potluck.experiment import Experiment
+from potluck.experiment.build import local_training
+from potluck.fleet import (
+    TRAINING_FACTOR,
+    Fleet,
+    Profiles,
+    Topology,
+    compute_seconds,
+    machines,
+    transfer_seconds,
+)
+from potluck.models.footprint import training_bytes
+from potluck.models.functional import Model
+from potluck.runtime import World
+
+SMALLER = (0.5, 0.25)  # widths of smaller models, as Fed-RAC would hand out (its alpha is 0.5)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Times:
+    """How long the parts of a task take on every device, for the model and its smaller variants."""
+
+    def __init__(self, world: World, experiment: Experiment, rows: Ints) -> None:
+        m, train = experiment.model, experiment.training("")
+        self.fleet, self.local = world.fleet, local_training(experiment, train)
+        steps = train.steps  # of a batch each, instead of epochs
+        self.seen = rows * (train.epochs or 1) if steps is None else np.full(len(rows), steps * train.batch)
+        self.net = self._model(world, m.name, m.width, m.depth)
+        self.smaller: list[Model] = []
+        for width in SMALLER:
+            try:
+                self.smaller.append(self._model(world, m.name, width * m.width, m.depth))
+            except PotluckError:  # a model of one width
+                break
+
+    @staticmethod
+    def _model(world: World, name: str, width: float, depth: float) -> Model:
+        net = world.models[ModelSpec(name, width, depth)]
+        assert isinstance(net, Model)
+        return net
+
+    def training(self, net: Model) -> Floats:
+        """Seconds of computing."""
+        found: Floats = self.seen * compute_seconds(TRAINING_FACTOR * net.ops, self.fleet.true.compute)
+        return found
+
+    def task(self, net: Model, at: Profiles) -> Floats:
+        """Seconds down, computing and up, over these links."""
+        links = (transfer_seconds(net.nbytes, rate, at.latency) for rate in (at.down, at.up))
+        found: Floats = sum(links, self.training(net))
+        return found
+
+    def needed(self, net: Model) -> float:
+        """Bytes that training takes."""
+        return float(training_bytes(net, self.local.optim, self.local.batch))
+
+
+def below(fleet: Fleet, *tiers: str) -> Profiles:
+    """Devices as the lowest of these tiers meets them; without any, as the cloud does."""
+    topology = Topology.build(len(fleet), tiers, fleet.groups)
+    return machines(fleet, topology).take(range(len(fleet)))

@@ -1,0 +1,161 @@
+"""Which system suits a federation: measured before anything is trained, and tried out if that is wanted."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from potluck.cli.options import File, Json, Quiet, Settings
+from potluck.cli.output import print_json, screen
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from potluck.advise import Measured, Verdict
+    from potluck.advise.pilot import Pilot
+
+
+def advise(
+    file: File,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="Try it: short runs on validation rows, for the same time each.")
+    ] = False,
+    settings: Settings = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Say which system should help in the federation of FILE, why, and whether plain FedAvg is enough.
+
+    Example: [bold]potluck advise examples/cohorts.toml --pilot[/bold]
+
+    Rows, labels and machines are measured, whatever settings made them; nothing is written.
+    """
+    from potluck import experiment as ex
+    from potluck.advise import judge
+    from potluck.advise import pilot as pilots
+    from potluck.cli import tables
+
+    wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
+    _, measured = pilots.advised(wanted)
+    verdict = judge(measured)
+    tried = pilots.pilot(wanted, verdict, measured, screen(quiet)) if pilot else None
+    if not print_json(_told(measured, verdict, tried), as_json) and not quiet:
+        for part in _shown(measured, verdict, tried):
+            tables.console.print(part)
+
+
+def headline(verdict: "Verdict") -> str:
+    """The advice in a line."""
+    from potluck.advise import ENOUGH
+
+    best = verdict.first
+    rest = ", ".join(f"{a.algorithm} ({a.verdict})" for a in verdict.runners_up)
+    return f"{ENOUGH if best is None else f'try {best.algorithm}'}{f'; then: {rest}' if rest else ''}"
+
+
+def facts(m: "Measured") -> list[tuple[str, str]]:
+    """What was measured, for people."""
+    from potluck.report.units import duration, percent, size
+
+    found, speeds, memory = m.conflict, m.speeds, m.memory
+    some = "" if len(m.looked_at) == m.devices else f"; rows of {len(m.looked_at):,} were looked at"
+    told = [
+        ("devices", f"{m.devices:,}, {percent(speeds.online)} online on average{some}"),
+        ("labels", f"skew {m.labels.skew:.2f} beyond chance; Gini of sizes {m.labels.gini:.2f}"),
+        ("unseen classes", f"{percent(m.labels.unseen)} of test rows, beyond chance"),
+        (
+            "groups",
+            f"best of {found.groups}: one probe {percent(found.pooled)}, one a group {percent(found.apart)}, "
+            f"by chance {100 * found.chance:+.1f} points",
+        ),
+        (
+            "speed",
+            f"spread of compute {speeds.compute:.1f}x, of links {speeds.links:.1f}x (95th over 5th %)",
+        ),
+        (
+            "a task takes",
+            f"{duration(speeds.task_seconds)} median; 95th % {speeds.straggling:.1f}x that",
+        ),
+        ("memory", f"training takes {size(memory.needed)}; {percent(memory.short)} of devices have less"),
+    ]
+    if m.users is not None:
+        u = m.users
+        told.append(
+            ("users", f"{u.several:,} with several devices; skew within {u.skew:.2f}, spread {u.spread:.1f}x")
+        )
+    if m.edges is not None:
+        e = m.edges
+        told.append(("edges", f"{e.count}, idle {percent(e.idle)}, straggling {e.straggling:.1f}x"))
+    return told
+
+
+def _shown(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[RenderableType]":
+    from rich.table import Table
+    from rich.text import Text
+
+    from potluck.advise.rules import NO_REASON
+
+    grid = Table.grid(padding=(0, 2))
+    for key, text in facts(m):
+        grid.add_row(f"  {key}", Text(text, overflow="fold"))
+    table = Table("system", "verdict", "score", "why", "seen here", box=None, padding=(0, 2, 0, 0))
+    for a in verdict.advice:
+        seen = "" if a.verdict == NO_REASON else a.evidence
+        table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why), Text(seen))
+    shown: list[RenderableType] = [Text(headline(verdict), style="bold"), grid, "", table]
+    return shown if tried is None else [*shown, "", *_piloted(tried)]
+
+
+def _piloted(tried: "Pilot") -> "list[RenderableType]":
+    from rich.table import Table
+    from rich.text import Text
+
+    from potluck.report.units import percent
+
+    table = Table("pilot", "last third", "at the end", "rounds", "", box=None, padding=(0, 2, 0, 0))
+    for t in tried.trials:
+        table.add_row(t.algorithm, percent(t.late), percent(t.accuracy), str(t.rounds), Text(t.failed))
+    remarks = [f"  {remark}" for remark in tried.said]
+    return [table, *(Text(remark) for remark in remarks), Text(outcome(tried), style="bold")]
+
+
+def outcome(tried: "Pilot") -> str:
+    """Whether pilots agree with the advice, in a line."""
+    from potluck.report.units import duration
+
+    given = tried.wanted or "fedavg"
+    span = f"{duration(tried.trials[0].seconds)} of virtual time each, {100 * tried.margin:.1f} points margin"
+    if tried.agrees is None:
+        return f"{given} couldn't be piloted"
+    if tried.agrees:
+        return f"pilots agree with the advice ({span})"
+    return f"pilots don't agree: {given} was advised, {tried.best} did best ({span})"
+
+
+def _told(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, Any]:
+    """The same for machines."""
+    found = m.conflict
+    keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
+    told: dict[str, Any] = {
+        "advice": headline(verdict),
+        "recommended": None if verdict.first is None else verdict.first.algorithm,
+        "runners_up": [a.algorithm for a in verdict.runners_up],
+        "systems": [{**asdict(a), "verdict": a.verdict} for a in verdict.advice],
+        "measured": {
+            "devices": m.devices,
+            "looked_at": len(m.looked_at),
+            "server_rows": m.server,
+            "conflict": {key: getattr(found, key) for key in keys},
+            **{k: asdict(getattr(m, k)) for k in ("labels", "speeds", "memory")},
+            **{k: None if (v := getattr(m, k)) is None else asdict(v) for k in ("users", "edges")},
+        },
+    }
+    if tried is not None:
+        told["pilot"] = {
+            "trials": [asdict(t) for t in tried.trials],
+            "margin": tried.margin,
+            "best": tried.best,
+            "agrees": tried.agrees,
+            "remarks": tried.said,
+        }
+    return told
