@@ -46,11 +46,12 @@ def edges(rng: Rng) -> Tables:
 
 
 def users(rng: Rng) -> Tables:
-    """People with several devices, which differ in labels and speed."""
+    """People with several devices, which differ in labels and speed; training takes a minute or so."""
     people = {"partition": "user_devices", "users": int(rng.integers(8, 13)), "clients": None}
+    slow = float(rng.uniform(1e4, 4e4))  # ms; the model is small, and stands for a larger one
     return {
         "data": {**people, "alpha": float(rng.uniform(0.1, 0.4))},
-        "fleet": {"source": "mobile", "link_spread": 1.5},
+        "fleet": {"source": "mobile", "link_spread": 1.5, "compute": slow},
     }
 
 

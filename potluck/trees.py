@@ -32,6 +32,11 @@ def tmap(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if isinstance(tree, Tensor):
         return fn(tree, *others)
     if isinstance(tree, dict):
+        if len(others) == 1:  # a model and another, mostly: every task does this, so it is kept short
+            (other,) = others
+            return {
+                k: fn(v, other[k]) if type(v) is Tensor else tmap(fn, v, other[k]) for k, v in tree.items()
+            }
         return {k: tmap(fn, v, *(o[k] for o in others)) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         parts = [tmap(fn, v, *(o[i] for o in others)) for i, v in enumerate(tree)]
@@ -82,7 +87,10 @@ def nbytes(tree: Tree) -> int:
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, dict):
-        return sum(nbytes(v) for v in tree.values())
+        total = 0
+        for v in tree.values():
+            total += v.nbytes if type(v) is Tensor else nbytes(v)
+        return total
     if isinstance(tree, list | tuple):
         return sum(nbytes(v) for v in tree)
     if isinstance(tree, str | bytes):

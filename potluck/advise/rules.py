@@ -17,6 +17,7 @@ from potluck.report.units import duration, percent, size
 
 HELPS, MAY_HELP, NO_REASON = "helps", "may help", "no reason"
 ENOUGH = "plain FedAvg is enough"
+PLANNING = 3.0  # seconds in which a gateway gauges and plans for a few devices
 _HELPS_FROM, _MAY_FROM = 0.5, 0.3  # strengths of 1 and 0.5: half of what would pay is worth a try
 
 
@@ -147,12 +148,14 @@ def shufflefl(m: Measured) -> Advice:
     # Within users, Dirichlet of 0.5 (the paper's) gives a skew of 0.13. Devices four times apart make the
     # fastest wait three quarters of a round, but a gateway gauges and plans for about 3 s every round (a
     # Raspberry Pi, users of three devices), so balance in time counts by what it saves of both.
-    timely = u.saved / (u.saved + 3.0)
+    timely = u.saved / (u.saved + PLANNING)
     strength = (u.skew / 0.12 + timely * log(max(1.0, u.spread), 4)) * min(1.0, u.share / 0.5)
+    if u.saved < PLANNING:  # rounds would become longer: even labels alone must pay for that
+        strength = min(0.9, strength)
     why = (
         f"{u.several:,} users have several devices ({percent(u.share)} of all), whose labels differ by "
         f"{u.skew:.2f} from their user's and whose training takes up to {u.spread:.1f} times as long; "
-        f"balance would save {duration(u.saved)} a round, and planning take some 3 s"
+        f"balance would save {duration(u.saved)} a round, and planning take some {duration(PLANNING)}"
     )
     return Advice("ShuffleFL", "shufflefl", _score(strength), why, evidence)
 
