@@ -5,6 +5,8 @@
 would take hours: plans are at least as good, and on the clock they take as long as the paper's solver took.
 """
 
+from collections.abc import Sequence
+
 from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, shufflefl, sizes
 
 from potluck.aggregate.shuffle import merging
@@ -42,24 +44,24 @@ TABLE = {
 TABLE_SIZES = sizes(users=4, devices=14, edges=2, steps=15, seconds=50.0)
 
 
-def arms(way: str, **more: object) -> list[Arm]:
+def arms(way: str, gammas: Sequence[float] = GAMMAS, **more: object) -> list[Arm]:
     """One for each gamma; all train at the rate of the first."""
-    names = [f"{way}, all classes" if gamma == 1 else f"{way}, gamma {gamma:g}" for gamma in GAMMAS]
+    names = [f"{way}, all classes" if gamma == 1 else f"{way}, gamma {gamma:g}" for gamma in gammas]
     return [
         shufflefl(name, None if name == FIRST else FIRST, gamma=gamma, **more)
-        for name, gamma in zip(names, GAMMAS, strict=True)
+        for name, gamma in zip(names, gammas, strict=True)
     ]
 
 
-def times() -> str:
+def times(gammas: Sequence[float] = GAMMAS, classes: int = CLASSES) -> str:
     """What one plan takes on the clock."""
     rows = [
         [
             f"gamma {gamma:g}",
-            str(groups := merging.sizes(gamma, CLASSES)),
+            str(groups := merging.sizes(gamma, classes)),
             *(duration(slsqp_seconds("pi4", devices, groups)) for devices in (3, 4)),
         ]
-        for gamma in GAMMAS
+        for gamma in gammas
     ]
     head = ["", "groups", "3 devices", "4 devices"]
     return markdown(head, [list(column) for column in zip(*rows, strict=True)])

@@ -447,7 +447,7 @@ def test_classes_without_rows_join_the_smallest_group():
 
     # 0 and 3 are group 0, 2 and 5 group 1. Class 1 finds 2 and 2: the first; class 4 then 3 and 2.
     assert groups((0, 3), (2, 5), 6, 0.34) == [0, 0, 1, 0, 1, 1]
-    # The first with rows is class 1. Class 0 finds 3 and 1 classes, class 3 then 3 and 2, class 6 then 3 and 3.
+    # The first with rows is class 1. Class 0 finds 3 and 1 classes, class 3 then 3 and 2, class 6 3 and 3.
     assert groups((1, 2, 5), (4,), 7, 0.3) == [1, 0, 0, 1, 1, 0, 0]
     # Half of 8 would be 4 groups, but 2 classes make 2; the six others take turns.
     assert groups((2,), (6,), 8, 0.5) == [0, 1, 0, 0, 1, 0, 1, 1]

@@ -13,8 +13,9 @@ of what makes both terms of the objective equal at the users of the first round;
 own. Hubs measure their devices' pace anew before every plan, by ballast and a few forward passes; that takes
 time, and counts in how long a user takes. Where fewer than two of a round's users have taken part before,
 nobody is asked how it has changed. Classes are not merged unless `gamma` says so; the map is made once, of
-the server's rows, by their labels and the first model, and t-SNE itself takes no time on the clock. Devices
-outside any user are chosen as users are, and train as in FedAvg. Everybody is served the cloud's model.
+the server's rows, by their labels and the first model, and t-SNE itself takes no time on the clock; classes
+of which the server has no row fill up the smallest groups. Devices outside any user are chosen as users are,
+and train as in FedAvg. Everybody is served the cloud's model.
 """
 
 from dataclasses import field, replace

@@ -1,16 +1,15 @@
 """Fewer classes to plan for: those that look alike to a model are moved as one group.
 
 Penultimate features are laid out in the plane by t-SNE; classes whose rows have their means close together
-become a group by k-means. A group is wanted in proportion to its classes: all groups alike, as they would be
-if they were classes, would unbalance the classes.
+become a group by k-means. A class without rows has no place there: it joins whichever group is smallest. A
+group is wanted in proportion to its classes: all groups alike, as they would be if they were classes, would
+unbalance the classes.
 """
 
 import math
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.manifold import TSNE
 
 from potluck import keys
 from potluck.aggregate.shuffle.problem import Floats, Ints
@@ -24,21 +23,39 @@ def sizes(gamma: float, classes: int) -> int:
 
 
 def grouped(features: Floats, labels: Ints, classes: int, gamma: float, key: int) -> Ints:
-    """[classes] the group of each class, numbered in order of first appearance; the same for a key."""
+    """[classes] the group of each class; the same for a key.
+
+    Groups are numbered in order of the first of their classes that has rows. There are no more of them than
+    such classes. Classes without rows follow in order, each to the group of fewest classes so far.
+    """
     count = sizes(gamma, classes)
     if count == classes:
         return np.arange(classes)
-    lacking = sorted(set(range(classes)) - set(np.unique(labels).tolist()))
-    require(
-        not lacking, "labels", lacking, "classes without rows have no place: give features of every class"
-    )
+    seen, at = np.unique(labels, return_inverse=True)
+    fix = f"classes are merged by how rows look, and those of {seen.tolist()} alone are there; "
+    require(len(seen) > 1, "gamma", gamma, fix + "give rows of 2 classes or more: raise data.server")
+    alike = _alike(features, at, min(count, len(seen)), key)
+    groups = np.full(classes, -1)
+    groups[seen] = alike
+    held = np.bincount(alike)
+    for label in np.flatnonzero(groups < 0):
+        groups[label] = held.argmin()  # the first of the smallest
+        held[groups[label]] += 1
+    return groups
+
+
+def _alike(features: Floats, labels: Ints, count: int, key: int) -> Ints:
+    """The group of each label, all of which have rows, numbered in order of first appearance."""
+    from sklearn.cluster import KMeans
+    from sklearn.manifold import TSNE
+
     # t-SNE asks for fewer neighbours than there are rows.
     near = min(30.0, (len(features) - 1) / 3)
     seed = keys.derive(key) % 2**32
     plane = TSNE(perplexity=near, init="pca", random_state=seed).fit_transform(
         np.asarray(features, np.float32)
     )
-    means = np.stack([plane[labels == label].mean(0) for label in range(classes)])
+    means = np.stack([plane[labels == label].mean(0) for label in range(labels.max() + 1)])
     found = KMeans(count, n_init=10, random_state=seed).fit(means).labels_
     _, first = np.unique(found, return_index=True)
     names = np.argsort(np.argsort(first))
