@@ -82,6 +82,9 @@ def test_a_lie_about_memory_shows_in_being_late():
     assert told[0]["round"] <= 5
     assert by_tier.late(sim) == 3
     assert by_tier.members(sim) == {**HONEST, 0: 1}
+    assert by_tier.rounds_astray(sim, 0, 1) == 3  # those that it was late in
+    assert by_tier.rounds_astray(sim, 1, 0) == 0
+    assert by_tier.rounds_astray(sim, 0, 0) is None  # it isn't there in the end
     assert by_tier.in_time(sim) == 10
     fooled = run(crowd([{"nodes": [0], "memory": 3.0}], phones), verify=False)
     assert by_tier.members(fooled)[0] == 0

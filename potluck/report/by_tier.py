@@ -55,18 +55,6 @@ def mean_accuracy(run: Any) -> float | None:
     return overall(found) if found else None
 
 
-def served_accuracy(run: Any) -> float | None:
-    """The mean over devices of the model that each is served: tiers count by their members."""
-    sizes, found = dict[int, int](), dict[int, float]()
-    for tier in members(run).values():
-        sizes[tier] = sizes.get(tier, 0) + 1
-    for tier in sizes:
-        if points := curve(run, tier):
-            found[tier] = points[-1].value
-    total = sum(sizes[tier] for tier in found)
-    return sum(sizes[tier] * value for tier, value in found.items()) / total if total else None
-
-
 def rounds_to(run: Any, goal: float) -> list[int | None]:
     """Each tier's own rounds when it was first seen to reach an accuracy; None if it never did."""
     curves = [curve(run, tier) for tier in peopled(run)]
@@ -106,6 +94,20 @@ def moves(run: Any) -> list[Move]:
 def members(run: Any) -> dict[int, int]:
     """The tier of every device at the end."""
     return {move.node: move.tier for move in moves(run)}
+
+
+def rounds_astray(run: Any, node: int, tier: int) -> int | None:
+    """Rounds that a device trained, or was late, in other tiers than this; None if it isn't there in the end.
+
+    They are those of the tier that it was in at the time.
+    """
+    at, rounds = None, 0
+    for r in run.lines:
+        if r["metric"] == "tier" and r["group"] == node:
+            at = r["value"]["tier"]
+        elif r["metric"] == "tier_round" and r["group"] == at != tier:
+            rounds += 1
+    return rounds if at == tier else None
 
 
 def device_accuracies(run: Any) -> list[float | None]:

@@ -1,0 +1,328 @@
+"""What the studies of Fed-RAC have in common: the 40 phones, the arms, and what is told of them.
+
+The phones are those of the paper's Table III. Models here are hundreds of times smaller than those that fill
+a phone, so a stated share of a phone's memory counts as free for training: such that the smallest phones
+hold half of the full model's width, but not all of it. Who lacks memory swaps, and computes up to 20 times
+longer.
+
+All tiers together have MAR seconds. The others have as long: a synchronous round's deadline is MAR over their
+rounds, which the full model misses on 8 of the 40 phones. In as many rounds every device trains equally often
+in all arms but TiFL, which asks one fifth of the devices at a time and ends at MAR.
+
+From one round to the next accuracy jumps by several points, so at the end it is the mean of the last three
+evaluations; of a tier, of those within its own rounds.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from potluck import metrics
+from potluck.experiment.runs import Run
+from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
+from potluck.fleet import fedrac40
+from potluck.metrics import Point
+from potluck.report import by_tier
+from potluck.report.reproduction import markdown, tables
+from potluck.report.units import NONE, duration, percent
+
+PHONES = 40
+TIERS = 4  # the paper's best number
+SMOOTH = 3  # evaluations
+KAPPA = 0.9  # else a leader would have a ninth of the time, in which no phone trains the full model
+SHARES = (1.0, 0.5, 0.25, 0.125)  # of the full model's width: the four tiers'
+
+
+def phones(share: float, small: Sequence[int] = ()) -> dict[str, Any]:
+    """[fleet]: the 40 phones, with a share of their memory free for training; some may have 1 GB only."""
+    known = fedrac40(PHONES)
+    memory = [2.0**30 if node in small else float(m) for node, m in enumerate(known.memory)]
+    columns = zip(known.compute, known.down, known.latency, memory, strict=True)
+    rows = [
+        {"compute": float(c), "down": float(d), "latency": float(late), "memory": share * m}
+        for c, d, late, m in columns
+    ]
+    return {"source": "table", "rows": rows}
+
+
+MNIST_MEMORY = 1 / 500  # share of it
+HAR: dict[str, Any] = {
+    "data": {"source": "har", "partition": "iid", "clients": PHONES, "test": 0.1},  # 147 rows to train on
+    "model": {"name": "har_cnn_light", "width": 0.5},  # 17,318 parameters; the tiers' least: 490
+    "fleet": phones(1 / 2000),
+    "train": {"batch": 32, "epochs": 1, "optimizer": "adam", "lr": 0.01},
+    "stop": {"rounds": 60},
+    "evaluate": {"rounds": 5},
+    "run": {"executor": "loop"},
+}
+MNIST: dict[str, Any] = {
+    "data": {"source": "mnist", "limit": 10_000, "partition": "iid", "clients": PHONES, "test": 0.1},
+    "model": {"name": "mlp", "width": 1.0},  # 159,010 parameters; the tiers' least: 19,885
+    "fleet": phones(MNIST_MEMORY),
+    "train": {"batch": 64, "epochs": 2, "optimizer": "adam", "lr": 0.003},
+    "stop": {"rounds": 20},
+    "evaluate": {"rounds": 2},
+    "run": {"executor": "loop"},
+}
+QUICK: dict[str, Any] = {
+    "data": {"source": "digits", "partition": "iid", "clients": PHONES},
+    "model": {"name": "mlp", "width": 0.5},
+    "fleet": phones(1 / 10_000),
+    "train": {"batch": 8, "epochs": 1, "optimizer": "adam", "lr": 0.02},
+    "stop": {"rounds": 3},
+    "evaluate": {"rounds": 1},
+    "run": {"executor": "loop"},
+}
+GRID = {"lr": [0.003, 0.01, 0.03]}  # for every arm; whole runs, for half of one is all the leader's
+
+
+def within(rounds: int, seconds: float, every: int, slack: float = 20.0) -> dict[str, Any]:
+    """Rounds of at most so many seconds: what arms of one algorithm share, and when all end.
+
+    `every`: rounds of SHARE's edges for one of its cloud; `slack`: seconds more, as measuring takes time.
+    """
+    plain = {"clients": PHONES, "deadline": seconds}
+    return {
+        "stop": {"rounds": rounds, "seconds": rounds * seconds + slack},
+        "algorithms": {
+            "fedrac": {"rounds": rounds, "mar": rounds * seconds},
+            "fedavg": plain,
+            "heterofl": plain,
+            "tifl": {"clients": PHONES // 5, "deadline": seconds},
+            "share": {"edge_rounds": every, "deadline": seconds},
+        },
+    }
+
+
+# The full model misses these rounds on 8 of the 40 phones.
+HAR_TIME = within(60, seconds=32.0, every=5)
+MNIST_TIME = within(20, seconds=34.0, every=2)
+QUICK_TIME = within(3, seconds=0.6, every=1, slack=3.0)
+
+
+def fedrac(name: str = "Fed-RAC", rate_of: str | None = None, **more: Any) -> Arm:
+    """The leader's rounds, and then as many of the others."""
+    rule = {
+        key: value for key, value in {"tiers": TIERS, "kappa": KAPPA, **more}.items() if value is not None
+    }
+    return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, rate_of)  # or fewer: it ends by itself
+
+
+def columns(small: float, clouds: int) -> list[Arm]:
+    """Table VIII's, and FedAvg on the smallest tier's model, `small` wide; `clouds`: rounds of SHARE."""
+    return [
+        fedrac(by_class=True),
+        Arm("FedAvg", "fedavg"),
+        Arm("FedAvg, smallest model", "fedavg", changes={"model": {"width": small}}),
+        Arm("HeteroFL", "heterofl", {"rates": list(SHARES)}),
+        Arm("TiFL", "tifl", changes={"stop": {"rounds": 5 * 60}}),  # or as many as there is time for
+        Arm("SHARE", "share", changes={"stop": {"rounds": clouds}, "evaluate": {"rounds": 1}}),
+    ]
+
+
+# -------------------------------------------------------------------------------------------------- measures
+
+
+def tiered(run: Run) -> bool:
+    return bool(run.experiment.algorithm == "fedrac")
+
+
+def level(points: Sequence[Point]) -> float | None:
+    """At the end: the mean of the last three evaluations; of those between which no round was, the first."""
+    seen = {p.round: p.value for p in reversed(points)}
+    last = list(seen.values())[:SMOOTH]
+    return fmean(last) if last else None
+
+
+def tier_levels(run: Run) -> list[float | None]:
+    """Of every tier's model; None of one that never had members."""
+    there = by_tier.peopled(run)
+    return [level(by_tier.curve(run, f)) if f in there else None for f in range(by_tier.tiers(run))]
+
+
+def viewed(run: Run, view: str = "global") -> float | None:
+    return level(metrics.series(run.lines, "global_accuracy", view))
+
+
+def performance(run: Run) -> float | None:
+    """The paper's: the plain mean over tiers' models; of others, the global model's accuracy."""
+    return mean([f for f in tier_levels(run) if f is not None]) if tiered(run) else viewed(run)
+
+
+def served(run: Run) -> float | None:
+    """Mean over devices of the model that each is served, on the whole test set."""
+    if tiered(run):
+        found = tier_levels(run)
+        return mean([found[tier] for tier in by_tier.members(run).values()])
+    levels = next((r["value"] for r in run.lines if r["metric"] == "levels"), None)
+    if levels is None:
+        return performance(run)
+    sizes = [*levels["devices"][:-1], levels["devices"][-1] + levels["unable"]]
+    views = ["global", *(f"rate {rate:g}" for rate in levels["rates"][1:])]
+    return mean([viewed(run, view) for view, n in zip(views, sizes, strict=True) for _ in range(n)])
+
+
+def smallest(run: Run) -> float | None:
+    """The last tier's model."""
+    found = tier_levels(run)
+    return found[-1] if found else None
+
+
+def f1(run: Run) -> float | None:
+    """The plain mean over tiers' models, macro."""
+    return mean([by_tier.f1(run, tier) for tier in by_tier.peopled(run)])
+
+
+def overall(run: Run) -> list[Point]:
+    """Performance over rounds, a tier's own rounds one after another as the paper counts them."""
+    if not tiered(run):
+        return metrics.series(run.lines, "global_accuracy", "global")
+    curves = [by_tier.curve(run, tier) for tier in by_tier.peopled(run)]
+    moments = zip(*curves, strict=True)
+    return [Point(p[0].round + max((q.round for q in p[1:]), default=0), p[0].time,
+                  fmean(q.value for q in p)) for p in moments]  # fmt: skip
+
+
+TOOK_PART = Measure("took part in time", lambda run: float(by_tier.in_time(run)), better="more")
+PERFORMANCE = Measure("performance", performance, "share", "more", paired=True)
+SERVED = Measure("mean over devices", served, "share", "more", paired=True)
+DURATION = Measure("training", "virtual_seconds", "seconds", "less")
+LATE = Measure("late updates", lambda run: float(by_tier.late(run)), better="less")
+SMALLEST = Measure("smallest tier", smallest, "share", "more", paired=True)
+F1 = Measure("F1", f1, "share", "more")
+MEASURES = (TOOK_PART, PERFORMANCE, SERVED, DURATION, LATE, TRAFFIC)
+
+
+# ----------------------------------------------------------------------------------------------------- pages
+
+
+def goals(results: Results, wanted: Sequence[float], scenario: str = "") -> str:
+    """Rounds and virtual time until performances are reached (Table VII), for every arm."""
+    arms = [arm.name for arm in results.plan.arms]
+    head, cells = [""], [arms]
+    for goal in wanted:
+        head += [f"rounds to {100 * goal:g} %", "time"]
+        found = [[_first(overall(run), goal) for run in results.runs[scenario, arm]] for arm in arms]
+        cells.append([_all(points, lambda p: p.round, "{:.0f}".format) for points in found])
+        cells.append([_all(points, lambda p: p.time, duration) for points in found])
+    return markdown(head, cells)
+
+
+def over_time(results: Results, scenario: str = "", shares: Sequence[float] = (0.1, 0.25, 0.5, 1.0)) -> str:
+    """Performance at shares of each arm's rounds (Figure 3)."""
+    arms = [arm.name for arm in results.plan.arms]
+    cells = [arms]
+    for share in shares:
+        found = [[_at(overall(run), share) for run in results.runs[scenario, arm]] for arm in arms]
+        cells.append([percent(fmean(values)) for values in found])
+    return markdown(["", *(f"{100 * share:g} % of rounds" for share in shares)], cells)
+
+
+def per_tier(results: Results, of: Callable[[Run], Sequence[float | None]], scenario: str = "") -> str:
+    """Something of every tier, a line an arm: means over seeds."""
+    found = {arm.name: [of(run) for run in results.runs[scenario, arm.name]] for arm in results.plan.arms}
+    most = max(len(values) for runs in found.values() for values in runs)
+    cells = [list(found)]
+    for tier in range(most):
+        known = [[v[tier] for v in runs if tier < len(v)] for runs in found.values()]
+        cells.append([percent(mean(values)) for values in known])
+    return markdown(["", *(f"C{tier + 1}" for tier in range(most))], cells)
+
+
+def scales(results: Results, scenario: str = "") -> str:
+    """Widths of the tiers' models, and how many phones train them, at the first seed."""
+    names, cells = list[str](), list[list[str]]()
+    for arm in (arm.name for arm in results.plan.arms):
+        lines = results.runs[scenario, arm][0].lines
+        told = next(r["value"] for r in lines if r["metric"] == "tiers")
+        names.append(arm)
+        cells.append([f"{w:g} ({n})" for w, n in zip(told["scales"], told["members"], strict=True)])
+    most = max(map(len, cells))
+    filled = [line + [NONE] * (most - len(line)) for line in cells]
+    columns = [list(column) for column in zip(*filled, strict=True)]
+    return markdown(["", *(f"C{tier + 1} (phones)" for tier in range(most))], [names, *columns])
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """None without any, or if one is missing."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def with_error(differences: Sequence[float | None]) -> str:
+    """Mean of paired differences in percentage points, and its standard error."""
+    known = [100 * d for d in differences if d is not None]
+    if not known:
+        return NONE
+    error = f" ± {stdev(known) / len(known) ** 0.5:.1f}" if len(known) > 1 else ""
+    return f"{fmean(known):+.1f}{error}"
+
+
+def _first(points: Sequence[Point], goal: float) -> Point | None:
+    return next((p for p in points if p.value >= goal), None)
+
+
+def _all(points: Sequence[Point | None], of: Callable[[Point], float], told: Callable[[float], str]) -> str:
+    there = [of(p) for p in points if p is not None]
+    if not there:
+        return "not reached"
+    return told(fmean(there)) + ("" if len(there) == len(points) else f" ({len(there)} of {len(points)})")
+
+
+def _at(points: Sequence[Point], share: float) -> float:
+    """The last value seen by then."""
+    until = share * points[-1].round
+    return [p.value for p in points if p.round <= max(until, points[0].round)][-1]
+
+
+# ---------------------------------------------------------------------------------------------- distillation
+
+ALONE, TAUGHT = "without distillation", "with distillation"
+TEACHING = [fedrac(ALONE, teach=False), fedrac(TAUGHT)]
+TEACH = (PERFORMANCE, SERVED, SMALLEST)
+
+
+def lessons(results: Results) -> str:
+    """All measures; then, in every scenario, tiers with and without distillation and rounds to goals."""
+    parts = [tables(results)]
+    for scenario in results.plan.scenarios:
+        parts += [f"Tiers, {scenario}; differences are paired by seed, ± their standard error:",
+                  taught(results, scenario), f"Rounds to a performance, {scenario} (Table VII):",
+                  required(results, scenario, (0.8, 0.85, 0.9))]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def taught(results: Results, scenario: str) -> str:
+    """Every tier's model on the test set, and its members' on their own test rows (Figure 2)."""
+    both = [results.runs[scenario, name] for name in (ALONE, TAUGHT)]
+    rows = []
+    for tier in range(max(by_tier.tiers(run) for runs in both for run in runs)):
+        line = [f"C{tier + 1}"]
+        for of in (tier_levels, by_tier.device_accuracies):
+            found = [[of(run)[tier] if tier < by_tier.tiers(run) else None for run in runs] for runs in both]
+            apart = [None if a is None or b is None else b - a for a, b in zip(*found, strict=True)]
+            line += [percent(mean(found[0])), percent(mean(found[1])), with_error(apart)]
+        rows.append(line)
+    head = ["", "without", "with", "difference", "on own rows: without", "with", "difference"]
+    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+
+
+def required(results: Results, scenario: str, wanted: Sequence[float]) -> str:
+    """Each tier's rounds to a performance, and the leader's and the slowest follower's together: TRR."""
+    rows = []
+    for goal in wanted:
+        for name in (ALONE, TAUGHT):
+            runs = results.runs[scenario, name]
+            found = [by_tier.rounds_to(run, goal) for run in runs]
+            each = [[rounds[f] if f < len(rounds) else None for rounds in found] for f in range(TIERS)]
+            together = [by_tier.total_required(run, goal) for run in runs]
+            rows.append([f"{100 * goal:g} %, {name}", *map(_rounds, each), _rounds(together)])
+    head = ["", *(f"C{f + 1}" for f in range(TIERS)), "TRR"]
+    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+
+
+def _rounds(found: Sequence[int | None]) -> str:
+    there = [rounds for rounds in found if rounds is not None]
+    if not there:
+        return NONE
+    return f"{fmean(there):.0f}" + ("" if len(there) == len(found) else f" ({len(there)} of {len(found)})")
