@@ -6,6 +6,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import potluck
 from potluck.data import fingerprint, from_dataset
 from potluck.errors import ConfigError, DataError, SnapshotError
+from potluck.experiment.build import build_world
 
 
 class Rows(Dataset):
@@ -120,6 +121,27 @@ def test_a_pool_is_divided_as_the_experiment_says():
     limited = potluck.run(experiment(data={"clients": 2, "limit": 40}), pool=pool)
     assert limited.lines != done.lines
     assert potluck.run(experiment(), pool=pool).lines == done.lines
+
+
+@pytest.mark.parametrize(
+    "how", [{"partition": "iid"}, {"partition": "dirichlet", "alpha": 0.5}, {"partition": "shards"}]
+)
+def test_a_class_that_nobody_trains_on_is_tested_all_the_same(how):
+    asked = experiment(data={"source": "digits", "clients": 4, "without": 3, **how}).resolved()
+    world = build_world(asked)
+    held = np.concatenate([world.partition.rows(n, part) for n in range(4) for part in ("train", "test")])
+    labels = world.pool.y.numpy()
+    assert len(set(labels[held])) > 7
+    assert 3 not in labels[held]
+    assert set(labels[world.pool.test]) == set(range(10))
+
+
+def test_a_class_that_is_not_there_can_not_be_left_out():
+    for label in (10, 200):
+        with pytest.raises(ConfigError, match=rf"data.without = {label}: digits has classes 0 to 9; name"):
+            potluck.run(experiment(data={"source": "digits", "clients": 4, "without": label}))
+    with pytest.raises(ConfigError, match=r"data\.without = -1"):
+        experiment(data={"without": -1})
 
 
 def test_a_run_with_a_pool_is_resumed_with_it(tmp_path):

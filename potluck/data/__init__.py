@@ -22,7 +22,7 @@ from potluck.data.partition import (
     split_users,
     user_devices,
 )
-from potluck.data.pool import Pool, fingerprint, limited, reserved
+from potluck.data.pool import Pool, fingerprint, limited, reserved, without
 from potluck.data.sources import OPTIONS, SOURCES, load
 
 __all__ = [
@@ -65,4 +65,5 @@ __all__ = [
     "split_users",
     "stocked",
     "user_devices",
+    "without",
 ]

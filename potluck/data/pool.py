@@ -96,6 +96,21 @@ def limited(pool: Pool, limit: int) -> Pool:
     rows = pool.free
     keep = pool.test.copy()
     keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
+    return _kept(pool, keep)
+
+
+def without(pool: Pool, label: int) -> Pool:
+    """The pool with a class in its test rows only: nobody trains on it."""
+    if not 0 <= label < pool.classes:
+        last = pool.classes - 1
+        raise ConfigError(f"data.without = {label}: {pool.name} has classes 0 to {last}; name one of them")
+    keep = pool.test | (pool.y.numpy() != label)
+    if keep.sum() == pool.test.sum():
+        raise ConfigError(f"data.without = {label}: {pool.name} has no other class to train on; leave it out")
+    return _kept(pool, keep)
+
+
+def _kept(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
     index = torch.from_numpy(np.flatnonzero(keep))
     user = None if pool.user is None else pool.user[keep]
     test = pool.test[keep]

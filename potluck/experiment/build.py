@@ -99,6 +99,8 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
         pool = data.load(d.source, root=root, limit=d.limit, **options)
     elif d.limit is not None:
         pool = data.limited(pool, d.limit)
+    if d.without is not None:
+        pool = data.without(pool, d.without)
     if pool.x.is_floating_point():
         pool = replace(pool, x=pool.x.to(dtype))
     if d.server is not None:
