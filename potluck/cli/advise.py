@@ -26,7 +26,7 @@ def advise(
 ) -> None:
     """Say which system should help in the federation of FILE, why, and whether plain FedAvg is enough.
 
-    Example: [bold]potluck advise examples/cohorts.toml --pilot[/bold]
+    Example: [bold]potluck advise examples/auxo.toml --pilot[/bold]
 
     Rows, labels and machines are measured, whatever settings made them; nothing is written.
     """
