@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.codec import value
-from potluck.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task
+from potluck.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
 from potluck.trees import Params, Tree
 
 S = TypeVar("S")
@@ -278,6 +278,10 @@ class Got(NamedTuple):
 
     replies: list[Reply]
     lost: list[Lost]
+
+    def failed(self, why: Why) -> list[Task]:
+        """The tasks that were lost for this reason."""
+        return [lost.what for lost in self.lost if lost.why == why and isinstance(lost.what, Task)]
 
 
 class Federation(Protocol):

@@ -14,9 +14,10 @@ from potluck.aggregate.leading import confidence, elapsed, streaming, teacher, t
 from potluck.aggregate.reports import Device
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError
-from potluck.fleet import REFERENCE_OPS, swapping
+from potluck.fleet import REFERENCE_OPS, Intervals, swapping
 from potluck.jobs import SGD, Train
-from potluck.models.footprint import inference_bytes
+from potluck.jobs.privacy import Private
+from potluck.models.footprint import inference_bytes, training_bytes
 from potluck.report import by_tier
 from potluck.runtime import EvaluateAt
 from potluck.runtime.evaluate import served
@@ -192,6 +193,59 @@ def test_one_model_of_all_layers_on_request():
     assert "global" not in served(run(), sim.root)
 
 
+def test_competence_is_what_is_known_now():
+    """Of three rich phones, the first turns out slower than the others."""
+    sim, rule = run(crowd([RICH] * 3 + PHONES[3:])), algorithms.make("fedrac", LOCAL, **FEW)
+    m = sim.states[sim.root].model
+    assert rule.placing.richest(m, [0, 1, 2], 0.5) == [0, 1]
+    known = {**m.known, 0: dataclasses.replace(m.known[0], compute=30.0)}
+    assert rule.placing.richest(dataclasses.replace(m, known=known), [0, 1, 2], 0.5) == [1, 2]
+
+
+def test_a_leader_without_members_still_teaches():
+    """Those who trained it have moved since: followers' learning rates fall, but not to nothing."""
+    sim, rule = run(), algorithms.make("fedrac", LOCAL, confident_rate=True, **FEW)
+    m = dataclasses.replace(sim.states[sim.root].model, sizes=(0, 3, 6))
+    _, tasks, _ = rule.lessons.tasks(m, 1, [3], SimpleNamespace(models=sim.world.models))
+    # One of three members that an even division would give it.
+    assert tasks[0].job.optim.lr == pytest.approx(LOCAL.optim.lr * math.exp(-m.means[0]) / 3)
+
+
+def test_hints_have_their_time():
+    """The map between features is ten times as big as the model here, and a part of every round."""
+    wide = Train(ModelSpec("mlp"), optim=SGD(0.1), batch=4)
+    sim = run(local=wide, hint=0.3)
+    assert by_tier.late(sim) == 0
+    assert by_tier.members(sim) == {n: n // 3 for n in range(9)}
+    # The last tier has 50 hidden units and the leader 200: 80,000 bytes more each way, and as many products.
+    more = 8 * 80_000 * (1 / POOR["down"] + 2 / POOR["down"])
+    more += 12 * 3 * 10_000 / REFERENCE_OPS * POOR["compute"] / 1000
+    assert (
+        values(sim, "tiers")[0]["seconds"][2] > 1.2 * more > values(run(local=wide), "tiers")[0]["seconds"][2]
+    )
+
+
+def test_rounds_follow_from_a_precision():
+    """Three members alike: B = 1/3; E = 1, so beta = 8 * 1.5 / .7 = 17.142857.
+
+    (1.5 / (2 * .49) / .1 * (4 / 3 + .49 * 17.142857 * .0064) + 1 - 17.142857) / 1 = 5.088
+    """
+    assert values(run(goal=0.1), "tiers")[0]["rounds"] == [6, 6, 6]
+
+
+def test_bounds_may_judge():
+    """Two of 3 steps each, R = 20, lr .1: 4 / (.1 * 3 * 20) + .6 / 2 + 6 * .0225 * 2 = 1.237 of theta."""
+    alone, all_rich = (run(judge="bound", rounds=20, theta=theta, mar=1e9) for theta in (1.23, 1.24))
+    assert values(alone, "tiers")[0]["members"] == [1, 8, 0]  # theta is 1.2 times as much there
+    assert values(all_rich, "tiers")[0]["members"] == [9, 0, 0]  # there is time enough
+
+
+def test_clusters_by_density():
+    assert values(run(method="optics"), "tiers")[0]["clusters"] == [3, 3, 3]
+    with pytest.raises(ConfigError, match=r"method = 'optic': should be 'kmeans', 'dbscan' or"):
+        algorithms.make("fedrac", LOCAL, method="optic")
+
+
 # ----------------------------------------------------------------------------------------- sizes and memory
 
 
@@ -225,10 +279,35 @@ def test_a_device_too_small_for_any_model_is_named():
     phones = [*PHONES[:8], {**POOR, "memory": 100.0}]
     with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory .* leave_out = true"):
         run(crowd(phones))
-    sim = run(crowd(phones), leave_out=True)
+    sim = run(crowd(phones), leave_out=True, remeasure=1)
     assert [r["group"] for r in noted(sim, "left_out")] == [8]
     assert 8 not in by_tier.members(sim)
+    assert sorted(sim.states[sim.root].model.known) == list(range(8))  # nor is it compared with
     assert list(served(sim, 8)) == ["tier"]  # it is served all the same
+
+
+def test_too_few_may_be_left():
+    tiny = {**POOR, "memory": 100.0}
+    with pytest.raises(ConfigError, match=r"leave_out = True: too few are left without them"):
+        run(crowd([*PHONES[:3], tiny]), leave_out=True)
+
+
+def later(memory):
+    """Eight phones with memory enough, and a ninth that comes after a second."""
+    phones = [dict(phone, memory=9e4) for phone in PHONES[:8]] + [dict(POOR, memory=memory)]
+    there = [[(0.0, np.inf)]] * 8 + [[(1.0, np.inf)]]
+    return small((12,) * 9, source="table", rows=phones, availability=Intervals.of(there))
+
+
+def test_who_comes_later_finds_a_model_that_it_can_hold():
+    """Training the whole model takes more than 48,096 bytes (3 times 16,032); that phone has 5,000."""
+    local = Train(ModelSpec("mlp"), optim=SGD(0.1), batch=4)
+    sim = run(later(5e3), local, remeasure=1, tiers=2, rounds=6)
+    assert 8 in by_tier.members(sim)
+    needs = training_bytes(sim.world.models[served(sim, 8)["tier"].job.model], local.optim, 4)
+    assert needs <= 5e3
+    with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory"):
+        simulate(later(100.0), algorithms.make("fedrac", local)).start()  # known before anything is done
 
 
 # ---------------------------------------------------------------------------------------------- bad input
@@ -266,11 +345,19 @@ def test_steps_are_refused():
         algorithms.make("fedrac", dataclasses.replace(LOCAL, steps=3))
 
 
+def test_confidence_needs_losses():
+    local = dataclasses.replace(LOCAL, privacy=Private(1.0, 0.1))
+    with pytest.raises(ConfigError, match=r"confident_rate = True: needs losses"):
+        algorithms.make("fedrac", local, confident_rate=True)
+
+
 def test_alike_phones_are_one_tier_and_constant_resources_are_said():
     sim = run(crowd([RICH] * 6))
     assert values(sim, "constant_resources") == [["speed", "rate", "memory"]]
     assert values(sim, "tiers")[0]["members"] == [6]
     assert order(sim) == [0, 0, 0]
+    slow = run(crowd([{**phone, "compute": 10.0} for phone in PHONES]), weights=(1.0, 0.0, 0.0))
+    assert values(slow, "tiers")[0]["members"] == [9]  # they differ, but not in what counts
     some = run(crowd([{**phone, "memory": GIB} for phone in PHONES]))
     assert values(some, "constant_resources") == [["memory"]]
     assert values(some, "tiers")[0]["members"] == [3, 3, 3]

@@ -337,6 +337,15 @@ def test_noise_joins_the_cluster_of_its_nearest_point(method):
         cluster(weighed(np.c_[line, line, line], THIRD), 17, method)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["dbscan", "optics"])
+def test_kinds_that_are_the_same_are_clusters(method):
+    kinds = np.repeat([0.0, 1.0, 3.0], 4)
+    found = find_clusters(weighed(np.c_[kinds, kinds, kinds], THIRD), method)
+    assert found.labels.tolist() == [2] * 4 + [1] * 4 + [0] * 4
+    assert found.index[3] == math.inf
+
+
 # -- compaction
 
 

@@ -29,7 +29,7 @@ from potluck.aggregate.tiers.bounds import (
 )
 from potluck.aggregate.tiers.budgets import share_time
 from potluck.aggregate.tiers.metrics import overall, rounds_to, total_rounds
-from potluck.aggregate.tiers.sizing import scales
+from potluck.aggregate.tiers.sizing import least_scale, scales
 from potluck.errors import ConfigError
 
 # -- budgets
@@ -146,6 +146,17 @@ def test_models_shrink_until_they_fit_by_real_bytes():
 def test_a_memory_that_no_model_fits_is_an_error():
     with pytest.raises(ConfigError, match=r"memory of tier 1 = 5 bytes: its model needs 10 even at scale"):
         scales(0.5, [20, 5], lambda scale: 10.0)
+
+
+@pytest.mark.parametrize(("alpha", "times"), [(0.5, 9), (0.1, 3), (1e-3 ** (1 / 2), 1), (1e-4, 0)])
+def test_the_smallest_scale_is_the_last_that_is_tried(alpha, times):
+    """0.5^10 is below 1/1000, and so is the square of its root, in floating point; 0.1^3 isn't."""
+    least = least_scale(alpha)
+    assert least == pytest.approx(alpha**times)
+    tried = []
+    with pytest.raises(ConfigError):
+        scales(alpha, [1.0], lambda scale: tried.append(scale) or 2.0)
+    assert min(tried) == least
 
 
 @pytest.mark.parametrize("alpha", [0, 1, 2, -0.5, math.nan])

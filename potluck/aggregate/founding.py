@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import floor, log
 from typing import Literal
 
 import numpy as np
 
-from potluck.aggregate.leading import lesson_seconds
+from potluck.aggregate.leading import features, lesson_seconds
+from potluck.aggregate.nested import known
 from potluck.aggregate.reports import Device
 from potluck.aggregate.tiers.assign import Crowd
-from potluck.aggregate.tiers.clustering import cluster, find_clusters, merge_small
+from potluck.aggregate.tiers.budgets import share_time
+from potluck.aggregate.tiers.clustering import Method, cluster, find_clusters, merge_small
 from potluck.aggregate.tiers.resources import Floats, Ints, Resources
-from potluck.aggregate.tiers.sizing import scales
+from potluck.aggregate.tiers.sizing import least_scale, scales
 from potluck.contracts import ModelSpec, Nets
 from potluck.errors import ConfigError
 from potluck.fleet import TRAINING_FACTOR, compute_seconds
 from potluck.jobs import Train
 from potluck.messages import Node
-from potluck.models import Model
 from potluck.models.footprint import training_bytes
 
 By = Literal["width", "depth"]
@@ -27,19 +27,18 @@ SLACK = 1.2  # of the time that is taken if none is given: rates and speeds are 
 
 
 def gathered(
-    resources: Resources, tiers: int | None, fewer: int, smallest_tier: int, seed: int
+    resources: Resources, tiers: int | None, fewer: int, smallest_tier: int, method: Method, seed: int
 ) -> tuple[Ints, dict[int, float]]:
     """Each participant's cluster, the richest first, and the Dunn indices of the numbers that were tried."""
-    if len(resources.constant) == len(resources.vectors[0]):  # nothing tells them apart
+    if not resources.points.any():  # nothing that has a weight tells them apart
         return np.zeros(len(resources.scores), np.int64), {}
     index: dict[int, float] = {}
     if tiers is None:
-        found = find_clusters(resources, seed=seed)
+        found = find_clusters(resources, method, seed)
         index, tiers = found.index, max(2, found.count - fewer)
-    labels = (
-        cluster(resources, tiers, seed=seed).labels if tiers > 1 else np.zeros_like(resources.scores, int)
-    )
-    return merge_small(labels, smallest_tier), index
+    if tiers == 1:
+        return np.zeros(len(resources.scores), np.int64), index
+    return merge_small(cluster(resources, tiers, method, seed).labels, smallest_tier), index
 
 
 def scaled(spec: ModelSpec, scale: float, by: By) -> ModelSpec:
@@ -49,22 +48,19 @@ def scaled(spec: ModelSpec, scale: float, by: By) -> ModelSpec:
 
 def bytes_of(models: Nets, spec: ModelSpec, local: Train, batch: int | None = None) -> int:
     """Memory that training a model takes."""
-    net = models[spec]
-    assert isinstance(net, Model)
-    return training_bytes(net, local.optim, batch or local.batch)
+    return training_bytes(models[spec], local.optim, batch or local.batch)
 
 
-def unable(known: Mapping[Node, Device], models: Nets, local: Train, alpha: float, by: By) -> list[Node]:
+def unable(memory: Mapping[Node, float], models: Nets, local: Train, alpha: float, by: By) -> list[Node]:
     """Devices that can't hold even the smallest model."""
-    least = alpha ** floor(log(SMALLEST) / log(alpha))
-    need = bytes_of(models, scaled(local.model, least, by), local)
-    return [node for node, device in known.items() if device.memory < need]
+    need = bytes_of(models, scaled(local.model, least_scale(alpha, SMALLEST), by), local)
+    return [node for node, there in memory.items() if there < need]
 
 
-def refuse(nodes: Sequence[Node], known: Mapping[Node, Device]) -> None:
+def refuse(nodes: Sequence[Node], memory: Mapping[Node, float]) -> None:
     """Name devices that can train nothing."""
     if nodes:
-        said = ", ".join(f"{node} ({known[node].memory:,.0f} bytes)" for node in nodes[:5])
+        said = ", ".join(f"{node} ({memory[node]:,.0f} bytes)" for node in nodes[:5])
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         raise ConfigError(
             f"devices {said}{more}: too little memory to train even the smallest model; "
@@ -92,13 +88,19 @@ def costs(
     specs: Sequence[ModelSpec],
     rounds: Sequence[int],
     teachers: Sequence[ModelSpec | None],
+    hints: bool,
 ) -> Crowd:
-    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds."""
-    nets = [models[spec] for spec in specs]
-    compute = [[compute_seconds(TRAINING_FACTOR * net.ops, d.compute) for net in nets] for d in devices]
-    link = np.array(
-        [[2 * d.latency + 8 * net.nbytes * (1 / d.down + 1 / d.up) for net in nets] for d in devices]
-    )
+    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds.
+
+    `hints`: a map between features is trained and sent with a follower's model.
+    """
+    nets, ops, sizes = [models[spec] for spec in specs], list[int](), list[int]()
+    for net, spec in zip(nets, teachers, strict=True):
+        numbers = features(net) * features(models[spec]) if hints and spec is not None else 0
+        ops.append(TRAINING_FACTOR * (net.ops + numbers))
+        sizes.append(net.nbytes + numbers * (net.nbytes // known(net).size))
+    compute = [[compute_seconds(each, d.compute) for each in ops] for d in devices]
+    link = np.array([[2 * d.latency + 8 * size * (1 / d.down + 1 / d.up) for size in sizes] for d in devices])
     for tier, spec in enumerate(teachers):
         if spec is not None:
             link[:, tier] += [lesson_seconds(d, models[spec]) / rounds[tier] for d in devices]
@@ -115,12 +117,10 @@ def response_time(
     crowd: Crowd, labels: Ints, epochs: Ints, rounds: Sequence[int], kappa: float, chained: bool
 ) -> float:
     """The least time in which everybody could train as its own cluster does, and some slack."""
-    tiers = int(labels.max()) + 1
-    last = 0.0  # T_m
-    for tier in range(tiers):
+    shares = share_time(1.0, int(labels.max()) + 1, kappa, chained)
+    total = 0.0
+    for tier, share in enumerate(shares.tolist()):
         mine = labels == tier
         seconds = epochs[tier] * crowd.rows[mine] * crowd.compute[mine, tier] + crowd.link[mine, tier]
-        last = max(last, float(seconds.max()) * rounds[tier] / kappa ** (tiers - 1 - tier))
-    shares = [kappa ** (tiers - 1 - tier) for tier in range(tiers)]
-    total = sum(shares) if chained else shares[0] + (1.0 if tiers > 1 else 0.0)
-    return SLACK * last * total
+        total = max(total, float(seconds.max()) * rounds[tier] / share)
+    return SLACK * total

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from math import exp
 
+from potluck.aggregate.nested import known
 from potluck.aggregate.reports import Device
 from potluck.contracts import Net
 from potluck.fleet import compute_seconds, swapping
-from potluck.models import Model
 from potluck.models.footprint import inference_bytes
 
 
@@ -53,9 +53,14 @@ def confidence(loss: float, members: int, share: float) -> float:
     return exp(-max(0.0, loss)) * min(1.0, members / share)
 
 
+def features(net: Net) -> int:
+    """How many numbers a model's head sees."""
+    shapes = known(net).shapes
+    return next(shape[1] for name in net.head_names if len(shape := shapes[name]) == 2)
+
+
 def streaming(device: Device, net: Net) -> float:
     """How many times longer a teacher's pass takes on a device: 1, or more if its weights don't fit."""
-    assert isinstance(net, Model)
     return swapping(inference_bytes(net), device.memory)
 
 

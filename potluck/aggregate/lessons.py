@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from potluck.aggregate.leading import confidence, lesson_seconds, streaming, teacher
+from potluck.aggregate.leading import confidence, features, lesson_seconds, streaming, teacher
 from potluck.aggregate.roster import Tiers
 from potluck.codec import value
 from potluck.contracts import Context, ModelSpec
@@ -12,7 +12,6 @@ from potluck.errors import require
 from potluck.jobs import Shuffled, Train
 from potluck.jobs.teach import Teach
 from potluck.messages import Node, Task
-from potluck.models import Model
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said
@@ -31,6 +30,9 @@ class Lessons:
 
     def __post_init__(self) -> None:
         self._objective(self.local.model)  # refuses what it can't do
+        fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
+        private = self.local.privacy is not None
+        require(not (self.confident_rate and private), "confident_rate", self.confident_rate, fix)
 
     def tasks(
         self, m: Tiers, tier: int, nodes: Sequence[Node], ctx: Context
@@ -47,7 +49,6 @@ class Lessons:
             plain = {**plain, "adapter": m.adapters[tier]}
         lesson = {**plain, "teacher": m.frozen[source][1]}
         spec, net, tasks, extra = m.specs[source], ctx.models[m.specs[source]], [], 0.0
-        assert isinstance(net, Model)
         room = _room(max(device.rows for device in m.known.values()))
         factor = self._factor(m, source)
         for n in nodes:
@@ -75,7 +76,7 @@ class Lessons:
 
     def _adapted(self, m: Tiers, tier: int, source: int, ctx: Context) -> Tiers:
         """With a map from a follower's features to its teacher's: zeros at first."""
-        sizes = [_features(ctx, m, f) for f in (source, tier)]
+        sizes = [features(ctx.models[m.specs[f]]) for f in (source, tier)]
         if tier in m.adapters and list(m.adapters[tier].shape) == sizes:
             return m
         like = next(iter(m.params[tier].values()))
@@ -85,7 +86,8 @@ class Lessons:
         """Of followers' learning rate."""
         if not self.confident_rate:
             return 1.0
-        return confidence(m.means.get(source, 0.0), m.sizes[source], len(m.places) / len(m.specs))
+        members = max(1, m.sizes[source])  # who trained it may have moved since
+        return confidence(m.means.get(source, 0.0), members, len(m.places) / len(m.specs))
 
 
 def _opened(m: Tiers, source: int) -> tuple[Tiers, int]:
@@ -94,13 +96,6 @@ def _opened(m: Tiers, source: int) -> tuple[Tiers, int]:
     if m.frozen.get(source, (0, None))[0] == edition:
         return m, edition
     return replace(m, frozen=m.frozen | {source: (edition, m.params[source])}), edition
-
-
-def _features(ctx: Context, m: Tiers, tier: int) -> int:
-    """How many numbers a model's head sees."""
-    net = ctx.models[m.specs[tier]]
-    heads = [m.params[tier][name] for name in net.head_names]
-    return int(next(p for p in heads if p.ndim == 2).shape[1])
 
 
 def _room(rows: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite, log
+from math import ceil, isfinite, log
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from potluck.aggregate.tiers.assign import (
 )
 from potluck.aggregate.tiers.bounds import Landscape, drift, whole_rounds
 from potluck.aggregate.tiers.budgets import share_time
+from potluck.aggregate.tiers.clustering import Method
 from potluck.aggregate.tiers.resources import Floats, Ints, Resources, check_weights, weighed
 from potluck.codec import value
 from potluck.contracts import Context, ModelSpec, Nets
@@ -45,6 +46,7 @@ class Placing:
     tiers: int | None
     fewer: int
     smallest_tier: int
+    method: Method
     weights: tuple[float, float, float]
     alpha: float
     by: By
@@ -57,6 +59,7 @@ class Placing:
     least_epochs: int | None
     least_rows: float
     teach: bool
+    hints: bool  # whether features are taught, too
     chained: bool
     mix: bool
     leave_out: bool
@@ -66,10 +69,9 @@ class Placing:
         for key in ("alpha", "kappa"):
             share = getattr(self, key)
             require(0 < share < 1, key, share, "must be above 0 and below 1, such as 0.5")
-        for key, known in (("by", get_args(By)), ("judge", get_args(Judged))):
-            require(
-                getattr(self, key) in known, key, getattr(self, key), nearest(str(getattr(self, key)), known)
-            )
+        for key, known in (("by", By), ("judge", Judged), ("method", Method)):
+            choice, names = getattr(self, key), get_args(known)
+            require(choice in names, key, choice, nearest(str(choice), names))
         fix = "give at least 1 round, or numbers for the leader, the next tier and so on"
         require(bool(self.rounds) and min(self.rounds) >= 1, "rounds", list(self.rounds), fix)
         require(self.tiers is None or self.tiers >= 1, "tiers", self.tiers, "must be at least 1, or left out")
@@ -85,26 +87,28 @@ class Placing:
         fix = f"must be between 1 and train.epochs, {most}"
         require(low is None or 1 <= low <= most, "least_epochs", low, fix)
 
+    def left_out(self, ctx: Context) -> frozenset[Node]:
+        """Those, there or not, that can't hold even the smallest model: refused, unless that is allowed."""
+        memory = _memory(ctx)
+        lacking = unable(memory, ctx.models, self.local, self.alpha, self.by)
+        if not self.leave_out:
+            refuse(lacking, memory)
+        fix = "too few are left without them; choose a smaller model or batch"
+        enough = len(memory) - len(lacking) >= LEAST
+        require(enough or not lacking, "leave_out", self.leave_out, fix)
+        return frozenset(lacking)
+
     def found(self, m: Tiers, ctx: Context) -> tuple[Tiers, list[Command]]:
         """The tiers of everybody who is known."""
-        notes: list[Command] = []
-        lacking = unable(m.known, ctx.models, self.local, self.alpha, self.by)
-        if not self.leave_out:
-            refuse(lacking, m.known)
-        elif lacking:
-            m = replace(m, known={n: d for n, d in m.known.items() if n not in lacking})
-            notes += [Note("left_out", "too little memory for the smallest model", n) for n in lacking]
-            fix = "too few are left with them; choose a smaller model or batch"
-            require(len(m.known) >= LEAST, "leave_out", self.leave_out, fix)
+        why = "too little memory for the smallest model"
+        notes: list[Command] = [Note("left_out", why, n) for n in sorted(m.left_out)]
         nodes = sorted(m.known)
         resources = self._resources(m, nodes)
         if resources.constant:
             notes.append(Note("constant_resources", list(resources.constant)))  # they tell nobody apart
-        labels, index = gathered(resources, self.tiers, self.fewer, self.smallest_tier, seed=0)
-        memory = np.array([m.known[n].memory for n in nodes])
-        specs = sized(memory, labels, ctx.models, self.local, self.alpha, self.by)
+        labels, index = gathered(resources, self.tiers, self.fewer, self.smallest_tier, self.method, seed=0)
+        specs = self._specs(m, dict(zip(nodes, labels.tolist(), strict=True)), ctx)
         m = self._begun(m, specs, labels, nodes, ctx)
-        m = replace(m, scores=dict(zip(nodes, resources.scores.tolist(), strict=True)))
         crowd = self._crowd(m, nodes, resources.scores, ctx.models)
         total = self.mar
         if total is None:
@@ -141,8 +145,14 @@ class Placing:
             open_tiers(m, nodes, allowed),
         )
         if not self.leave_out:
-            refuse([nodes[i] for i in found.unable], m.known)
+            refuse([nodes[i] for i in found.unable], _memory(ctx))
         return {nodes[place.who]: place for place in found.places}
+
+    def richest(self, m: Tiers, nodes: Sequence[Node], share: float) -> list[Node]:
+        """This share of some devices, rounded up, by what is known of everybody now."""
+        everybody = sorted(m.known)
+        scores = dict(zip(everybody, self._resources(m, everybody).scores.tolist(), strict=True))
+        return sorted(sorted(nodes, key=lambda n: -scores[n])[: ceil(share * len(nodes))])
 
     def epochs(self, tiers: int) -> Ints:
         """Of each tier: the same, or falling evenly to the least."""
@@ -160,7 +170,15 @@ class Placing:
 
     def _crowd(self, m: Tiers, nodes: Sequence[Node], scores: Floats, models: Nets) -> Crowd:
         devices = [m.known[n] for n in nodes]
-        return costs(devices, scores, models, m.specs, m.rounds, self.teachers(m.specs))
+        return costs(devices, scores, models, m.specs, m.rounds, self.teachers(m.specs), self.hints)
+
+    def _specs(self, m: Tiers, clusters: dict[Node, int], ctx: Context) -> tuple[ModelSpec, ...]:
+        """The tiers' models."""
+        memory = {n: there for n, there in _memory(ctx).items() if n not in m.left_out}
+        last = max(clusters.values())  # its model is for those who come later, too
+        labels = np.array([clusters.get(n, last) for n in memory])
+        least = np.array(list(memory.values()))
+        return sized(least, labels, ctx.models, self.local, self.alpha, self.by)
 
     def _begun(
         self, m: Tiers, specs: tuple[ModelSpec, ...], labels: Ints, nodes: list[Node], ctx: Context
@@ -189,3 +207,9 @@ class Placing:
             return Bound(self.landscape, np.array(m.rounds, np.float64), self.local.optim.lr, *limits)
         guess = log(max(2, ctx.models[m.specs[0]].classes))  # the loss of a guess
         return Surrogate(np.array([m.losses.get(n, np.nan) for n in nodes]) / guess, *limits)
+
+
+def _memory(ctx: Context) -> dict[Node, float]:
+    """Bytes that everybody says to have, whether there or not."""
+    nodes = [int(n) for n in ctx.children]
+    return dict(zip(nodes, ctx.profiles(nodes).memory.tolist(), strict=True))

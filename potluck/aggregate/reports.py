@@ -13,7 +13,7 @@ from potluck.codec import value
 from potluck.contracts import Claims, Got
 from potluck.fleet import REFERENCE_OPS
 from potluck.jobs.trial import Trial
-from potluck.messages import Node, Reply, Task
+from potluck.messages import Node, Reply
 from potluck.trees import nbytes
 
 False_ = dict[str, tuple[float, float]]  # what was believed and what was measured, by name
@@ -78,7 +78,6 @@ def lateness(late: dict[Node, int], got: Got) -> dict[Node, int]:
     """Rounds in a row that each was late in, after one more."""
     answered = {r.task.to for r in got.replies}
     after = {node: times for node, times in late.items() if node not in answered}
-    for lost in got.lost:
-        if lost.why == "late" and isinstance(lost.what, Task):
-            after[lost.what.to] = after.get(lost.what.to, 0) + 1
+    for task in got.failed("late"):
+        after[task.to] = after.get(task.to, 0) + 1
     return after

@@ -26,10 +26,10 @@ class Tiers:
     rounds: tuple[int, ...]  # of each tier; R_f
     done: tuple[int, ...]
     chained: bool
+    left_out: frozenset[Node] = frozenset()  # too little memory for any model
     known: dict[Node, Device] = field(default_factory=dict)
     seconds: tuple[float, ...] = ()  # of a round: T_f / R_f
     clusters: dict[Node, int] = field(default_factory=dict)
-    scores: dict[Node, float] = field(default_factory=dict)
     places: dict[Node, Place] = field(default_factory=dict)  # empty until everybody was measured
     sizes: tuple[int, ...] = ()
     floor: dict[Node, int] = field(default_factory=dict)  # no richer tier than this, of those too often late
@@ -40,7 +40,7 @@ class Tiers:
     adapters: dict[int, Tensor] = field(default_factory=dict)  # of hints, by tier
     means: dict[int, float] = field(default_factory=dict)  # loss of each tier's last round
     due: tuple[int, ...] = ()  # tiers whose members are to be measured again before they train
-    idle: int = 0  # attempts to measure that nobody answered
+    idle: int = 0  # attempts to measure that too few answered
     mixed: Params | None = None  # one model of all tiers' layers
 
     @property

@@ -40,7 +40,7 @@ class Trials:
 
     def tasks(self, m: Tiers, lane: Lane, ctx: Context) -> tuple[Tiers, list[Command]]:
         """Trials of everybody, or of a tier's members and of those that nobody has heard of yet."""
-        new = [int(n) for n in ctx.children if n not in m.known]
+        new = [int(n) for n in ctx.children if n not in m.known and n not in m.left_out]
         nodes = ctx.ready([*m.members(lane), *new] if isinstance(lane, int) else new)
         if isinstance(lane, int) and not nodes:  # it trains when somebody comes
             return replace(m, due=tuple(f for f in m.due if f != lane)), []

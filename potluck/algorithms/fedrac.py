@@ -21,13 +21,13 @@ are measured before anybody is placed (the paper: rates, in the first round; spe
 every `remeasure` rounds of a tier, and rates by every reply. Training that needs more memory than there is
 swaps and is slow, which is how a lie about memory shows; who was sent down for it doesn't come up again.
 `confident_rate` is a formula of Potluck's own (aggregate/leading.py), and so is what `mix` makes: tiers keep
-their own models. Everybody says how many rows it has. Rounds are the leader's and those of the follower that
-had most.
+their own models. Everybody says how many rows it has. The last tier's model is small enough for those, too,
+who aren't there yet when tiers are made. Rounds are the leader's and those of the follower that had most.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import ceil, isfinite
+from math import isfinite
 from typing import Final
 
 from potluck.aggregate.fold import fold
@@ -39,6 +39,7 @@ from potluck.aggregate.placing import LEAST, Judged, Placing
 from potluck.aggregate.reports import lateness
 from potluck.aggregate.roster import Tiers, lighter, moved, placed, settled
 from potluck.aggregate.tiers.bounds import Landscape
+from potluck.aggregate.tiers.clustering import Method
 from potluck.aggregate.tiers.resources import WEIGHTS
 from potluck.aggregate.trials import MEASURE, Trials
 from potluck.codec import value
@@ -89,8 +90,8 @@ class ByResources:
 
     def start(self, ctx: Context) -> Tiers:
         spec = self.local.model
-        none = (0,)
-        return Tiers((spec,), (ctx.models[spec].init(ctx.key),), none, none, self.placing.chained)
+        none, first = (0,), ctx.models[spec].init(ctx.key)
+        return Tiers((spec,), (first,), none, none, self.placing.chained, self.placing.left_out(ctx))
 
     def lanes(self, m: Tiers, ctx: Context) -> Iterable[Lane]:
         if not m.places:
@@ -106,8 +107,7 @@ class ByResources:
         assert isinstance(lane, int)
         nodes = ctx.ready(m.members(lane))
         if lane == leader(m.left, m.done) and self.competent < 1:
-            able = sorted(nodes, key=lambda n: -m.scores.get(n, 0.0))
-            nodes = sorted(able[: ceil(self.competent * len(able))])
+            nodes = self.placing.richest(m, nodes, self.competent)
         if not nodes:
             return m, []
         m, tasks, extra = self.lessons.tasks(m, lane, nodes, ctx)
@@ -183,7 +183,7 @@ class ByResources:
         again = self.trials.due(done[tier]) and done[tier] < m.rounds[tier]
         m = replace(m, params=tuple(params), adapters=adapters, means=means, taught=taught, done=done,
                     losses=m.losses | told, due=(*m.due, tier) if again else m.due)  # fmt: skip
-        late = [lost.what.to for lost in got.lost if isinstance(lost.what, Task) and lost.why == "late"]
+        late = [task.to for task in got.failed("late")]
         fact = {"round": done[tier], "answered": len(got.replies), "lost": len(got.lost), "late": late}
         return m, [Note("tier_round", fact if tier not in means else {**fact, "loss": means[tier]}, tier)]
 
@@ -205,6 +205,7 @@ def fedrac(
     tiers: int | None = None,  # how many; left out: as the Dunn index says, less `fewer`
     fewer: int = 1,  # tiers fewer than clusters, but at least two
     smallest_tier: int = 5,  # clusters with fewer devices are merged
+    method: Method = "kmeans",  # that finds clusters: kmeans, dbscan or optics (with fewer = 0)
     weights: tuple[float, float, float] = WEIGHTS,  # of speed, rate and memory; 1 together
     alpha: float = 0.5,  # size of a tier's model, as a share of the next richer one's
     by: By = "width",  # what is smaller: width or depth
@@ -236,8 +237,8 @@ def fedrac(
     """Tiers by resources, the richest of which teaches the others."""
     given = (rounds,) if isinstance(rounds, int) else tuple(rounds)
     placing = Placing(
-        local, given, goal, tiers, fewer, smallest_tier, weights, alpha, by, kappa, mar, judge, delta, theta,
-        landscape, least_epochs, least_rows, teach, chained, mix, leave_out,
+        local, given, goal, tiers, fewer, smallest_tier, method, weights, alpha, by, kappa, mar, judge, delta,
+        theta, landscape, least_epochs, least_rows, teach, hint > 0, chained, mix, leave_out,
     )  # fmt: skip
     lessons = Lessons(local, teach, a, temperature, hint, confident_rate)
     trials = Trials(local.model, verify, tolerance, patience, remeasure)

@@ -124,8 +124,7 @@ class HeteroFL:
         parts = [self._part(r, ctx.models) for r in got.replies if r.weight > 0]
         change = owners_mean(zeros(m.params), ctx.models[self.local.model], parts)
         params = add(m.params, change) if parts else m.params
-        refused = [x.what for x in got.lost if x.why == "refused" and isinstance(x.what, Task)]
-        least = m.least | {task.to: self._specs.index(_model(task)) + 1 for task in refused}
+        least = m.least | {task.to: self._specs.index(_model(task)) + 1 for task in got.failed("refused")}
         m = replace(m, params=params, least=least, round=m.round + 1)
         return replace(m, parts=self._parts(params, ctx.models)) if parts else m, []
 

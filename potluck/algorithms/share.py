@@ -105,7 +105,7 @@ class Share:
             said = {r.task.to: tuple(r.body["counts"].tolist()) for r in got.replies}
             m = replace(m, counts=m.counts | said, asked=True)
             return self._shaped(m, ctx) if said else (m, [])
-        refused = {x.what.to for x in got.lost if isinstance(x.what, Task) and x.why == "refused"}
+        refused = {task.to for task in got.failed("refused")}
         rows = m.rows[lane] + sum(r.weight for r in got.replies)
         m = replace(
             m,

@@ -121,7 +121,7 @@ class TiFL:
         return replace(m, doing=TRAIN, tier=tier), [Until(self.deadline, self.clients), *tasks]
 
     def merge(self, m: Timed, lane: None, got: Got, ctx: Context) -> tuple[Timed, list[Command]]:
-        refused = {x.what.to for x in got.lost if isinstance(x.what, Task) and x.why == "refused"}
+        refused = {task.to for task in got.failed("refused")}
         if refused:
             m = self._sorted(replace(m, unable=m.unable | refused))
         if m.doing == TIME:
@@ -144,7 +144,7 @@ class TiFL:
 
     def _timed(self, m: Timed, got: Got) -> tuple[Timed, list[Command]]:
         took = {r.task.to: r.spent.total for r in got.replies}
-        late = [x.what.to for x in got.lost if isinstance(x.what, Task) and x.why == "late"]
+        late = [task.to for task in got.failed("late")]
         took |= dict.fromkeys(late, self.deadline or 0.0)
         seconds = m.seconds | {n: (*m.seconds.get(n, ()), t) for n, t in took.items()}
         m = self._sorted(replace(m, seconds=seconds))

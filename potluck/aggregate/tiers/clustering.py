@@ -143,7 +143,7 @@ def _radii(points: Floats) -> Iterator[Ints]:
     far = np.linalg.norm(points[:, None] - points[None], axis=-1)
     # Distances that are equal but for rounding are one radius, which reaches all of them.
     shares = np.unique(np.round(far / far.max(), 9))
-    radii = (shares[shares > 0] + 1e-9) * far.max()
+    radii = (shares + 1e-9) * far.max()  # the first is for those who are the same
     for radius in radii[np.unique(np.linspace(0, len(radii) - 1, _RADII).astype(int))]:
         yield np.asarray(DBSCAN(eps=radius, min_samples=_DENSE).fit_predict(points), np.int64)
 
@@ -151,16 +151,18 @@ def _radii(points: Floats) -> Iterator[Ints]:
 def _slopes(points: Floats) -> Iterator[Ints]:
     from sklearn.cluster import OPTICS, cluster_optics_xi
 
-    # The order of points is the same for all slopes.
-    scan = OPTICS(min_samples=_DENSE).fit(points)
+    # The order of points is the same for all slopes; those that are the same divide by 0.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scan = OPTICS(min_samples=_DENSE).fit(points)
     for slope in np.arange(1, _SLOPES) / _SLOPES:
-        labels, _ = cluster_optics_xi(
-            reachability=scan.reachability_,
-            predecessor=scan.predecessor_,
-            ordering=scan.ordering_,
-            min_samples=_DENSE,
-            xi=slope,
-        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            labels, _ = cluster_optics_xi(
+                reachability=scan.reachability_,
+                predecessor=scan.predecessor_,
+                ordering=scan.ordering_,
+                min_samples=_DENSE,
+                xi=slope,
+            )
         yield np.asarray(labels, np.int64)
 
 

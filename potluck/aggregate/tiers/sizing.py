@@ -37,3 +37,11 @@ def scales(
             scale *= alpha
         found.append(scale)
     return np.array(found)
+
+
+def least_scale(alpha: float, smallest: float = 1e-3) -> float:
+    """The last scale that `scales` tries."""
+    scale = 1.0
+    while scale * alpha >= smallest:
+        scale *= alpha
+    return scale
