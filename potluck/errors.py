@@ -42,7 +42,7 @@ def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
     """The end of an error message: the closest known name, or all of them."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 

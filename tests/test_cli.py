@@ -169,7 +169,7 @@ def test_time_left_is_judged_by_this_session(monkeypatch):
     clock = iter([0.0, 10.0, 30.0, 50.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     remaining = _Remaining()
-    assert remaining(0.5) == "just begun"  # resumed halfway, after 10 s of getting ready
+    assert remaining(0.5) == "no estimate yet"  # resumed halfway, after 10 s of getting ready
     assert remaining(0.75) == "20 s left"  # a quarter took 20 s
     assert remaining(1.0) == "took 50 s"
 
@@ -245,6 +245,18 @@ BAD = [
         [*RUN, "--set", "algorithms.fedavg.train.lrr=3"],
         r"algorithms.fedavg.train.lrr = 3: .* did you mean 'lr'\?",
     ),
+    (
+        [*RUN, "--set", "algorithms.fedrac.kappa=1.5"],
+        r"small.toml: algorithms.fedrac.kappa = 1.5: must be above 0 and below 1",
+    ),
+    (
+        [*RUN, "--set", "algorithms.auxo.inner={kind='fedprox', mu=-1}"],
+        r"small.toml: algorithms.auxo.inner.mu = -1.0: must be 0 or more",
+    ),
+    ([*RUN, "--set", "algorithms.fedrac.gamma=2"], r"algorithms.fedrac.gamma = 2: .*; known: a, alpha,"),
+    ([*RUN, "--set", "run.dtype=int8"], r"run.dtype = 'int8': should be one of float32, float64$"),
+    (["report", ".", "--csv", "small.toml"], r"--csv small.toml: a file; name a folder"),
+    (["report", ".", "--out", "."], r"--out \.: a folder; name a file, such as report.html"),
     ([*RUN, "--seed", "-1"], r"seed = -1: should be greater than or equal to 0"),
     ([*RUN, "--out", "small.toml"], r"out = 'small.toml': exists already"),
     ([*RUN, "--out", "small.toml/x"], r"out = 'small.toml/x': can't be written"),
@@ -296,6 +308,18 @@ def test_bad_files_are_one_line_and_leave_nothing(potluck, here, text, message):
         assert (code, out) == (2, "")
         assert re.fullmatch(rf"potluck: {message}.*\n", err), err
     assert not (here / "runs").exists()
+
+
+def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):
+    potluck("run", "small.toml", "--out", "a", "-q")
+    assert "finite" not in potluck("show", "a")[1]
+    summary = json.loads((here / "a" / "summary.json").read_text())
+    (here / "a" / "summary.json").write_text(json.dumps(summary | {"lost": {"bad": 4}, "tasks": 0}))
+    assert "4 bad: no update was made of finite numbers; lower train.lr" in potluck("show", "a")[1]
+
+
+def test_help_says_where_rates_come_from(potluck):
+    assert "rate of tune.lr" in potluck("compare", "--help")[1]
 
 
 def test_damaged_runs_are_told(potluck, here):

@@ -277,7 +277,9 @@ def test_a_phone_that_cannot_hold_the_teacher_streams_it():
 
 def test_a_device_too_small_for_any_model_is_named():
     phones = [*PHONES[:8], {**POOR, "memory": 100.0}]
-    with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory .* leave_out = true"):
+    with pytest.raises(
+        ConfigError, match=r"devices 8 \(100 bytes\): too little memory .*fedrac.leave_out = true"
+    ):
         run(crowd(phones))
     sim = run(crowd(phones), leave_out=True, remeasure=1)
     assert [r["group"] for r in noted(sim, "left_out")] == [8]

@@ -236,6 +236,13 @@ def test_whatever_was_noted_of_groups():
     assert groups.noted(made(notes[3], notes[4])) is None
 
 
+def test_groups_are_listed_by_number_and_no_two_look_alike():
+    notes = [line(1.0, "loss", 1.0, group=f"g{n}") for n in (10, 2, 0, 1, 3, 4, 5, 6, 7)]
+    drawn = groups.noted(made(*notes)).data
+    assert [trace.name for trace in drawn] == ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7", "g10"]
+    assert len({(trace.line.color, trace.line.dash) for trace in drawn}) == 9  # of eight colours
+
+
 def test_of_many_groups_the_middle_and_the_ends():
     notes = [line(1.0, "loss", float(n), group=f"g{n}") for n in range(groups.LINES + 1)]
     lines = named(groups.noted(made(*notes)))

@@ -64,7 +64,7 @@ def refuse(nodes: Sequence[Node], memory: Mapping[Node, float]) -> None:
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         raise ConfigError(
             f"devices {said}{more}: too little memory to train even the smallest model; "
-            "choose a smaller model or batch, or set leave_out = true to go on without them"
+            "lower model.width or train.batch, or leave them out by algorithms.fedrac.leave_out = true"
         )
 
 

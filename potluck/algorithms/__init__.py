@@ -80,14 +80,12 @@ def find(name: str) -> Callable[..., Any]:
 
 def make(name: str, local: Train, /, **params: Any) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
-    from potluck.algorithms._fit import arguments  # here: rules alone need no pydantic
+    from potluck.algorithms._fit import arguments, placed  # here: rules alone need no pydantic
 
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
-    try:
+    with placed(path, filled):
         return build(**filled)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -48,6 +49,20 @@ def arguments(build: Build, given: dict[str, Any], path: str, local: Train, inne
         if key not in filled and p.default is p.empty:
             raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
     return filled
+
+
+@contextmanager
+def placed(path: str, filled: dict[str, Any]) -> Iterator[None]:
+    """Let a problem with one of these parameters name the whole key."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except ConfigError as error:
+        key = str(error).partition(" = ")[0]
+        if key.partition(".")[0] not in filled:
+            raise
+        raise ConfigError(f"{path}.{error}") from None
 
 
 def plain(value: Any) -> Any:
@@ -105,10 +120,8 @@ def _part(
         known = sorted({getattr(b, "__name__", name) for name, b in offered.items()})
         raise ConfigError(f"{path}.kind = {kind!r}: no such part; {nearest(str(kind), known)}")
     filled = arguments(build, table, path, local, inner)
-    try:
+    with placed(path, filled):
         return build(**filled)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def _bare(name: str) -> str:

@@ -114,7 +114,7 @@ def compare(
         str | None, typer.Option(metavar="1,2,...", help="Instead of the file's.", show_default=False)
     ] = None,
     tuned: Annotated[
-        bool, typer.Option("--tune", help="Each at the rate of [tune] that does best on validation rows.")
+        bool, typer.Option("--tune", help="Each at the rate of tune.lr that does best on validation rows.")
     ] = False,
     settings: Settings = None,
     out: Out = None,

@@ -10,7 +10,9 @@ from potluck.errors import ConfigError
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
 ]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", show_default=False)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The folder of a run or a comparison.", show_default=False)
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.clients=100. Repeatable."),

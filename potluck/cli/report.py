@@ -7,6 +7,7 @@ import typer
 
 from potluck.cli.options import Json, Quiet
 from potluck.cli.output import print_json
+from potluck.errors import ConfigError
 
 
 def report(
@@ -41,6 +42,10 @@ def report(
     from potluck.report.gather import alike, gather
     from potluck.report.verdict import verdict
 
+    if csv is not None and csv.exists() and not csv.is_dir():
+        raise ConfigError(f"--csv {csv}: a file; name a folder")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out {out}: a folder; name a file, such as {out / 'report.html'}")
     compared = gather(folders)
     place = out or (folders[0] if len(folders) == 1 else Path("runs")) / "report.html"
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -96,5 +96,5 @@ class _Remaining:
             return f"took {duration(now - self.entered)}"
         spent = now - self.began
         if spent < 1 or done - self.first <= 0:
-            return "just begun"
+            return "no estimate yet"
         return f"{duration(spent * (1 - done) / (done - self.first))} left"

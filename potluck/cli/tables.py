@@ -32,7 +32,7 @@ def of_run(run: Run) -> RenderableType:
         else f"{duration(s['time_to_target'])} to {percent(s['target'])}",
         "traffic": f"{size(s['bytes_up'])} up, {size(s['bytes_down'])} down",
         "devices": f"{s['participants']} took part in {s['tasks']} tasks of {duration(s['device_seconds'])}",
-        "lost tasks": ", ".join(f"{n} {why}" for why, n in s["lost"].items()),
+        "lost tasks": _lost(s),
         "privacy": _privacy(s.get("privacy")),
         "real time": duration(s["wall_seconds"]),
         "folder": str(run.path or ""),
@@ -110,6 +110,13 @@ def of_list(runs: list[dict[str, Any]]) -> Table:
         texts = (r["folder"], r["algorithm"], str(r["seed"]), r["state"], percent(r["accuracy_mean"]))
         table.add_row(*(Text(text, overflow="fold") for text in texts))
     return table
+
+
+def _lost(s: dict[str, Any]) -> str:
+    """Tasks that were lost, by reason; where nobody's update could be used, what that tends to mean."""
+    told = ", ".join(f"{n} {why}" for why, n in s["lost"].items())
+    hopeless = s["lost"].get("bad") and not s["tasks"]
+    return f"{told}: no update was made of finite numbers; lower train.lr" if hopeless else told
 
 
 def _privacy(spent: dict[str, Any] | None) -> str:

@@ -80,6 +80,7 @@ def read_arrays(
                 raise DataError(f"{path}: has no array {missing[0]!r}, only {', '.join(content) or 'none'}")
             return {name: content[name] for name in (*required, *optional) if name in content}
     except (ValueError, EOFError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a whole .npz file of plain arrays ({error})") from error
+        fix = "write it anew with numpy.savez(path, x=..., y=...)"
+        raise DataError(f"{path}: not a whole .npz file of plain arrays; {fix}") from error
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror or error})") from error

@@ -42,7 +42,9 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return "should be a table"
     if kind == "literal_error":
         allowed = [part.strip("' ") for part in context["expected"].replace(" or ", ", ").split(",")]
-        return f"should be one of {', '.join(allowed)}; {nearest(str(problem['input']), allowed)}"
+        hint = nearest(str(problem["input"]), allowed)
+        meant = f"; {hint}" if hint.startswith("did") else ""  # else it would name them all once more
+        return f"should be one of {', '.join(allowed)}{meant}"
     if kind == "value_error":
         return str(context["error"])
     return problem["msg"].removeprefix("Input ")

@@ -37,9 +37,10 @@ class Run:
     summary: dict[str, Any]
     path: Path | None = None
     said: list[str] = field(default_factory=list)  # remarks for people: how it is computed, what was resumed
-    _lines: list[dict[str, Any]] | None = None
-    _modules: dict[str, nn.Module] | None = None
-    _devices: dict[str, Any] | None = None
+    # Not shown: a notebook would print every record.
+    _lines: list[dict[str, Any]] | None = field(default=None, repr=False)
+    _modules: dict[str, nn.Module] | None = field(default=None, repr=False)
+    _devices: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:

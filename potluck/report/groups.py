@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from potluck.experiment import Run
-from potluck.report.canvas import blank, clock, colour
+from potluck.report.canvas import COLOURS, blank, clock, colour
 from potluck.report.cohorts import hidden, memberships
 
 ROOT = "all"
@@ -93,10 +93,10 @@ def noted(run: Run) -> go.Figure | None:
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
-    names = list(dict.fromkeys(name for thing in things for name in table[thing]))
+    names = sorted({name for thing in things for name in table[thing]}, key=_by_number)
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
-            for name, points in table[thing].items():
+            for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
                 _line(figure, row, points, size, name, names.index(name), f"{thing} of {name}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
@@ -114,6 +114,12 @@ def name_of(run: Run, group: Any) -> str:
         return ROOT if group in ("", None) else str(group)
     tier = max((name for name in tiers if tiers[name] <= group), key=lambda name: tiers[name])
     return tier if tier == "cloud" else f"{tier} {group - tiers[tier]}"
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """Edge 2 before edge 10."""
+    words = name.rstrip("0123456789")
+    return words, int(name[len(words) :] or -1)
 
 
 def _named(group: Any) -> str:
@@ -194,7 +200,7 @@ def _line(
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
         marker={"size": 4},
-        line={"color": colour(place), "width": 1.5},
+        line={"color": colour(place), "width": 1.5, "dash": "solid" if place < len(COLOURS) else "dot"},
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,
         col=1,
