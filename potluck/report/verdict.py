@@ -6,6 +6,7 @@ from potluck.experiment.comparison import Row
 from potluck.report.units import duration, percent, points
 
 ALIKE = 0.05  # costs that differ by less are called the same
+CLOSE = 0.01  # so is accuracy of a single seed: seeds alone differ by more
 
 
 def verdict(comparison: Comparison) -> str:
@@ -20,10 +21,11 @@ def verdict(comparison: Comparison) -> str:
     rival = others[0] if best is rows[0] else rows[0]  # the first is what the others are measured against
     seeds = min(len(comparison.of(row.algorithm)) for row in rows)
     if seeds < 2:
-        if best.accuracy.mean == others[0].accuracy.mean:
-            return (
-                f"No clear winner: {_tied(best, others)} end at {percent(best.accuracy.mean)}, with one seed."
-            )
+        level = [row for row in rows if (best.accuracy.mean or 0.0) - (row.accuracy.mean or 0.0) < CLOSE]
+        if len(level) > 1:
+            names, first = listed([row.algorithm for row in level]), _first_there(comparison, level)
+            said = f"{names} end within a point of {percent(best.accuracy.mean)}"
+            return f"No clear winner: {said}, with one seed (--seeds 1,2,3 would tell){first}."
         told = f"{best.algorithm} came out ahead: {_told(comparison, best, rival)}"
         return f"{told}; one seed only, so this may be chance (--seeds 1,2,3 would tell)."
     close = [row for row in others if not _above(comparison, best, row)]
@@ -98,10 +100,6 @@ def _apart(comparison: Comparison, one: Row, other: Row) -> metrics.Interval | N
     )
     common = [seed for seed in mine if seed in theirs]
     return metrics.paired([mine[seed] for seed in common], [theirs[seed] for seed in common])
-
-
-def _tied(best: Row, others: list[Row]) -> str:
-    return listed([best.algorithm, *(r.algorithm for r in others if r.accuracy.mean == best.accuracy.mean)])
 
 
 def _goal(comparison: Comparison) -> str:
