@@ -139,8 +139,8 @@ def maverick(m: Measured) -> Advice:
 def shufflefl(m: Measured) -> Advice:
     """Rows that move between the devices of a user."""
     evidence = (
-        "not confirmed here: in short pilots on digits, where training takes under a second, planning took "
-        "longer than it saved; margins are the paper's own"
+        "in part: on activities of 21 people its rounds were 1.8 times shorter than FedAvg's, but it reached "
+        "FedAvg's final accuracy at one seed of three; where training takes a second, it doesn't pay"
     )
     if m.users is None:
         return Advice("ShuffleFL", "shufflefl", 0.0, "no user has several devices", evidence)
@@ -155,7 +155,7 @@ def shufflefl(m: Measured) -> Advice:
     why = (
         f"{u.several:,} users have several devices ({percent(u.share)} of all), whose labels differ by "
         f"{u.skew:.2f} from their user's and whose training takes up to {u.spread:.1f} times as long; "
-        f"balance would save {duration(u.saved)} a round, and planning take some {duration(PLANNING)}"
+        f"balance would save {duration(u.saved)} a round, gauging and planning take some {duration(PLANNING)}"
     )
     return Advice("ShuffleFL", "shufflefl", _score(strength), why, evidence)
 
@@ -178,8 +178,8 @@ def fedrac(m: Measured) -> Advice:
     if not memory.short and not memory.late:
         why = f"every device has the {size(memory.needed)} that training takes, and none is late"
     evidence = (
-        "not confirmed here: in a short pilot on digits, FedAvg with a small model for all stayed ahead; "
-        "margins are the paper's own"
+        "in part: all of 40 phones took part in time where FedAvg lost 8, but models were 6.6 points worse "
+        "than FedAvg's without these; heterofl had all 40, too, and was 2.2 points better"
     )
     return Advice("Fed-RAC", "fedrac", _score(strength), why, evidence)
 
