@@ -214,11 +214,21 @@ addEventListener("load", () => setTimeout(() => {
 </script>"""
 
 
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory):
+    """FedAvg and the five systems: the demo, with little time."""
+    folder = tmp_path_factory.mktemp("systems")
+    demo = Experiment.from_file(Path(__file__).parent.parent / "examples" / "demo.toml")
+    compare(demo.with_overrides(["stop.seconds=12", "evaluate.seconds=6"]), out=folder / "demo")
+    return folder
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
-def test_the_page_in_a_browser(runs, potluck, tmp_path):
+@pytest.mark.parametrize(("where", "which"), [("runs", "both"), ("systems", "demo")])
+def test_the_page_in_a_browser(where, which, potluck, tmp_path, request):
     """No error, no warning, nothing fetched (a policy forbids it), every figure drawn."""
     place = tmp_path / "page.html"
-    assert potluck("report", runs / "both", "--out", place)[0] == 0
+    assert potluck("report", request.getfixturevalue(where) / which, "--out", place)[0] == 0
     text = place.read_text()
     assert not re.findall(
         r'\b(?:src|href|action)="(?!data:|#)[^"]*"', text.split("</style>")[1].split("<body>")[1]
