@@ -196,6 +196,21 @@ MEASURES = (TOOK_PART, PERFORMANCE, SERVED, DURATION, LATE, TRAFFIC)
 # ----------------------------------------------------------------------------------------------------- pages
 
 
+def headline(wanted: Sequence[float]) -> Callable[[Results], str]:
+    """All measures, then how soon performances were reached and how they grew."""
+
+    def page(results: Results) -> str:
+        return "\n\n".join(
+            [
+                tables(results),
+                f"Rounds and time to a performance (Table VII):\n\n{goals(results, wanted)}",
+                f"Performance on the way (Figure 3):\n\n{over_time(results)}",
+            ]
+        )
+
+    return page
+
+
 def goals(results: Results, wanted: Sequence[float], scenario: str = "") -> str:
     """Rounds and virtual time until performances are reached (Table VII), for every arm."""
     arms = [arm.name for arm in results.plan.arms]

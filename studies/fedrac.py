@@ -4,21 +4,9 @@
 with `--jobs 2`.
 """
 
-from _fedrac import GRID, HAR, HAR_TIME, MEASURES, QUICK, QUICK_TIME, columns, goals, over_time
+from _fedrac import GRID, HAR, HAR_TIME, MEASURES, QUICK, QUICK_TIME, columns, headline
 
-from potluck.experiment.study import Results, Scale, Study, laid_over
-from potluck.report.reproduction import tables
-
-
-def page(results: Results) -> str:
-    return "\n\n".join(
-        [
-            tables(results),
-            f"Rounds and time to a performance (Table VII):\n\n{goals(results, (0.8, 0.85, 0.9))}",
-            f"Performance on the way (Figure 3):\n\n{over_time(results)}",
-        ]
-    )
-
+from potluck.experiment.study import Scale, Study, laid_over
 
 STUDY = Study(
     title="Fed-RAC: 40 phones, activities of people",
@@ -26,7 +14,7 @@ STUDY = Study(
     "of the paper's 40 phones. How many take part, how good are the models, how long does it take?",
     arms=columns(small=0.0625, clouds=12),
     measures=MEASURES,
-    page=page,
+    page=headline((0.8, 0.85, 0.9)),
     notes="Performance is the paper's: the plain mean over tiers' models for Fed-RAC, the global model for "
     "others; the other mean is over devices, of the model that each is served. Both are on the test set, 9 "
     "people whom nobody has seen. Data are IID over the phones. Fed-RAC's rounds are the leader's and then "

@@ -4,32 +4,17 @@
 with `--jobs 2`.
 """
 
-from _fedrac import GRID, HAR, QUICK, TEACH, TEACHING, lessons
+from dataclasses import replace
 
-from potluck.experiment.study import Scale, Study, laid_over
+from fedrac_teach import STUDY as ALL_ROWS
 
-STUDY = Study(
+from potluck.experiment.study import laid_over
+
+STUDY = replace(
+    ALL_ROWS,
     title="Fed-RAC: what followers learn from the leader, with a quarter of the data",
     question="As above with 46 rows a phone instead of 184: is there more to learn from a teacher "
     "where there is less to learn from?",
-    arms=TEACHING,
-    scenarios={"IID": {}, "Dirichlet 0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
-    measures=TEACH,
-    page=lessons,
     notes="",
-    quick=Scale(laid_over(QUICK, {"algorithms": {"fedrac": {"rounds": 3}}}), seeds=(1,)),
-    paper=Scale(
-        laid_over(
-            HAR,
-            {
-                "data": {"limit": 1838},
-                "evaluate": {"rounds": 2},
-                "run": {"executor": "stacked"},
-                "algorithms": {"fedrac": {"rounds": 40}},
-            },
-        ),
-        seeds=(1, 2, 3, 4, 5),
-        tune=GRID,
-        tune_each=True,
-    ),
+    paper=replace(ALL_ROWS.paper, experiment=laid_over(ALL_ROWS.paper.experiment, {"data": {"limit": 1838}})),
 )

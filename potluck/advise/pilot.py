@@ -21,7 +21,8 @@ from potluck import metrics
 from potluck.advise.measure import Measured, measure
 from potluck.advise.rules import Advice, Verdict
 from potluck.contracts import ModelSpec
-from potluck.data import Partition, Split
+from potluck.data import Split
+from potluck.data.holding import Laid
 from potluck.errors import PotluckError
 from potluck.experiment import Experiment, run
 from potluck.experiment.batch import Show
@@ -86,27 +87,11 @@ class Pilot:
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsed:
+class Rehearsed(Laid):
     """A partition whose validation rows meet classes as test rows do; see above."""
 
-    base: Partition
     labels: NDArray[np.int64]  # [rows] of the pool
     donors: dict[int, NDArray[np.int64]]  # class -> validation rows of those who were looked at
-
-    @property
-    def clients(self) -> int:
-        return self.base.clients
-
-    @property
-    def left_out(self) -> int:
-        return self.base.left_out
-
-    @property
-    def user(self) -> NDArray[np.int32] | None:
-        return self.base.user
-
-    def size(self, client: int) -> int:
-        return self.base.size(client)
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         own = self.base.rows(client, split)

@@ -38,6 +38,28 @@ class Partition(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """A partition laid over another: the same clients, who hold other rows."""
+
+    base: Partition
+
+    @property
+    def clients(self) -> int:
+        return self.base.clients
+
+    @property
+    def left_out(self) -> int:
+        return self.base.left_out
+
+    @property
+    def user(self) -> NDArray[np.int32] | None:
+        return self.base.user
+
+    def size(self, client: int) -> int:
+        return self.base.size(client)
+
+
 @dataclass(frozen=True)
 class Cut:
     """How a client's rows are cut into three: shares to the nearest row, but at least one row each."""

@@ -10,37 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.data.holding import Held, Partition, Procedural, Split, distinct, stored, stream
+from potluck.data.holding import Held, Laid, Partition, Procedural, Split, distinct, stored, stream
 from potluck.data.pool import Pool
 from potluck.errors import ConfigError, DataError
 from potluck.keys import derive, hashed
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted:
+class Shifted(Laid):
     """A partition with a share of every client's test rows replaced; train and validation rows stay."""
 
-    base: Partition
     share: float
     key: int
     labels: NDArray[np.int64]  # [M] of all rows
     unseen: NDArray[np.int64]  # global test rows, by class
     offsets: NDArray[np.int64]  # [classes + 1] into `unseen`
-
-    @property
-    def clients(self) -> int:
-        return self.base.clients
-
-    @property
-    def left_out(self) -> int:
-        return self.base.left_out
-
-    @property
-    def user(self) -> NDArray[np.int32] | None:
-        return self.base.user
-
-    def size(self, client: int) -> int:
-        return self.base.size(client)
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         own = self.base.rows(client, split)

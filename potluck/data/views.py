@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from potluck.data.flip import wrong
-from potluck.data.holding import Partition, Split
+from potluck.data.holding import Laid, Split
 from potluck.data.pool import Pool
 from potluck.errors import ConfigError
 
@@ -74,34 +74,18 @@ def check_turn(key: str, pool: Pool, degrees: float) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Viewed:
+class Viewed(Laid):
     """A partition whose clients see their rows each in their own way."""
 
-    base: Partition
     view: NDArray[np.int32]  # [clients]
     place: NDArray[np.int64]  # [views, rows] where the pool holds a row as seen
     trained: NDArray[np.int32]  # [clients] the view of train rows, where labels may be wrong
-
-    @property
-    def clients(self) -> int:
-        return self.base.clients
-
-    @property
-    def left_out(self) -> int:
-        return self.base.left_out
-
-    @property
-    def user(self) -> NDArray[np.int32] | None:
-        return self.base.user
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         view = self.trained if split == "train" else self.view
         rows = np.sort(self.place[view[client], self.base.rows(client, split)])
         rows.setflags(write=False)
         return rows
-
-    def size(self, client: int) -> int:
-        return self.base.size(client)
 
 
 class Album(NamedTuple):
