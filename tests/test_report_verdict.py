@@ -43,7 +43,7 @@ def test_seeds_that_do_not_tell_them_apart():
     # Differences 0.10, -0.10, 0.03: mean 0.01, deviation 0.1015, half 4.303 * 0.1015 / sqrt(3) = 0.252.
     assert verdict(race(*one, *two)) == (
         "No clear winner: b's 86.0 % and fedavg's 85.0 % can't be told apart (paired difference +1.0 ± 25.2 "
-        "points over 3 seeds); b was first at 50 %, after 6.0 s against 9.0 s."
+        "points over 3 seeds); of these, b was first at 50 %, after 6.0 s against 9.0 s."
     )
 
 

@@ -84,7 +84,8 @@ def _first_there(comparison: Comparison, rows: list[Row]) -> str:
     if len(there) < 2 or there[1][0] <= there[0][0] * (1 + ALIKE):
         return ""
     (first, name), (second, _) = there[:2]
-    return f"; {name} was first at {_goal(comparison)}, after {duration(first)} against {duration(second)}"
+    apart = f"after {duration(first)} against {duration(second)}"
+    return f"; of these, {name} was first at {_goal(comparison)}, {apart}"
 
 
 def _above(comparison: Comparison, best: Row, other: Row) -> bool:
