@@ -44,6 +44,7 @@ docs: $(READY) ## build the pages of docs/ into site/, offline; every link is ch
 	$(BIN)/mkdocs build --strict
 
 bench: $(READY) peers ## measure speed and memory, beside other simulators
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[fast]"  # the compiled planner, too
 	$(BIN)/python -m bench
 
 peers: .venv-peers/.ready .venv-peers-jax/.ready ## install those other simulators

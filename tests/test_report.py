@@ -182,6 +182,11 @@ def test_sizes(count, text):
     assert units.size(count) == text
 
 
+def test_numbers():
+    told = [units.number(value) for value in (0.123456, 325.4, 999.6, 5_892.0, -81_149_000.0)]
+    assert told == ["0.123", "325", "1,000", "5,890", "-81,100,000"]
+
+
 def test_percents():
     assert units.percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
     assert units.percents(Spread(0.956, None)) == "95.6 %"

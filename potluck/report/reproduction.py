@@ -9,7 +9,7 @@ from potluck.experiment.study import Measure, Results
 from potluck.metrics import Interval
 from potluck.report.grid import grid, rate, remark
 from potluck.report.setup import crowd, ends
-from potluck.report.units import NONE, duration, points, size
+from potluck.report.units import NONE, duration, number, points, size
 
 HEAD = """# Reproduction
 
@@ -151,7 +151,7 @@ def _value(results: Results, measure: Measure, arm: str, scenario: str) -> str:
         half = "" if around is None else f" ± {100 * around.half:.1f}"
         return f"{100 * mean:.1f}{half} %"
     text: dict[str, Callable[[float], str]] = {"seconds": duration, "bytes": size}
-    tell = text.get(measure.unit, "{:.3g}".format)
+    tell = text.get(measure.unit, number)
     return tell(mean) if around is None else f"{tell(mean)} ± {tell(around.half)}"
 
 
@@ -159,7 +159,10 @@ def _difference(results: Results, measure: Measure, arm: str, scenario: str) -> 
     found: Interval | None = results.difference(measure, arm, scenario)
     if arm == results.plan.arms[0].name or found is None:
         return NONE
-    return points(found) if measure.unit == "share" else f"{found.mean:+.3g} ± {found.half:.3g}"
+    if measure.unit == "share":
+        return points(found)
+    sign = "+" if found.mean >= 0 else ""
+    return f"{sign}{number(found.mean)} ± {number(found.half)}"
 
 
 def _legend(results: Results) -> str:

@@ -30,6 +30,12 @@ def size(count: float | None) -> str:
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
 
 
+def number(value: float) -> str:
+    """To three digits, the rest of a long one 0."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.3g}"
+
+
 def percent(share: float | None) -> str:
     """A share of 1: 0.956 is `95.6 %`."""
     return NONE if share is None else f"{100 * share:.1f} %"
