@@ -4,6 +4,9 @@ Fashion-MNIST, 50 clients of about 200 images below five edges, LeNet-5. Devices
 edge, edges 75 to 150 ms from the cloud. Every method is looked at under the same three views: each device's
 own model after its last local training, its edge's, and the cloud's, all on the device's own test rows.
 Means are over devices that don't attack.
+
+The paper trains at 0.01, on 1,200 images a device; on 200 hardly anything is learnt so in 60 rounds. Where
+rates aren't tuned it is 0.1, which FedEdge's validation rows chose.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +26,7 @@ TABLE: dict[str, Any] = {
         "links": {"edge": {"latency": [0.005, 0.02]}, "cloud": {"latency": [0.075, 0.15]}},
         "tiers": {"edge": {"latency": 0.1}},
     },
-    "train": {"batch": 64, "epochs": 1, "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
+    "train": {"batch": 64, "epochs": 1, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4},
     "stop": {"rounds": 60},
     "evaluate": {"rounds": 6},
     "run": {"executor": "stacked", "graphs": False},
@@ -39,6 +42,7 @@ QUICK: dict[str, Any] = {
 }
 POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 3}}}  # of ten
 QUICK_POISON: dict[str, Any] = {"fleet": {"attack": {"kind": "fang", "per_edge": 1}}}
+SHORT: dict[str, Any] = {"stop": {"rounds": 40}, "evaluate": {"rounds": 4}}
 ROUNDS = 2  # local rounds between two global models, of every edge
 
 

@@ -17,6 +17,6 @@ STUDY = Study(
     paper=Scale(
         laid_over(TABLE, POISON, {"robust": {"kind": "adaptive_krum"}}),
         seeds=(1, 2, 3),
-        tune={"lr": [0.003, 0.01, 0.03], "length": 0.5},
+        tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
     ),
 )

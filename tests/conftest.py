@@ -8,6 +8,9 @@ import pytest
 
 os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; read when Triton is first imported
 
+import torch
+
+from potluck.experiment import side
 from potluck.runtime import autotune
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests interrupt.
@@ -20,4 +23,6 @@ def nothing_measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POTLUCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(autotune, "SMALL", math.inf)
+        if torch.cuda.is_available():  # tests train in this process, so beside a GPU its forks can't
+            patch.setattr(side, "at_a_time", lambda jobs, missing: (jobs or 1, ""))
         yield

@@ -39,6 +39,7 @@ def file(tmp_path):
 
 def test_the_command_tells_people_and_machines_the_same(file, capsys):
     code, out, _ = call(capsys, "advise", file)
+    assert max(map(len, out.splitlines())) <= 100
     assert code == 0
     assert out.startswith("try auxo\n")
     assert "2 groups of devices see the same classes differently" in " ".join(out.split())

@@ -165,6 +165,40 @@ def test_a_terminal_sees_one_live_line():
     assert re.search(r"fedavg-1 .*━━━ round 10, 1 min 40 s virtual, 100.0 %, took ", text.getvalue())
 
 
+def test_a_terminal_sees_a_live_line_for_each_run_side_by_side():
+    screen, text = Screen(quiet=False), io.StringIO()
+    screen.console = Console(file=text, force_terminal=True, width=80, color_system=None)
+    with screen.beside():
+        for name in ("fedavg-1", "fedbuff-1"):
+            screen.begun(name)
+        screen.heard("fedbuff-1", Progress(5, 100.0, 0.5, 0.5))
+        both = text.getvalue().rpartition("fedavg-1")[2]
+        assert re.search(r" getting ready *\s+fedbuff-1 .*━ +round 5, 1 min 40 s virtual, 50.0 %,", both)
+        screen.ended("fedavg-1", 0.9, 3.0, 1, 4.0)
+        last = text.getvalue().rpartition("fedavg-1: accuracy 90.0 %, took 3.0 s; 1 run left, about 4.0 s\n")
+        assert last[1]
+        screen.heard("fedbuff-1", Progress(10, 200.0, 0.5, 1.0))
+        screen.ended("fedbuff-1", 0.5, 4.0, 0, None)
+    assert "fedavg-1" not in text.getvalue().rpartition("round 10,")[2]
+    assert "started" not in text.getvalue()
+
+
+def test_elsewhere_runs_side_by_side_tell_where_they_are_now_and_then(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    screen = Screen(quiet=False)
+    with screen.beside():
+        screen.begun("fedavg-1")
+        for second in (10.0, 29.0, 31.0, 45.0):
+            now[0] = second
+            screen.heard("fedavg-1", Progress(1, second, 0.5, second / 100))
+        screen.ended("fedavg-1", 0.5, 60.0, 0, None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "fedavg-1: started"
+    assert lines[1].startswith("fedavg-1:  31%  round 1, 31 s of virtual time, accuracy 50.0 %, ")
+    assert lines[2:] == ["fedavg-1: accuracy 50.0 %, took 1 min"]
+
+
 def test_time_left_is_judged_by_this_session(monkeypatch):
     clock = iter([0.0, 10.0, 30.0, 50.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
@@ -222,6 +256,18 @@ BAD = [
     (
         [*RUN, "--set", "fleet.compute_spread=0.5"],
         r"small.toml: fleet.compute_spread = 0.5: give best / worst",
+    ),
+    (
+        [*RUN, "--algorithm", "shufflefl"],
+        r"small.toml: algorithm = 'shufflefl': needs users .* set fleet.users, or data.users",
+    ),
+    (
+        ["compare", "small.toml", "--algorithms", "fedavg,hierfl"],
+        r"small.toml: algorithm = 'hierfl': needs edges .*; set fleet.edges, or take another algorithm",
+    ),
+    *(
+        ([*RUN, "--set", f"algorithms.{name}.clients=0"], rf"small.toml: algorithms.{name}.clients = 0: must")
+        for name in ("fedavg", "fedprox", "scaffold", "auxo", "hierfl", "fedasync")
     ),
     ([*RUN, "--set", "fleet.edges=9"], r"small.toml: fleet.edges = 9: at most 8"),
     ([*RUN, "--set", "fleet.up=1e6"], r"small.toml: fleet.up: 'mobile' has no such option"),
@@ -331,6 +377,14 @@ def test_damaged_runs_are_told(potluck, here):
     code, _, err = potluck("resume", "a")
     assert code == 2
     assert err.count("\n") == 1
+
+
+def test_what_only_shows_when_a_run_starts_names_its_key_too(potluck):
+    settings = ("fleet.edges=2", "algorithms.maverick.local_rounds=[1, 2, 3]")
+    told = [part for setting in settings for part in ("--set", setting)]
+    code, _, err = potluck("run", "small.toml", "--algorithm", "maverick", *told)
+    assert code == 2
+    assert err.startswith("potluck: small.toml: algorithms.maverick.local_rounds = (1, 2, 3): names 3 edges")
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "small.toml", "--nonsense"], ["nonsense"]])

@@ -374,7 +374,7 @@ def marks(folder):
 
 
 def test_tune_goes_on_where_it_was(command, tmp_path):
-    code, out, err = command("tune", "small.toml")
+    code, out, err = command("tune", "small.toml", "--jobs", "1")
     assert code == 0
     assert re.search(r"fedasync .*% \*", out)
     assert "At the edge of the grid" in out

@@ -232,8 +232,17 @@ def test_whatever_was_noted_of_groups():
     assert set(lines) == {"0", "edge 1"}  # node 6 is the second edge
     assert list(lines["0"].y) == [3, 5]
     assert list(lines["edge 1"].y) == [3]  # devices
-    assert [a.text for a in figure.layout.annotations] == ["cohort participants", "chose"]
+    assert [a.text for a in figure.layout.annotations] == [
+        "devices that took part in its round",
+        "devices that chose its model",
+    ]
+    assert lines["edge 1"].hovertemplate == "edge 1, devices that chose its model: %{y:.4g}<extra></extra>"
     assert groups.noted(made(notes[3], notes[4])) is None
+
+
+def test_a_note_of_ones_own_keeps_its_name():
+    figure = groups.noted(made(line(1.0, "my_note", 1.0, group="a")))
+    assert [a.text for a in figure.layout.annotations] == ["my note"]
 
 
 def test_groups_are_listed_by_number_and_no_two_look_alike():

@@ -1,5 +1,6 @@
 """Runs side by side: the same results, only what is missing, and no process left behind."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -51,12 +52,14 @@ STUDY = Study(
 )
 """
 
+DEAF = (lambda _: None, lambda *_: None, lambda *_: None)  # what nobody listens to: begun, heard, ended
+
 
 class Told:
     """A show that keeps what it is told."""
 
     def __init__(self):
-        self.started, self.over, self.said = [], [], []
+        self.started, self.over, self.said, self.far = [], [], [], {}
 
     def __call__(self, name):
         raise AssertionError(f"{name} was run in this process")
@@ -67,6 +70,14 @@ class Told:
     def stand(self, number, total, left):
         raise AssertionError("one after another")
 
+    def beside(self):
+        return contextlib.nullcontext()
+
+    def heard(self, name, progress):
+        assert name in self.started
+        assert progress.done >= self.far.get(name, 0.0)
+        self.far[name] = progress.done
+
     def begun(self, name):
         self.started.append(name)
 
@@ -74,6 +85,7 @@ class Told:
         assert 0 <= accuracy <= 1
         assert seconds >= 0
         assert left >= 0
+        assert self.far[name] == 1.0
         self.over.append((name, runs))
 
 
@@ -247,11 +259,11 @@ def test_errors_keep_their_kind(tmp_path, monkeypatch, error, kind, text):
     monkeypatch.setattr(runs, "run", fail)
     missing = side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(kind, match=text):
-        side.compute([missing], 2, lambda _: None, lambda _: None, lambda *_: None)
+        side.compute([missing], [None], 2, lambda _: None, *DEAF)
 
 
 def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypatch):
-    def work(experiment, place, **_):
+    def work(experiment, place, tell, **_):
         if experiment.seed == 1:
             (tmp_path / "pid").write_text(str(os.getpid()))
             time.sleep(600)
@@ -265,13 +277,13 @@ def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypat
     ]
     names = []
     with pytest.raises(potluck.errors.PotluckError, match=r"^run-2: its process was killed by SIGKILL"):
-        side.compute(asked, 2, lambda _: None, lambda run: names.append(run.name), lambda *_: None)
+        side.compute(asked, [None] * 3, 2, lambda _: None, lambda run: names.append(run.name), *DEAF[1:])
     assert names == ["run-1", "run-2"]
     assert not alive([int((tmp_path / "pid").read_text())])
 
 
 def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
-    def work(experiment, place, **_):
+    def work(experiment, place, tell, **_):
         process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
         process.start()
         time.sleep(0.2)
@@ -282,7 +294,7 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(runs, "run", work)
     missing = side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
-        side.compute([missing], 2, lambda _: None, lambda _: None, lambda *_: None)
+        side.compute([missing], [None], 2, lambda _: None, *DEAF)
     assert capfd.readouterr() == ("", "")
 
 
@@ -340,6 +352,75 @@ def test_commands_say_how_far_they_are(here, capsys):
     assert (code, err) == (0, "")
     assert json.loads(out)["study"] == "two"
     assert said(capsys, "resume", "runs/small", "--jobs", "2", "-q")[0] == 0
+
+
+def test_one_a_core_is_the_default(here, capsys, monkeypatch):
+    asked = small(compare=["fedavg", "fedprox"], run={"executor": "loop"})
+    (here / "small.toml").write_text(asked.to_toml())
+    for cores in (1, 2):
+        monkeypatch.setattr(plan, "cores", lambda cores=cores: cores)
+        for command in (["compare", "small.toml", "--force"], ["tune", "small.toml", "--force"]):
+            code, _, err = said(capsys, *command, "--out", f"{command[0]}-{cores}")
+            assert code == 0
+            assert (": started" in err) == (cores == 2)
+        code, _, err = said(capsys, "study", "two", "--no-page", "--out", f"study-{cores}")
+        assert code == 0
+        assert (": started" in err) == (cores == 2)
+    for run in ("fedavg-1", "fedprox-1"):
+        for file in ("summary.json", "devices.json"):
+            (here / "compare-2" / run / file).unlink()
+    code, _, err = said(capsys, "resume", "compare-2")
+    assert code == 0
+    assert err.count(": started") == 2
+
+
+def test_a_single_run_stays_in_this_process(here, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+    (here / "small.toml").write_text(small(run={"executor": "loop"}).to_toml())
+    monkeypatch.setattr(side, "compute", None)
+    code, _, err = said(capsys, "compare", "small.toml", "--out", "a")
+    assert code == 0
+    assert "fedavg-1: 100%  round 3" in err
+    assert said(capsys, "resume", "a/fedavg-1")[0] == 0
+    assert said(capsys, "resume", "a/fedavg-1", "--jobs", "auto")[0] == 0
+
+
+def asked_for(executor="auto", device="cpu", count=2):
+    one = small(run={"executor": executor, "device": device})
+    return [side.Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
+
+
+def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):
+    monkeypatch.setattr(plan, "cores", lambda: 8)
+    assert side.at_a_time(0, asked_for()) == (8, "")
+    assert side.at_a_time(0, asked_for(device="cuda")) == (1, "they share the GPU")
+    assert side.at_a_time(0, asked_for("workers")) == (1, "each has workers of its own")
+    assert side.at_a_time(3, asked_for("workers", "cuda")) == (3, "")
+    monkeypatch.setattr(plan, "cores", lambda: 1)
+    assert side.at_a_time(0, asked_for("workers", "cuda")) == (1, "")
+
+
+def test_workers_that_were_measured_count(monkeypatch):
+    """On 8 cores: two runs are left alone with 8 workers each (4 x 2 <= 8), three train in loops."""
+    monkeypatch.setattr(plan, "cores", lambda: 8)
+    why = "each is fastest with workers of its own"
+    workers, loop = Choice(ExecutionPlan("workers", 8), ""), Choice(ExecutionPlan("loop"), "")
+    assert side.beside([workers] * 2) == (1, why)
+    assert side.beside([workers] * 3) == (8, "")
+    assert side.beside([loop, None]) == (8, "")
+    assert side.beside([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
+    assert side.beside([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
+
+
+def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+    asked = small(run={"executor": "workers", "workers": 2})
+    (here / "small.toml").write_text(asked.to_toml())
+    code, _, err = said(capsys, "tune", "small.toml")
+    assert code == 0
+    told = "potluck: one run at a time, since each has workers of its own; --jobs N: N at a time"
+    assert err.splitlines().count(told) == 1
+    assert ": started" not in err
 
 
 @pytest.mark.parametrize("jobs", ["-1", "two", "1.5", ""])

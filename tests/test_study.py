@@ -76,7 +76,7 @@ def marks(folder):
 
 
 def test_a_study_runs_and_tells(command, here):
-    code, out, err = command("study", "two")
+    code, out, err = command("study", "two", "--jobs", "1")
     assert code == 0
     assert "run 6 of 6, about" in err
     assert "## Two of them (quick)" in out
@@ -110,7 +110,7 @@ def test_a_study_is_killed_and_goes_on(here):
     """Two algorithms, three seeds; kill -9 in the third run, then the same command again."""
     (here / "studies" / "two.py").write_text(TWO.replace('"rounds": 4', '"rounds": 100'))
     folder = here / "runs" / "studies" / "two-quick"
-    command = [sys.executable, "-m", "potluck", "study", "two", "--no-page", "-q"]
+    command = [sys.executable, "-m", "potluck", "study", "two", "--no-page", "-q", "-j1"]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         third = folder / "plain-2"

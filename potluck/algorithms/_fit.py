@@ -9,14 +9,14 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from potluck import codec
-from potluck.errors import ConfigError, nearest
+from potluck.errors import ConfigError, nearest, require
 from potluck.jobs import Train
 
 Build = Callable[..., Any]
@@ -48,19 +48,29 @@ def arguments(build: Build, given: dict[str, Any], path: str, local: Train, inne
             filled[key] = _fit({}, p, f"{path}.{key}", local, inner)  # it trains as the experiment says
         if key not in filled and p.default is p.empty:
             raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
+    clients = filled.get("clients")  # here, for all: some rules would only say so when they start
+    require(clients is None or clients >= 1, f"{path}.clients", clients, "must be at least 1 device a round")
     return filled
 
 
 @contextmanager
-def placed(path: str, filled: dict[str, Any]) -> Iterator[None]:
-    """Let a problem with one of these parameters name the whole key."""
+def placed(path: str, known: Collection[str]) -> Iterator[None]:
+    """Let a problem with one of these parameters name the whole key, while something is made of them."""
     try:
-        yield
+        with keyed(path, known):
+            yield
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+@contextmanager
+def keyed(path: str, known: Collection[str]) -> Iterator[None]:
+    """The same once it is made: other errors are no matter of parameters."""
+    try:
+        yield
     except ConfigError as error:
         key = str(error).partition(" = ")[0]
-        if key.partition(".")[0] not in filled:
+        if key.partition(".")[0] not in known:
             raise
         raise ConfigError(f"{path}.{error}") from None
 

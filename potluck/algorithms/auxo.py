@@ -85,6 +85,7 @@ class Auxo:
     def __post_init__(self) -> None:
         fix = "can't share out its clients: take a rule with rounds and one model, such as fedavg or fedyogi"
         require(hasattr(self.inner, "resized"), "inner", type(self.inner).__name__, fix)
+        require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         require(self.cohorts >= 1, "cohorts", self.cohorts, "must be at least 1")
         fix = "must be at least 1: check-ins per participant; more let a selector such as Oort choose"
         require(self.waiting is None or self.waiting >= 1, "waiting", self.waiting, fix)

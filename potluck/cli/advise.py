@@ -8,6 +8,8 @@ import typer
 from potluck.cli.options import File, Json, Quiet, Settings
 from potluck.cli.output import print_json, screen
 
+WIDTH = 100  # columns, at most: sentences across a wide screen are hard to read
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -41,7 +43,7 @@ def advise(
     tried = pilots.pilot(wanted, verdict, measured, screen(quiet)) if pilot else None
     if not print_json(_told(measured, verdict, tried), as_json) and not quiet:
         for part in _shown(measured, verdict, tried):
-            tables.console.print(part)
+            tables.console.print(part, width=min(WIDTH, tables.console.width))
 
 
 def headline(verdict: "Verdict") -> str:
@@ -98,10 +100,11 @@ def _shown(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[Re
     grid = Table.grid(padding=(0, 2))
     for key, text in facts(m):
         grid.add_row(f"  {key}", Text(text, overflow="fold"))
-    table = Table("system", "verdict", "score", "why", "seen here", box=None, padding=(0, 2, 0, 0))
+    table = Table("system", "verdict", "score", "why, and what was seen", box=None, padding=(0, 2, 0, 0))
     for a in verdict.advice:
-        seen = "" if a.verdict == NO_REASON else a.evidence
-        table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why), Text(seen))
+        table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why))
+        if a.verdict != NO_REASON:
+            table.add_row("", "", "", Text(f"seen: {a.evidence}", style="dim"))
     shown: list[RenderableType] = [Text(headline(verdict), style="bold"), grid, "", table]
     return shown if tried is None else [*shown, "", *_piloted(tried)]
 

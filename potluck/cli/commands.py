@@ -76,7 +76,7 @@ def run(
 
 
 @app.command()
-def resume(folder: Folder, jobs: Jobs = "1", quiet: Quiet = False, as_json: Json = False) -> None:
+def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: Json = False) -> None:
     """Go on with a run or a comparison that was interrupted, killed or lost power.
 
     Example: [bold]potluck resume runs/demo-fedavg-1[/bold]
@@ -93,7 +93,7 @@ def resume(folder: Folder, jobs: Jobs = "1", quiet: Quiet = False, as_json: Json
             compared = resume_comparison(folder, shown, many(jobs))
         print_comparison(compared, quiet, as_json)
         return
-    if many(jobs) != 1:
+    if many(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
     if finished(folder):
         shown.say(f"{folder}: finished already")
@@ -118,7 +118,7 @@ def compare(
     ] = False,
     settings: Settings = None,
     out: Out = None,
-    jobs: Jobs = "1",
+    jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -127,6 +127,7 @@ def compare(
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
+    Runs are computed side by side, one a core, unless --jobs says otherwise.
     The folder (runs/NAME unless told) holds one folder for each run; what was interrupted can be resumed.
     """
     from potluck import experiment as ex

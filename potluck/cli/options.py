@@ -24,7 +24,10 @@ Out = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Jobs = Annotated[
-    str, typer.Option("--jobs", "-j", metavar="N|auto", help="Runs computed at a time; auto: one a core.")
+    str,
+    typer.Option(
+        "--jobs", "-j", metavar="N|auto", help="Runs computed at a time; auto: one a core, on a GPU one."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
@@ -38,7 +41,7 @@ def listed(option: str, text: str) -> list[str]:
 
 
 def many(jobs: str) -> int:
-    """How many runs at a time; 0: one a core."""
+    """How many runs at a time; 0: one a core, where that helps."""
     if jobs == "auto":
         return 0
     if not (jobs.isascii() and jobs.isdigit()):

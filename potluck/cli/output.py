@@ -20,13 +20,13 @@ def screen(quiet: bool) -> "Screen":
 
 
 @contextmanager
-def resumable(folder: Path, command: str | None = None, jobs: str = "1") -> Iterator[None]:
+def resumable(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
     """On Ctrl-C, say how to go on: by resuming the folder, so many runs at a time, or by this command."""
     try:
         yield
     except KeyboardInterrupt:
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
-        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != '1')}"
+        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}"
         hint = f"; go on with: {again}" if begun else ""
         typer.echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TextColumn
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Live
 
 from potluck.report.units import duration, percent
@@ -16,16 +16,25 @@ from potluck.runtime import Progress
 Watch = Callable[[Progress], None]
 
 
+PAUSE = 30.0  # seconds without a line that runs side by side may take, where lines stay
+
+
 class Screen:
-    """Shows how far runs are; `with screen(name) as watch` follows one."""
+    """Shows how far runs are; `with screen(name) as watch` follows one, `with screen.beside()` several."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.console = Console(stderr=True, highlight=False)
+        self._bars: Live | None = None  # of runs side by side, on a terminal
+        self._followed: dict[str, _Followed] = {}
 
     def say(self, text: str) -> None:
         """A remark, in one line."""
-        if not self.quiet:
+        if self.quiet:
+            return
+        if self._bars is not None:  # above them
+            self.console.print(text, markup=False, soft_wrap=True)
+        else:
             print(text, file=sys.stderr, flush=True)
 
     def stand(self, number: int, total: int, left: float | None) -> None:
@@ -33,12 +42,42 @@ class Screen:
         rest = "" if left is None else f", about {duration(left)} left"
         self.say(f"run {number} of {total}{rest}")
 
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Runs side by side: a live line for each of those that are under way."""
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        try:
+            with _bars(self.console, beside=True) as self._bars:
+                yield
+        finally:
+            self._bars = None
+
     def begun(self, name: str) -> None:
         """One of several runs at a time."""
-        self.say(f"{name}: started")
+        if self._bars is None:
+            self.say(f"{name}: started")
+            self._followed[name] = _Followed(None)
+        else:
+            self._followed[name] = _Followed(_bar(self._bars, name))
+            self._bars.refresh()
+
+    def heard(self, name: str, p: Progress) -> None:
+        """How far one of several runs is."""
+        run = self._followed[name]
+        left, now = run.remaining(p.done), time.monotonic()
+        if self._bars is not None and run.bar is not None:
+            self._bars.update(run.bar, completed=p.done, text=_brief(p, left), refresh=True)
+        elif now - run.said >= PAUSE and p.done < 1:
+            run.said = now
+            self.say(_line(name, p, left))
 
     def ended(self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None) -> None:
         """What came of it, and what is left to do."""
+        run = self._followed.pop(name)
+        if self._bars is not None and run.bar is not None:
+            self._bars.remove_task(run.bar)
         rest = "" if left is None else f", about {duration(left)}"
         rest = f"; {runs} run{'s' * (runs > 1)} left{rest}" if runs else ""
         self.say(f"{name}: accuracy {percent(accuracy)}, took {duration(seconds)}{rest}")
@@ -56,15 +95,11 @@ class Screen:
     @contextmanager
     def _live(self, name: str) -> Iterator[Watch]:
         remaining = _Remaining()
-        columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[text]}"))
-        with Live(*columns, console=self.console, refresh_per_second=8) as live:
-            bar = live.add_task(f"{escape(name):<10}", total=1.0, text="getting ready")
+        with _bars(self.console) as live:
+            bar = _bar(live, name)
 
-            def watch(p: Progress) -> None:  # short: bar and text should fit into 80 columns
-                text = (
-                    f"round {p.round}, {duration(p.time)} virtual, {percent(p.accuracy)}, {remaining(p.done)}"
-                )
-                live.update(bar, completed=p.done, text=text)
+            def watch(p: Progress) -> None:
+                live.update(bar, completed=p.done, text=_brief(p, remaining(p.done)))
 
             yield watch
 
@@ -75,10 +110,44 @@ class Screen:
             left = remaining(p.done)
             if int(10 * p.done) > shown[0]:
                 shown[0] = int(10 * p.done)
-                where = f"round {p.round}, {duration(p.time)} of virtual time, accuracy {percent(p.accuracy)}"
-                self.say(f"{name}: {p.done:4.0%}  {where}, {left}")
+                self.say(_line(name, p, left))
 
         return watch
+
+
+def _bars(console: Console, beside: bool = False) -> Live:
+    """Live lines. Those of runs side by side vanish, and no thread draws them: it would hinder forks."""
+    columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[text]}"))
+    if beside:
+        return Live(
+            *columns,
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+    return Live(*columns, console=console, refresh_per_second=8)
+
+
+def _bar(live: Live, name: str) -> TaskID:
+    return live.add_task(f"{escape(name):<10}", total=1.0, text="getting ready")
+
+
+def _brief(p: Progress, left: str) -> str:  # short: bar and text should fit into 80 columns
+    return f"round {p.round}, {duration(p.time)} virtual, {percent(p.accuracy)}, {left}"
+
+
+def _line(name: str, p: Progress, left: str) -> str:
+    where = f"round {p.round}, {duration(p.time)} of virtual time, accuracy {percent(p.accuracy)}"
+    return f"{name}: {p.done:4.0%}  {where}, {left}"
+
+
+class _Followed:
+    """One of several runs at a time."""
+
+    def __init__(self, bar: TaskID | None) -> None:
+        self.bar, self.remaining, self.said = bar, _Remaining(), time.monotonic()
 
 
 class _Remaining:

@@ -14,7 +14,7 @@ from potluck.experiment.config import Experiment
 from potluck.experiment.runs import Run, Watch
 from potluck.experiment.side import Done, Missing
 from potluck.experiment.tables import every
-from potluck.runtime import World
+from potluck.runtime import Progress, World
 
 WORLDS = 2  # that are kept at a time: they may be large, and runs come seed by seed
 NO_MATTER = (
@@ -30,8 +30,10 @@ class Show(Protocol):
     def say(self, text: str) -> None: ...
     def stand(self, number: int, total: int, left: float | None) -> None: ...  # before a run; left: seconds
 
-    # Of runs side by side; runs and seconds that are left.
+    # Of runs side by side, within `beside`; runs and seconds that are left.
+    def beside(self) -> AbstractContextManager[None]: ...
     def begun(self, name: str) -> None: ...
+    def heard(self, name: str, progress: Progress) -> None: ...
     def ended(
         self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
     ) -> None: ...
@@ -47,7 +49,10 @@ class Asked(NamedTuple):
 
 
 class Batch:
-    """A number of runs, `jobs` at a time; `force` replaces those that a folder holds with other settings."""
+    """A number of runs, `jobs` at a time (0: one a core, where that helps).
+
+    `force` replaces those that a folder holds with other settings.
+    """
 
     def __init__(
         self, total: int, work: float, show: Show | None = None, *, force: bool = False, jobs: int = 1
@@ -58,6 +63,7 @@ class Batch:
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
         self._worlds: dict[str, World] = {}
+        self._said: set[str] = set()
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
@@ -75,11 +81,23 @@ class Batch:
                 missing.append(Missing(name, experiment, place, share, state))
             else:
                 runs, work = runs - 1, work - share
-        self.compute(missing, runs, work)
+        if self.at_a_time(missing) > 1:
+            self.compute(missing, runs, work)
+
+    def at_a_time(self, missing: Sequence[Missing]) -> int:
+        """How many of these to compute at a time, as far as their settings tell."""
+        return self._explained(len(missing), *side.at_a_time(self.jobs, missing))
+
+    def _explained(self, missing: int, jobs: int, why: str) -> int:
+        """So many at a time; says once why not more, if that was left open."""
+        if why and jobs == 1 < missing and self.show is not None and why not in self._said:
+            self._said.add(why)
+            self.show.say(f"potluck: one run at a time, since {why}; --jobs N: N at a time")
+        return jobs
 
     def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
         """Compute these side by side; so many runs, and so much work, are left with them."""
-        show, seconds, done = self.show, self.seconds, self.work
+        show, seconds, done, jobs = self.show, self.seconds, self.work, self.jobs
 
         def ended(run: Missing, came: Done) -> None:
             nonlocal runs, work, seconds, done
@@ -87,7 +105,7 @@ class Batch:
             seconds, done = seconds + came.seconds, done + run.work
             self.computed += 1
             if show is not None:
-                left = seconds / done * work / max(1, min(self.jobs, runs))
+                left = seconds / done * work / max(1, min(jobs, runs))
                 show.ended(run.name, came.accuracy, came.seconds, runs, left)
                 for remark in came.said:
                     show.say(f"potluck: {run.name}: {remark}")
@@ -96,7 +114,17 @@ class Batch:
             if show is not None:
                 show.begun(run.name)
 
-        side.compute(missing, self.jobs, lambda e: self._world(build.settled(e)[0]), begun, ended)
+        def heard(run: Missing, progress: Progress) -> None:
+            if show is not None:
+                show.heard(run.name, progress)
+
+        def world(experiment: Experiment) -> World:
+            return self._world(build.settled(experiment)[0])
+
+        choices = side.decided(missing, world)
+        jobs = jobs or self._explained(len(missing), *side.beside(choices))
+        with show.beside() if show else nullcontext():
+            side.compute(missing, choices, jobs, world, begun, heard, ended)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""

@@ -12,6 +12,7 @@ import torch
 from potluck import algorithms, codec, data, fleet
 from potluck.aggregate.affinity import SLOT
 from potluck.aggregate.guarded import guarded
+from potluck.algorithms._fit import keyed
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError, PotluckError
 from potluck.experiment import accountant
@@ -67,10 +68,29 @@ def prepare(
         world.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
         setting = Setting(full, world, rule, identity)
-        Simulation(
-            world, rule, **setting.keywords(ExecutionPlan())
-        )  # a trial: it checks tiers against the fleet
+        check_tiers(full.algorithm, rule, world.fleet)
+        with named(setting):
+            Simulation(world, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
         return setting
+
+
+@contextmanager
+def named(setting: Setting) -> Iterator[None]:
+    """Name the file, and the whole key of a parameter that an algorithm only refuses now."""
+    name, experiment = setting.experiment.algorithm, setting.experiment
+    with located(experiment), keyed(f"algorithms.{name}", experiment.algorithms.get(name, {})):
+        yield
+
+
+def check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
+    """Refuse an algorithm that needs users or edges where no device belongs to any."""
+    fixes = {"user": "fleet.users, or data.users of partition 'user_devices'", "edge": "fleet.edges"}
+    for tier in getattr(rule, "tiers", ()):
+        if tier in devices.groups and devices.groups[tier].max() < 0:
+            raise ConfigError(
+                f"algorithm = {name!r}: needs {tier}s between devices and cloud, and no device belongs to "
+                f"one; set {fixes.get(tier, f'fleet.{tier}s')}, or take another algorithm"
+            )
 
 
 def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, Any]:

@@ -112,7 +112,7 @@ def compare(
     """Run every algorithm with every seed; without `out`, in memory.
 
     `tuned`: each at the learning rate that does best on validation rows, among those of [tune].
-    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core.
+    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
     with build.located(experiment):
@@ -122,7 +122,7 @@ def compare(
     problems.check_distinct("seeds", full.seeds)
     full = full.updated(tune=given(filled(full)) if tuned else None)
     path = None if out is None else Path(out)
-    jobs = side.count(jobs, path)
+    side.check(jobs, path)
     if path is not None:
         folder.claim(path, force)
     worlds: dict[int, World] = {}
@@ -136,7 +136,8 @@ def compare(
 def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest."""
     path = Path(out)
-    return _go_on(folder.experiment(path), path, {}, show, side.count(jobs, path))
+    side.check(jobs, path)
+    return _go_on(folder.experiment(path), path, {}, show, jobs)
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -153,9 +154,10 @@ def _go_on(
 ) -> Comparison:
     runs: list[Run] = []
     tuning = _tune(experiment, path, show, jobs)
-    if jobs > 1:
-        missing = list(_missing(experiment, path, worlds, tuning))
-        Batch(len(missing), len(missing), show, jobs=jobs).compute(missing, len(missing), len(missing))
+    missing = list(_missing(experiment, path, worlds, tuning))
+    batch = Batch(len(missing), len(missing), show, jobs=jobs)
+    if len(missing) > 1 and batch.at_a_time(missing) > 1:
+        batch.compute(missing, len(missing), len(missing))
     for seed, name in _each(experiment):
         place = _place(path, seed, name)
         if place is not None and folder.is_run(place) and folder.finished(place):

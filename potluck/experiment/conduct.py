@@ -73,10 +73,10 @@ def conduct(
 ) -> Results:
     """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told.
 
-    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core.
+    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
     path, place = find(name), default_folder(name, scale) if out is None else Path(out)
-    jobs = side.count(jobs, place)
+    side.check(jobs, place)
     study = read(path)
     try:
         plan = study.at(scale, settings)

@@ -171,7 +171,8 @@ def _noting(path: Path | None) -> dict[str, Any]:
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
     began = time.monotonic()
     try:
-        sim.run(progress)
+        with build.named(setting):
+            sim.run(progress)
     finally:
         seconds = time.monotonic() - began
         if path is not None:

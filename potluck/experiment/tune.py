@@ -62,10 +62,10 @@ def tune(
 ) -> Tuning:
     """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again.
 
-    `jobs`: trials that are computed at a time, in processes of their own; 0: one a core.
+    `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
     place = None if out is None else Path(out)
-    jobs = side.count(jobs, place)
+    side.check(jobs, place)
     names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
     with build.located(experiment):
         names = names or [registry.canonical(experiment.algorithm)]

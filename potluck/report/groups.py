@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 from potluck.experiment import Run
 from potluck.report.canvas import COLOURS, blank, clock, colour
 from potluck.report.cohorts import hidden, memberships
+from potluck.report.words import in_words
 
 ROOT = "all"
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
@@ -85,7 +86,7 @@ def noted(run: Run) -> go.Figure | None:
         return None
     size, unit = clock(max(run.summary["virtual_seconds"], 0.0))
     things = list(table)[:PANELS]
-    titles = [thing.replace("_", " ") for thing in things]
+    titles = [in_words(thing) for thing in things]
     figure = make_subplots(
         len(things), 1, shared_xaxes=True, vertical_spacing=0.3 / len(things), subplot_titles=titles
     )
@@ -97,7 +98,7 @@ def noted(run: Run) -> go.Figure | None:
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                _line(figure, row, points, size, name, names.index(name), f"{thing} of {name}")
+                _line(figure, row, points, size, name, names.index(name), f"{name}, {in_words(thing)}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
             _range(figure, row, every, size, len(table[thing]))
