@@ -349,6 +349,25 @@ def test_resuming_gives_the_same_run(tmp_path):
     assert potluck.resume(tmp_path / "broken").summary == resumed.summary  # nothing is left to do
 
 
+def test_two_processes_never_compute_the_same_run(tmp_path):
+    began = small(stop={"rounds": 400})
+
+    def look_on(progress):
+        """While the run is under way: whoever else would write into its folder is refused."""
+        for intrude in (
+            lambda: potluck.resume(tmp_path / "a"),
+            lambda: potluck.run(began, out=tmp_path / "a", force=True),
+        ):
+            with pytest.raises(ConfigError, match="another process is computing this run; wait until"):
+                intrude()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        potluck.run(began, out=tmp_path / "a", progress=look_on)
+    resumed = potluck.run(began.updated(stop={"rounds": 2}), out=tmp_path / "a", force=True)
+    assert resumed.finished  # the lock went with whoever had it
+
+
 def test_resume_refuses_another_experiment(tmp_path):
     wanted = small(stop={"rounds": 400})
     with pytest.raises(KeyboardInterrupt):

@@ -28,6 +28,7 @@ from torch import nn
 from potluck.contracts import ModelSpec
 from potluck.errors import ConfigError, SnapshotError
 from potluck.experiment.config import Experiment
+from potluck.experiment.lock import held
 from potluck.models import Models
 from potluck.trees import Params
 
@@ -68,6 +69,8 @@ def claim(folder: Path, force: bool) -> None:
         raise ConfigError(
             f"{at}: holds {foreign.name!r}, which Potluck didn't make; move it, or name another"
         )
+    with held(folder):
+        pass  # nobody computes it
 
 
 def create(folder: Path, files: dict[str, str], force: bool) -> None:

@@ -4,6 +4,7 @@ import datetime
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from potluck.experiment import accountant, build, folder
 from potluck.experiment import plan as plans
 from potluck.experiment.build import Setting
 from potluck.experiment.config import Experiment
+from potluck.experiment.lock import held
 from potluck.experiment.portrait import portrait
 from potluck.runtime import Progress, Simulation, World
 from potluck.runtime.autotune import Choice, named
@@ -111,11 +113,12 @@ def run(
         }
         folder.create(path, files, force)
     try:
-        keywords = setting.keywords(chosen.plan) | _noting(path)
-        sim = Simulation(setting.world, setting.algorithm, folder=path, **keywords)
-        if chosen.fresh:
-            sim.said.append(f"computed by {named(chosen.plan)}; {chosen.reason}")
-        return _finish(setting, sim, path, progress)
+        with nullcontext() if path is None else held(path):
+            keywords = setting.keywords(chosen.plan) | _noting(path)
+            sim = Simulation(setting.world, setting.algorithm, folder=path, **keywords)
+            if chosen.fresh:
+                sim.said.append(f"computed by {named(chosen.plan)}; {chosen.reason}")
+            return _finish(setting, sim, path, progress)
     except Exception:
         if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
             shutil.rmtree(path)  # it never got anywhere
@@ -142,14 +145,15 @@ def resume(
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
     setting = build.prepare(experiment, algorithm, world, pool)
-    plan = plans.from_json((path / folder.PLAN).read_text())
-    keywords = setting.keywords(plan) | _noting(path)
-    sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **keywords)
-    if plan.torch != torch.__version__:
-        sim.said.append(
-            f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
-        )
-    return _finish(setting, sim, path, progress)
+    with held(path):
+        plan = plans.from_json((path / folder.PLAN).read_text())
+        keywords = setting.keywords(plan) | _noting(path)
+        sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **keywords)
+        if plan.torch != torch.__version__:
+            sim.said.append(
+                f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
+            )
+        return _finish(setting, sim, path, progress)
 
 
 def load(out: str | Path) -> Run:
