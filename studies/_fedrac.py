@@ -73,6 +73,8 @@ QUICK: dict[str, Any] = {
     "evaluate": {"rounds": 1},
     "run": {"executor": "loop"},
 }
+UNEVEN = {"data": {"partition": "dirichlet", "alpha": 0.5}}
+QUARTER = {"data": {"limit": 1838}}  # of HAR's rows
 GRID = {"lr": [0.003, 0.01, 0.03]}  # for every arm; whole runs, for half of one is all the leader's
 
 

@@ -6,7 +6,7 @@ own model after its last local training, its edge's, and the cloud's, all on the
 Means are over devices that don't attack.
 
 The paper trains at 0.01, on 1,200 images a device; on 200 hardly anything is learnt so in 60 rounds. Where
-rates aren't tuned it is 0.1, which FedEdge's validation rows chose.
+rates aren't tuned it is 0.1, where FedEdge's validation rows are within two points of their best (at 0.3).
 """
 
 from collections.abc import Callable, Mapping

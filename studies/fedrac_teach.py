@@ -4,7 +4,7 @@
 `--jobs 2`.
 """
 
-from _fedrac import GRID, HAR, QUICK, TEACH, TEACHING, lessons
+from _fedrac import GRID, HAR, QUICK, TEACH, TEACHING, UNEVEN, lessons
 
 from potluck.experiment.study import Scale, Study, laid_over
 
@@ -13,7 +13,7 @@ STUDY = Study(
     question="Does a smaller tier's model become better if the leader's teaches it? "
     "Both are tuned, each in every scenario, and seeds are paired.",
     arms=TEACHING,
-    scenarios={"IID": {}, "Dirichlet 0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
+    scenarios={"IID": {}, "Dirichlet 0.5": UNEVEN},
     measures=TEACH,
     page=lessons,
     notes="The paper has about +8 points for the smallest tier on this data and +2 for the second; "

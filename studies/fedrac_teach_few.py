@@ -6,6 +6,7 @@ with `--jobs 2`.
 
 from dataclasses import replace
 
+from _fedrac import QUARTER
 from fedrac_teach import STUDY as ALL_ROWS
 
 from potluck.experiment.study import laid_over
@@ -16,5 +17,5 @@ STUDY = replace(
     question="As above with 46 rows a phone instead of 184: is there more to learn from a teacher "
     "where there is less to learn from?",
     notes="",
-    paper=replace(ALL_ROWS.paper, experiment=laid_over(ALL_ROWS.paper.experiment, {"data": {"limit": 1838}})),
+    paper=replace(ALL_ROWS.paper, experiment=laid_over(ALL_ROWS.paper.experiment, QUARTER)),
 )

@@ -6,6 +6,7 @@ five minutes with `--jobs 2`.
 
 from dataclasses import replace
 
+from _fedrac import QUARTER
 from fedrac_teach_kind import STUDY as ALL_ROWS
 
 from potluck.experiment.study import laid_over
@@ -14,5 +15,5 @@ STUDY = replace(
     ALL_ROWS,
     title="Fed-RAC: what followers learn from a teacher beside labels, with a quarter of the data",
     question="As above with 46 rows a phone instead of 184.",
-    paper=replace(ALL_ROWS.paper, experiment=laid_over(ALL_ROWS.paper.experiment, {"data": {"limit": 1838}})),
+    paper=replace(ALL_ROWS.paper, experiment=laid_over(ALL_ROWS.paper.experiment, QUARTER)),
 )

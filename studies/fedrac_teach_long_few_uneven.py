@@ -6,11 +6,12 @@ each, 5 minutes with `--jobs 2`.
 
 from dataclasses import replace
 
+from _fedrac import UNEVEN
 from fedrac_teach_long_few import STUDY as EVEN
 
 STUDY = replace(
     EVEN,
     title="Fed-RAC: what followers learn from the leader in longer training, with a quarter of uneven data",
     question="As above on Dirichlet(0.5) with 46 rows a phone.",
-    scenarios={"Dirichlet 0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
+    scenarios={"Dirichlet 0.5": UNEVEN},
 )

@@ -6,11 +6,12 @@ each, 12 minutes with `--jobs 2`.
 
 from dataclasses import replace
 
+from _fedrac import UNEVEN
 from fedrac_teach_long import STUDY as EVEN
 
 STUDY = replace(
     EVEN,
     title="Fed-RAC: what followers learn from the leader in longer training, where labels differ",
     question="As above on Dirichlet(0.5).",
-    scenarios={"Dirichlet 0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
+    scenarios={"Dirichlet 0.5": UNEVEN},
 )

@@ -6,7 +6,6 @@ minutes with `--jobs 2`.
 
 from dataclasses import replace
 
-from _fedrac import ALONE, TAUGHT, fedrac
 from fedrac_teach_long_uneven import STUDY as TUNED
 
 from potluck.experiment.study import Arm, laid_over
@@ -17,14 +16,12 @@ def at(rate: float, arm: Arm) -> Arm:
     return replace(arm, name=f"{arm.name}, {rate:g}", changes=laid_over(arm.changes, {"train": {"lr": rate}}))
 
 
-ARMS = [fedrac(ALONE, teach=False), fedrac(TAUGHT), fedrac("at temperature 1", temperature=1.0)]
-
 STUDY = replace(
     TUNED,
     title="Fed-RAC: distillation, or the rate?",
     question="The rate of all tiers is chosen by everybody's validation rows; the smallest tier is a part "
     "of them. As above on Dirichlet(0.5), every arm at both rates that were chosen: 0.01 and 0.03.",
-    arms=[at(rate, arm) for rate in (0.03, 0.01) for arm in ARMS],
+    arms=[at(rate, arm) for rate in (0.03, 0.01) for arm in TUNED.arms],
     page=tables,
     paper=replace(TUNED.paper, tune=None, tune_each=False),
 )

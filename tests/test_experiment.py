@@ -364,8 +364,8 @@ def test_two_processes_never_compute_the_same_run(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         potluck.run(began, out=tmp_path / "a", progress=look_on)
-    resumed = potluck.run(began.updated(stop={"rounds": 2}), out=tmp_path / "a", force=True)
-    assert resumed.finished  # the lock went with whoever had it
+    again = potluck.run(began.updated(stop={"rounds": 2}), out=tmp_path / "a", force=True)
+    assert again.finished  # the lock went with whoever had it
 
 
 def test_resume_refuses_another_experiment(tmp_path):

@@ -405,11 +405,11 @@ def test_workers_that_were_measured_count(monkeypatch):
     monkeypatch.setattr(plan, "cores", lambda: 8)
     why = "each is fastest with workers of its own"
     workers, loop = Choice(ExecutionPlan("workers", 8), ""), Choice(ExecutionPlan("loop"), "")
-    assert side.beside([workers] * 2) == (1, why)
-    assert side.beside([workers] * 3) == (8, "")
-    assert side.beside([loop, None]) == (8, "")
-    assert side.beside([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
-    assert side.beside([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
+    assert side.with_workers([workers] * 2) == (1, why)
+    assert side.with_workers([workers] * 3) == (8, "")
+    assert side.with_workers([loop, None]) == (8, "")
+    assert side.with_workers([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
+    assert side.with_workers([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
 
 
 def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):

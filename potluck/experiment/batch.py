@@ -122,7 +122,7 @@ class Batch:
             return self._world(build.settled(experiment)[0])
 
         choices = side.decided(missing, world)
-        jobs = jobs or self._explained(len(missing), *side.beside(choices))
+        jobs = jobs or self._explained(len(missing), *side.with_workers(choices))
         with show.beside() if show else nullcontext():
             side.compute(missing, choices, jobs, world, begun, heard, ended)
 

@@ -68,7 +68,7 @@ def prepare(
         world.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
         setting = Setting(full, world, rule, identity)
-        check_tiers(full.algorithm, rule, world.fleet)
+        _check_tiers(full.algorithm, rule, world.fleet)
         with named(setting):
             Simulation(world, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
         return setting
@@ -82,7 +82,7 @@ def named(setting: Setting) -> Iterator[None]:
         yield
 
 
-def check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
+def _check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
     """Refuse an algorithm that needs users or edges where no device belongs to any."""
     fixes = {"user": "fleet.users, or data.users of partition 'user_devices'", "edge": "fleet.edges"}
     for tier in getattr(rule, "tiers", ()):

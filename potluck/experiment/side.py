@@ -73,8 +73,8 @@ def at_a_time(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
     return plans.cores(), ""
 
 
-def beside(choices: Sequence[Choice | None]) -> tuple[int, str]:
-    """The same, left open, once it is known how runs are computed."""
+def with_workers(choices: Sequence[Choice | None]) -> tuple[int, str]:
+    """The same where that was left open, once it is known which runs have workers of their own."""
     shared = [choice.plan for choice in choices if choice is not None and choice.plan.workers > 1]
     most, why = max((plan.workers for plan in shared), default=1), "each is fastest with workers of its own"
     if any(plan.executor == "stacked" for plan in shared):  # another way wouldn't give the same
