@@ -9,13 +9,14 @@ from pathlib import Path
 
 import torch
 
-from bench import advice, asynchronous, engine, matching, memory, planner, population, training
+from bench import advice, asynchronous, engine, matching, memory, overheads, planner, population, training
 from potluck.experiment.machine import machine
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    known = ("engine", "population", "matching", "planner", "memory", "asynchronous", "training", "advice")
+    known = ("engine", "population", "matching", "planner", "memory", "overheads")
+    known += ("asynchronous", "training", "advice")
     parser.add_argument(
         "names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all but advice, if none"
     )
@@ -42,6 +43,7 @@ def main() -> None:
         "matching": matching.main,
         "planner": planner.main,
         "memory": memory.main,
+        "overheads": overheads.main,
         "asynchronous": partial(asynchronous.main, asked.passes),
         "advice": partial(advice.main, asked.passes),
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),

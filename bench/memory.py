@@ -3,7 +3,6 @@
 For `workers` it is the largest of its processes; the rows are shared by all of them.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,14 +18,22 @@ WAYS = {
 }
 
 
+# A process begins with the peak of the one that forked it, so a small one starts what is to be measured.
+START = """
+import os, sys
+status, usage = os.wait4(os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, *sys.argv[1:]]), 0)[1:]
+print(usage.ru_maxrss, file=sys.stderr)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def peak(module: str, *arguments: str) -> float:
     """Megabytes of the largest process of a command."""
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"bench.memory: {module} {' '.join(arguments)} failed")
-    return usage.ru_maxrss / 1024
+    start = [sys.executable, "-S", "-c", START, "-m", module, *arguments]
+    done = subprocess.run(start, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"bench.memory: {module} {' '.join(arguments)} failed:\n{done.stderr}")
+    return int(done.stderr.split()[-1]) / 1024
 
 
 def main() -> None:

@@ -7,6 +7,12 @@ from _maverick import POISON, QUICK, QUICK_POISON, TABLE, VIEWS, fededge, maveri
 
 from potluck.experiment.study import Scale, Study, laid_over
 
+MILD = [
+    maverick("mu_p 1, mu_a 0.1", mu_p=1.0, mu_a=0.1),
+    maverick("mu_p 0.1, mu_a 0.01", mu_p=0.1, mu_a=0.01),
+    maverick("only anomalous (0, 1)", mu_p=0.0),
+]
+
 STUDY = Study(
     title="Maverick: what the contrastive terms do",
     question="FedEdge has none of them. With mu_p of the personal and mu_a of the anomalous term, 3 of 10 "
@@ -14,10 +20,8 @@ STUDY = Study(
     arms=[
         fededge(),
         maverick("mu_p 10, mu_a 1"),
-        maverick("mu_p 1, mu_a 0.1", mu_p=1.0, mu_a=0.1),
-        maverick("mu_p 0.1, mu_a 0.01", mu_p=0.1, mu_a=0.01),
         maverick("only personal (10, 0)", mu_a=0.0),
-        maverick("only anomalous (0, 1)", mu_p=0.0),
+        *MILD,
     ],
     measures=VIEWS,
     quick=Scale(laid_over(QUICK, QUICK_POISON), seeds=(1,)),

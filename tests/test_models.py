@@ -12,6 +12,7 @@ from potluck.errors import ConfigError, ModelError
 from potluck.keys import as_tensor
 from potluck.models import Model, Models, register, scaled
 from potluck.models.registry import _builders
+from potluck.models.stack import PIECE
 
 DIGIT, IMAGE = (1, 8, 8), (1, 28, 28)
 ZOO = ("linear", "mlp", "lenet5", "convnet")
@@ -158,6 +159,19 @@ def test_call_equals_the_module(name):
     torch.testing.assert_close(model(params, x), module(x), rtol=0, atol=1e-12)
     torch.testing.assert_close(module(x), functional_call(module, params, (x,)), rtol=0, atol=0)
     assert torch.equal(x, untouched)
+
+
+@pytest.mark.parametrize("name", ["lenet5", "linear"])
+def test_many_rows_are_the_same_a_few_at_a_time(name):
+    model = Model(ModelSpec(name), IMAGE, 10, torch.float64)
+    draw = torch.Generator().manual_seed(1)
+    params, x = model.init(1), torch.randn(2 * PIECE + 3, *IMAGE, dtype=torch.float64, generator=draw)
+    at_once = model(params, x)  # where gradients may be wanted, rows stay together
+    with torch.no_grad():
+        torch.testing.assert_close(model(params, x), at_once, rtol=0, atol=1e-12)
+        of_two = x[: 2 * PIECE].reshape(2, PIECE, *IMAGE)
+        shared = vmap(lambda rows: model(params, rows))(of_two)  # one model for a stack, frozen
+        torch.testing.assert_close(shared.flatten(0, 1), at_once[: 2 * PIECE], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("key", [None, 5])

@@ -22,6 +22,7 @@ from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.layers import Name, Step, compiled, joined, leaves, plain
 from potluck.trees import Params
 
+PIECE = 128  # rows
 FUSED: dict[int, float | Tensor] = {}  # weights, by address, that descend in the backward pass: their rates
 
 
@@ -34,17 +35,26 @@ class Call:
         self.draws = any(isinstance(m, KeyedDropout) for part in parts for m in part.modules())
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        if peek_interpreter_stack() is None or not stacks.mapping():
+        if peek_interpreter_stack() is None:
+            return self._rows(params, x, key)
+        if not stacks.mapping():
             return self.one(params, x, key)
         if not any(is_batchedtensor(params[name]) for name in self.names):  # one model for all, frozen
             if self.draws and key is not None:
                 return self.one(params, x, key)
-            return stacks.by_row(lambda rows: self.one(params, rows, None), x)
+            return stacks.by_row(lambda rows: self._rows(params, rows, None), x)
 
         def many(x: Tensor, key: Tensor | None, *weights: Tensor) -> Tensor:
             return self.many(dict(zip(self.names, weights, strict=True)), x, key)
 
         return stacks.outside(many, (x, key, *(params[name] for name in self.names)))
+
+    def _rows(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
+        """One client's; of many rows where nothing is learnt, a few at a time: on a CPU what they become must
+        fit into its cache, or a network of convolutions takes several times as long."""
+        if key is not None or torch.is_grad_enabled() or not x.is_cpu or len(x) <= PIECE:
+            return self.one(params, x, key)
+        return torch.cat([self.one(params, rows, None) for rows in x.split(PIECE)])
 
 
 def stacked(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:

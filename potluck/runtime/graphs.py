@@ -37,7 +37,7 @@ class Replayed:
     def __init__(self, like: Stack, clients: int, aside: bool) -> None:
         self.recipe: Recipe = like.recipe
         self.clients = clients
-        self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.params]
+        self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.begun]
         self.state = like.job.optim.start(self.params)
         counts = zip(like.held, like.recipe.held, strict=True)
         self.held = [t.new_zeros(clients, *t.shape[1:]) if n else t.clone() for t, n in counts]
@@ -70,7 +70,7 @@ class Replayed:
     def load(self, stack: Stack, start: int, stop: int) -> None:
         """Copy clients in."""
         n = stop - start
-        to, source = [p[:n] for p in self.params], [p[start:stop] for p in stack.params]
+        to, source = [p[:n] for p in self.params], [p[start:stop] for p in stack.begun]
         for mine, theirs, counts in zip(self.held, stack.held, self.recipe.held, strict=True):
             to.append(mine[:n] if counts else mine)
             source.append(theirs[start:stop] if counts else theirs)
@@ -90,12 +90,19 @@ class Replayed:
         self.steps[self._rung(stack.still(s, start, stop))](s)
 
     def unload(self, stack: Stack, start: int, stop: int) -> None:
-        """Copy what came of the clients back into their stack."""
+        """Copy what came of the clients into their stack."""
+        if not stack.params:
+            stack.params = [p.new_empty(len(stack), *p.shape[1:]) for p in self.params]
         for name, total in self.sums.items():
             if name not in stack.sums:
                 stack.sums[name] = total.new_zeros(len(stack))
         to = [*(p[start:stop] for p in stack.params), *(stack.sums[n][start:stop] for n in self.sums)]
         _copy(to, [t[: stop - start] for t in (*self.params, *self.sums.values())])
+
+    def lend(self, stack: Stack) -> None:
+        """The whole stack's results without a copy, good until others are loaded."""
+        stack.params = [p[: len(stack)] for p in self.params]
+        stack.sums = {name: total[: len(stack)] for name, total in self.sums.items()}
 
     def _rung(self, k: int) -> int:
         rung = max(1, self.clients // (LADDER if self.on_gpu else FEW))
@@ -180,7 +187,10 @@ class Replays:
         self.made: dict[Hashable, list[Replayed]] = {}
 
     def train(self, stack: Stack, width: int) -> None:
-        """All steps of a stack, in pieces of `width` clients, one a stream at a time."""
+        """All steps of a stack, in pieces of `width` clients, one a stream at a time.
+
+        Its results are to be read before another stack is trained: they may be these buffers' own.
+        """
         pieces = [(i, min(i + width, len(stack))) for i in range(0, len(stack), width)]
         sets = self._sets(stack, pieces[0][1], min(self.streams, len(pieces)))
         for first in range(0, len(pieces), len(sets)):
@@ -197,7 +207,10 @@ class Replays:
                             mine.step(stack, start, stop, s)
             for mine, (start, stop) in wave:
                 with _on(mine):
-                    mine.unload(stack, start, stop)
+                    if len(pieces) == 1:
+                        mine.lend(stack)
+                    else:
+                        mine.unload(stack, start, stop)
         for mine in sets:
             if mine.stream is not None and mine.aside:
                 torch.cuda.current_stream().wait_stream(mine.stream)

@@ -51,11 +51,12 @@ class Stack:
             parts = self.sent.part, self.keep.part, all_of(self.own)
             (begun, held), counted = over(self._begin(rebuild_seen), len(items), *parts)
         started = zip(begun.values(), counted, strict=False)
-        self.params = [_own(p if counts else p.expand(len(items), *p.shape)) for p, counts in started]
+        self.begun = [p if counts else p.expand(len(items), *p.shape) for p, counts in started]
+        self.params: list[Tensor] = []  # once trained
         self.held, rebuild_held = split(held)
         counts = tuple(counted[len(begun) :])  # a frozen model that all share stays one
         mine = rebuild_held([t[0] if n else t for t, n in zip(self.held, counts, strict=True)])
-        shapes = form(([p[0] for p in self.params], mine, [t[0, 0] for t in self.seen]))
+        shapes = form(([p[0] for p in self.begun], mine, [t[0, 0] for t in self.seen]))
         kind = self.job.shape(), shapes, counts, draws[0].index.shape[1]
         self.recipe = Recipe(
             self.job, self.net, self.pool, tuple(begun), counts, rebuild_held, rebuild_seen, kind
@@ -78,16 +79,17 @@ class Stack:
     def rates_of(self, count: int) -> Rates:
         """The first clients' learning rates; one number if they are equal."""
         rates = self.rates[:count]
-        return rates[0] if all(r == rates[0] for r in rates) else self.params[0].new_tensor(rates)
+        return rates[0] if all(r == rates[0] for r in rates) else self.begun[0].new_tensor(rates)
 
     @cached_property
     def descent(self) -> Tensor:
         """Learning rates [step, client, 0], and [..., 1] whether there is such a step: 0 for both if not."""
         left = self.steps[None] > np.arange(self.steps[0])[:, None]
-        return torch.from_numpy(np.stack([left * np.array(self.rates), left], 2)).to(self.params[0])
+        return torch.from_numpy(np.stack([left * np.array(self.rates), left], 2)).to(self.begun[0])
 
     def train(self) -> None:
         """All steps, one after another."""
+        self.params = [_own(p) for p in self.begun]
         state, k = self.job.optim.start(self.params), 0
         for s in range(int(self.steps[0])):
             if (still := self.still(s)) != k:
