@@ -15,8 +15,8 @@ from potluck.experiment.machine import machine
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    known = ("engine", "population", "matching", "planner", "memory", "overheads")
-    known += ("asynchronous", "training", "advice")
+    speed = ("engine", "population", "matching", "planner", "memory", "overheads", "asynchronous", "training")
+    known = (*speed, "advice")
     parser.add_argument(
         "names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all but advice, if none"
     )
@@ -48,7 +48,7 @@ def main() -> None:
         "advice": partial(advice.main, asked.passes),
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
     }
-    for name in asked.names or known[:-1]:  # advice isn't about speed
+    for name in asked.names or speed:
         print(f"\n== {name}", flush=True)
         benchmarks[name]()
 

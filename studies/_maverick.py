@@ -7,7 +7,8 @@ Means are over devices that don't attack.
 
 The paper trains at 0.01, on 1,200 images a device; on 200 hardly anything is learnt so in 60 rounds. Where
 rates aren't tuned it is 0.1, where FedEdge's validation rows are within two points of their best (at 0.3).
-Rounds to a target are the first looks that reach it, and devices are looked at in every sixth.
+Rounds to a target are the first looks that reach it; there is a look every sixth round (where runs have 40
+rounds, every fourth).
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 """The training benchmark compares like with like: everybody trains the same samples the same way."""
 
+import resource
 import sys
 from io import StringIO
 
@@ -10,14 +11,16 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import bare, central, simulate, training
+from bench import bare, central, memory, overheads, simulate, training
 from bench.contestants import BARE, LIMITS, OURS, Contestant, FailedError, run
 from bench.models import build, weights_of
 from bench.workload import CLASSES, SHAPE, SHAPES, Workload, make
 from potluck.codec import value
 from potluck.contracts import ModelSpec, Rows
+from potluck.jobs import Contrast
 from potluck.models import Models
 from potluck.runtime import ExecutionPlan
+from potluck.runtime.training import train
 
 TINY = make(clients=8, cohort=3, rounds=2, smallest=12, largest=25)
 ZOO = {"lr": "linear", "lenet": "lenet5"}
@@ -124,6 +127,23 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
         command.main()
     assert ended.value.code == 2
     assert (
-        "no benchmark 'trainin'; known: engine, population, matching, planner, memory, asynchronous, "
-        "training, advice" in capsys.readouterr().err
+        "no benchmark 'trainin'; known: engine, population, matching, planner, memory, overheads, "
+        "asynchronous, training, advice" in capsys.readouterr().err
+    )
+
+
+def test_a_small_process_is_not_charged_with_the_memory_of_the_one_that_asks():
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert memory.peak("this") < 60 < mine
+    with pytest.raises(SystemExit, match="not_there"):
+        memory.peak("not_there")
+
+
+def test_looks_at_every_step_come_to_the_same(monkeypatch):
+    monkeypatch.setattr(overheads, "ROWS", 70)  # two batches
+    once, often = (train(overheads.device(kind(), 2, 1)) for kind in (Contrast, overheads.AtEveryStep))
+    for name, change in once.body["delta"].items():
+        torch.testing.assert_close(often.body["delta"][name], change, rtol=0, atol=1e-5)
+    assert overheads.held(overheads.device(Contrast(), 2, 1)) > overheads.held(
+        overheads.device(overheads.AtEveryStep(), 2, 1)
     )

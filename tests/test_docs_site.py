@@ -1,9 +1,8 @@
 """The site: it builds, asks a network for nothing, and shows what the code says."""
 
-import importlib.util
+import importlib
 import logging
 import re
-import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,11 +32,9 @@ def text(name):
 
 def helper(name):
     """A module of docs/, as the build imports it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-        made = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(made)
-    return sys.modules[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)  # they import each other
+        return importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")

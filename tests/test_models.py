@@ -328,6 +328,23 @@ def test_batch_norm_is_refused():
     assert "nn.GroupNorm(groups, 6)" in message
 
 
+@pytest.mark.parametrize(
+    "mixing",
+    [lambda x: x - x.mean(0), lambda x: (x.squeeze() if len(x) > 1 else x + 1).reshape(len(x), -1)],
+    ids=["a mean over rows", "another result for one row"],
+)
+def test_models_that_mix_rows_are_refused(mixing):
+    class Mixing(nn.Module):
+        def __init__(self, classes):
+            super().__init__()
+            self.last = nn.Linear(64, classes)
+
+        def forward(self, x):
+            return self.last(mixing(x.flatten(1)))
+
+    assert "of a row alone than of the same row in a batch" in refusal(Mixing)
+
+
 def test_running_statistics_are_refused():
     message = refusal(
         lambda: nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Flatten(), nn.Linear(64, 10))

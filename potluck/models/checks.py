@@ -79,12 +79,25 @@ def trial(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
         )
     if x._version != version:
         raise ModelError(f"model {name!r} changes its input in place; copy before writing")
+    _refuse_mixing(module, x, name)
     for path, buffer in net.named_buffers():
         if path not in before or not torch.equal(buffer, before[path]):
             raise ModelError(
                 f"model {name!r}: buffer {path!r} changes in training (running statistics?), but only "
                 f"parameters are trained and sent; turn that off (track_running_stats=False) or use GroupNorm"
             )
+
+
+def _refuse_mixing(module: nn.Module, x: Tensor, name: str) -> None:
+    """Refuse what sees more than a row: batches are padded, put together and taken apart."""
+    net, _ = prepared(module, {}, training=False)
+    with torch.no_grad():
+        together, apart = run(net, x, name), torch.cat([run(net, row, name) for row in x.split(1)])
+    if together.shape != apart.shape or not torch.allclose(together, apart, rtol=1e-3, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} says something else of a row alone than of the same row in a batch; let it see "
+            f"every row by itself (no statistics over a batch, and no squeeze() of the batch's dimension)"
+        )
 
 
 def count_ops(module: nn.Module, layers: list[Layer], x: Tensor) -> int:

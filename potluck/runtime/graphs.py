@@ -2,9 +2,9 @@
 
 On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which saves
 small models some of their time. A captured step always works on the same memory, so clients are copied into
-buffers of their own and out again. It is captured for a few numbers of clients; who has no steps left, or
-fills up such a number, has a learning rate of 0. Several sets of buffers, on a stream each, train side by
-side.
+buffers of their own (and out again, if there are several sets of them). It is captured for a few numbers of
+clients; who has no steps left, or fills up such a number, has a learning rate of 0. Several sets of buffers,
+on a stream each, train side by side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -89,13 +89,13 @@ class Replayed:
         """Step s of the clients that were loaded."""
         self.steps[self._rung(stack.still(s, start, stop))](s)
 
+    def make_room(self, stack: Stack) -> None:
+        """For what comes of a stack's clients; before any stream writes to it."""
+        stack.params = [p.new_empty(len(stack), *p.shape[1:]) for p in self.params]
+        stack.sums = {name: total.new_zeros(len(stack)) for name, total in self.sums.items()}
+
     def unload(self, stack: Stack, start: int, stop: int) -> None:
         """Copy what came of the clients into their stack."""
-        if not stack.params:
-            stack.params = [p.new_empty(len(stack), *p.shape[1:]) for p in self.params]
-        for name, total in self.sums.items():
-            if name not in stack.sums:
-                stack.sums[name] = total.new_zeros(len(stack))
         to = [*(p[start:stop] for p in stack.params), *(stack.sums[n][start:stop] for n in self.sums)]
         _copy(to, [t[: stop - start] for t in (*self.params, *self.sums.values())])
 
@@ -197,6 +197,8 @@ class Replays:
             wave = list(zip(sets, pieces[first : first + len(sets)], strict=False))
             for mine, (start, stop) in wave:
                 mine.prepare(stack, start, stop)
+            if first == 0 and len(pieces) > 1:
+                wave[0][0].make_room(stack)
             for mine, (start, stop) in wave:
                 with _on(mine, first == 0):
                     mine.load(stack, start, stop)

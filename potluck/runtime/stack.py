@@ -89,7 +89,7 @@ class Stack:
 
     def train(self) -> None:
         """All steps, one after another."""
-        self.params = [_own(p) for p in self.begun]
+        self.params, self.sums = [_own(p) for p in self.begun], {}
         state, k = self.job.optim.start(self.params), 0
         for s in range(int(self.steps[0])):
             if (still := self.still(s)) != k:
