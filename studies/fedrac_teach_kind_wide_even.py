@@ -1,7 +1,7 @@
 """Fed-RAC whose followers heed labels as much as their teacher, models twice as wide, IID.
 
-`potluck study fedrac_teach_kind_wide_even --scale paper` takes UCI HAR and 16 runs of two minutes of one core,
-a quarter of an hour with `--jobs 2`.
+`potluck study fedrac_teach_kind_wide_even --scale paper` takes UCI HAR and 16 runs of two minutes of one
+core, a quarter of an hour with `--jobs 2`.
 """
 
 from dataclasses import replace
