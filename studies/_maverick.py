@@ -11,12 +11,13 @@ Rounds to a target are the first looks that reach it; there is a look every sixt
 rounds, every fourth).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from potluck import metrics
 from potluck.experiment.runs import Run
-from potluck.experiment.study import Arm, Measure
+from potluck.experiment.study import TRAFFIC, Arm, Measure, Study, laid_over
 from potluck.report import anomalies
 
 TABLE: dict[str, Any] = {
@@ -104,3 +105,28 @@ PRECISION = Measure("precision", anomalies.precision, "share", "more")
 RECALL = Measure("recall", anomalies.recall, "share", "more")
 SOON = Measure("rounds to 70 % (edge)", rounds_to("edge", 0.7), "number", "less")
 EFFORT = Measure("device-seconds", "device_seconds", "seconds", "less")
+
+
+def among(
+    study: Study, title: str, question: str, quick: Mapping[str, Any], paper: Mapping[str, Any]
+) -> Study:
+    """A study's arms among other devices; who is odd isn't told, where it isn't judged or nobody is."""
+    return replace(
+        study,
+        title=title,
+        question=question,
+        measures=(*VIEWS, SOON, EFFORT, TRAFFIC),
+        quick=replace(study.quick, experiment=laid_over(QUICK, quick)),
+        paper=replace(study.paper, experiment=laid_over(TABLE, paper)),
+    )
+
+
+def with_data(study: Study, title: str, question: str, data: Mapping[str, Any]) -> Study:
+    """A study on other data."""
+    return replace(
+        study,
+        title=title,
+        question=question,
+        quick=replace(study.quick, experiment=laid_over(study.quick.experiment, {"data": data})),
+        paper=replace(study.paper, experiment=laid_over(study.paper.experiment, {"data": data})),
+    )

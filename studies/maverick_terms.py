@@ -7,11 +7,7 @@ from _maverick import POISON, QUICK, QUICK_POISON, TABLE, VIEWS, fededge, maveri
 
 from potluck.experiment.study import Scale, Study, laid_over
 
-MILD = [
-    maverick("mu_p 1, mu_a 0.1", mu_p=1.0, mu_a=0.1),
-    maverick("mu_p 0.1, mu_a 0.01", mu_p=0.1, mu_a=0.01),
-    maverick("only anomalous (0, 1)", mu_p=0.0),
-]
+FAINT = maverick("mu_p 0.1, mu_a 0.01", mu_p=0.1, mu_a=0.01)
 
 STUDY = Study(
     title="Maverick: what the contrastive terms do",
@@ -21,7 +17,9 @@ STUDY = Study(
         fededge(),
         maverick("mu_p 10, mu_a 1"),
         maverick("only personal (10, 0)", mu_a=0.0),
-        *MILD,
+        maverick("mu_p 1, mu_a 0.1", mu_p=1.0, mu_a=0.1),
+        FAINT,
+        maverick("only anomalous (0, 1)", mu_p=0.0),
     ],
     measures=VIEWS,
     quick=Scale(laid_over(QUICK, QUICK_POISON), seeds=(1,)),

@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from _maverick import fededge
-from maverick_terms import MILD
+from maverick_terms import FAINT
 from maverick_terms_uneven import STUDY as TUNED
 
 STUDY = replace(
@@ -14,6 +14,6 @@ STUDY = replace(
     title="Maverick: the terms, or the rate?",
     question="Labels by Dirichlet(0.1). FedEdge had chosen 0.03 by 0.2 points, and the arm that was ahead of "
     "it 0.1; here both train at 0.1.",
-    arms=[fededge(), MILD[1]],
+    arms=[fededge(), FAINT],
     paper=replace(TUNED.paper, tune=None),
 )

@@ -22,7 +22,7 @@ from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.layers import Name, Step, compiled, joined, leaves, plain
 from potluck.trees import Params
 
-PIECE = 128  # rows: the quickest for convolutions on a CPU, and no slower for other layers
+PIECE = 128  # rows: the quickest for convolutions on a CPU, and hardly slower for other layers
 FUSED: dict[int, float | Tensor] = {}  # weights, by address, that descend in the backward pass: their rates
 
 
