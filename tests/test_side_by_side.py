@@ -17,8 +17,9 @@ import potluck
 from potluck.cli import main
 from potluck.errors import ConfigError, DataError
 from potluck.experiment import Experiment, conduct, plan, runs, side, tune
+from potluck.experiment import children as processes
 from potluck.experiment.comparison import resume_comparison
-from potluck.runtime import ExecutionPlan
+from potluck.runtime import ExecutionPlan, Progress
 from potluck.runtime.autotune import Choice
 
 # Tests train in this process too, and where torch sees a GPU it can't train in forks of one that has.
@@ -296,6 +297,29 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
         side.compute([missing], [None], 2, lambda _: None, *DEAF)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_an_order_to_end_is_obeyed_between_events(tmp_path, monkeypatch, tells):
+    """One that tells how far it is ends there, whatever it was at; only one that doesn't is interrupted."""
+    monkeypatch.setattr(processes, "GRACE", 600.0 if tells else 0.2)
+    place = tmp_path / "place"
+
+    def call(tell):
+        try:
+            while True:
+                place.write_text("within an event")
+                time.sleep(0.3 if tells else 600)
+                place.write_text("between events")
+                tell(Progress(0, 0.0, None, 0.0))
+        except KeyboardInterrupt:
+            (tmp_path / "ended").write_text(place.read_text())
+            raise
+
+    with processes.stopping() as children:
+        children.append(processes.Child("a", call, []))
+        until(lambda: place.exists() and place.read_text() == "within an event")
+    assert (tmp_path / "ended").read_text() == ("between events" if tells else "within an event")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -1,6 +1,9 @@
 """Processes that each make one call, tell how far it is, and can be stopped: what `side` computes runs in.
 
-One that is told to stop, or whose parent has gone, ends as if by Ctrl-C, and its folder can be resumed.
+One that is told to stop, or whose parent has gone, ends as if by Ctrl-C, and its folder can be resumed. It
+does so where it tells how far it is, between two events: an exception that comes anywhere can fall into a
+finaliser, which loses it, or leave a lock held, which hangs the rest. Only one that tells nothing for a while
+is interrupted anywhere.
 """
 
 import contextlib
@@ -11,7 +14,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,6 +25,7 @@ from potluck.runtime import Progress
 from potluck.runtime.process import start
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
+GRACE = 3.0  # seconds in which it may choose where
 
 Tell = Callable[[Progress], None]  # the parent
 
@@ -86,18 +89,21 @@ def stopping() -> Iterator[list[Child]]:
 
 def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], Any]) -> NoReturn:
     """Send how far a call is, and what it returns or what went wrong; then end: all else is the parent's."""
-
-    def tell(progress: Progress) -> None:
-        with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
-            pipe.send(progress)
-
     try:
         for other in others:
             other.close()  # else a sibling would seem to have a parent after the parent's death
-        signal.signal(signal.SIGTERM, partial(_interrupt, os.getpid()))
+        order = _Order()
+        signal.signal(signal.SIGTERM, order.hear)
+        signal.signal(signal.SIGALRM, order.interrupt)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it asks to end
         torch.set_num_threads(1)
         threading.Thread(target=_follow, args=(pipe,), daemon=True).start()
+
+        def tell(progress: Progress) -> None:
+            order.obey()
+            with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
+                pipe.send(progress)
+
         answer: tuple[Any, _Failure | None]
         try:
             answer = call(tell), None
@@ -109,20 +115,33 @@ def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], An
         os._exit(1)
 
 
-def _interrupt(whose: int, *_: Any) -> NoReturn:
-    if os.getpid() != whose:
-        os._exit(1)  # a worker that this process has forked: it would tell of its interruption
-    raise KeyboardInterrupt
+class _Order:
+    """The order to end, which comes at any time and is obeyed at a good one."""
+
+    def __init__(self) -> None:
+        self.whose = os.getpid()
+        self.given = False
+
+    def hear(self, *_: Any) -> None:
+        if os.getpid() != self.whose:
+            os._exit(1)  # a worker that this process has forked: it would tell of its interruption
+        self.given = True
+        signal.setitimer(signal.ITIMER_REAL, GRACE)
+
+    def obey(self) -> None:
+        if self.given:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    def interrupt(self, *_: Any) -> NoReturn:
+        raise KeyboardInterrupt
 
 
 def _follow(pipe: Connection) -> None:
-    """Nobody sends anything here, so whatever is heard is the parent's end.
-
-    Asked twice, since an interruption that falls into a finaliser is lost; then made to.
-    """
+    """Nobody sends anything here, so whatever is heard is the parent's end; then end, too, or be made to."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
-    for how in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+    for how in (signal.SIGTERM, signal.SIGKILL):
         os.kill(os.getpid(), how)
         time.sleep(PATIENCE)
 
