@@ -29,21 +29,22 @@ class Shuffled:
     @staticmethod
     def draw_all(asked: "Sequence[tuple[Shuffled, Local, int, int, int | None]]") -> list[Rows]:
         """What each would draw, all orders at once."""
-        wholes = [_epochs(sampler._rows(at), b, e, steps) for sampler, at, b, e, steps in asked]
+        counts = [sampler._rows(at) for sampler, at, *_ in asked]
+        wholes = [_epochs(n, b, e, steps) for n, (_, _, b, e, steps) in zip(counts, asked, strict=True)]
         seeds = [keys.derive(a[1].seed, e) for a, n in zip(asked, wholes, strict=True) for e in range(n)]
         sizes = [len(a[1].rows) for a, n in zip(asked, wholes, strict=True) for _ in range(n)]
-        orders, out, first = keys.all_shuffled(seeds, sizes), [], 0
-        for (sampler, at, batch, _, steps), epochs in zip(asked, wholes, strict=True):
-            n = sampler._rows(at)
-            per_epoch = -(-n // batch)
-            index = np.zeros((epochs, per_epoch * batch), np.int64)
-            weight = np.zeros((epochs, per_epoch * batch), np.float32)
-            if epochs:
-                index[:, :n], weight[:, :n] = orders[first : first + epochs, :n], 1.0
-            total = epochs * per_epoch if steps is None else min(steps, epochs * per_epoch)
-            index, weight = index.reshape(-1, batch)[:total], weight.reshape(-1, batch)[:total]
-            out.append(Rows(index, weight, float(n)))
-            first += epochs
+        orders = keys.all_shuffled(seeds, sizes)
+        # One table for all, a row an epoch, of which everybody's batches are a part.
+        widths = [-(-n // a[2]) * a[2] for n, a in zip(counts, asked, strict=True)]
+        real = np.arange(max(widths, default=0)) < np.repeat(counts, wholes)[:, None]
+        index, weight = np.zeros(real.shape, np.int64), real.astype(np.float32)
+        filled = min(orders.shape[1], real.shape[1])
+        np.copyto(index[:, :filled], orders[:, :filled], where=real[:, :filled])
+        out, first = [], 0
+        for (_, _, batch, _, steps), n, width, epochs in zip(asked, counts, widths, wholes, strict=True):
+            mine, first = slice(first, first + epochs), first + epochs
+            places = index[mine, :width].reshape(-1, batch)[:steps]
+            out.append(Rows(places, weight[mine, :width].reshape(-1, batch)[:steps], float(n)))
         return out
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:

@@ -4,6 +4,7 @@ Clients are sorted by their number of steps, most first, so those still training
 stack and momentum needs no mask. What all clients were sent alike is not copied.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -44,6 +45,7 @@ class Stack:
         self.job, at = items[0]
         self.models, self.pool, self.net = at.models, at.pool, at.models[self.job.model]
         self.steps = np.array([len(d.index) for d in draws])
+        self._falling = [-len(d.index) for d in draws]  # sorted, as bisection wants it
         self.rates = [float(i.job.optim.lr) for i in items]
         self.sent, self.keep = _Common([i.at.inbox for i in items]), _Common([memory(i) for i in items])
         self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
@@ -74,7 +76,7 @@ class Stack:
 
     def still(self, step: int, start: int = 0, stop: int | None = None) -> int:
         """How many of some clients still train at a step: the first of them."""
-        return int((self.steps[start:stop] > step).sum())
+        return bisect_left(self._falling, -step, start, len(self) if stop is None else stop) - start
 
     def rates_of(self, count: int) -> Rates:
         """The first clients' learning rates; one number if they are equal."""
@@ -186,19 +188,22 @@ class Stack:
         """All steps' rows [step, client, batch], padded with steps that nobody takes."""
         most, batch = int(self.steps[0]), self.draws[0].index.shape[1]
         shape = most, len(self), batch
-        pick, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        place = np.zeros(shape if self.job.looks else (most, len(self), 0), np.int64)
-        for c, (item, draw) in enumerate(zip(self.items, self.draws, strict=True)):
-            n = len(draw.index)
-            if n:
-                pick[:n, c], weight[:n, c] = item.at.rows[draw.index], draw.weight
-                if self.job.looks:
-                    place[:n, c] = draw.index
+        place, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for c, draw in enumerate(self.draws):
+            if n := len(draw.index):
+                place[:n, c], weight[:n, c] = draw.index, draw.weight
+        rows = [item.at.rows for item in self.items]
+        first = np.cumsum([0, *(len(r) for r in rows[:-1])])
+        left = self.steps > np.arange(most)[:, None]
+        pick = np.zeros(shape, np.int64)
+        pick[left] = np.concatenate(rows)[(place + first[:, None])[left]]  # one look-up for all
+        if not self.job.looks:
+            place = place[..., :0]
         seeds = np.array([keys.derive(i.at.seed, -1) for i in self.items], np.uint64)
         hashes = keys.hashed(seeds, np.arange(most)[:, None]).view(np.int64)
         x = self.pool.x
-        rows, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
-        return Step(rows, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
+        picks, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
+        return Step(picks, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
 
     def _own_rows(self) -> tuple[list[Tensor], Rebuild | None]:
         """Every client's rows [client, row, ...] and what is seen of them; padding has weight 0."""
@@ -247,12 +252,16 @@ def _own(t: Tensor) -> Tensor:
 
 
 def _rows(tree: Tree, count: int) -> list[Tree]:
-    """One tree a client."""
-    if tree is None:
-        return [None] * count
-    tensors, rebuild = split(tree)
-    rows = [t.unbind(0) for t in tensors]
-    return [rebuild([r[i] for r in rows]) for i in range(count)]
+    """One tree a client; column by column, since walking every client's tree would take longer."""
+    if isinstance(tree, Tensor):
+        return list(tree.unbind(0))
+    if isinstance(tree, dict) and tree:
+        columns = [_rows(v, count) for v in tree.values()]
+        return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(tree, list | tuple) and tree:
+        make: Callable[..., Tree] = getattr(tree, "_make", type(tree))  # a named tuple's, or the class itself
+        return [make(row) for row in zip(*(_rows(v, count) for v in tree), strict=True)]
+    return [tree] * count
 
 
 def _finite(tree: Tree, count: int) -> list[bool]:
