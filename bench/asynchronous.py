@@ -1,8 +1,8 @@
 """Asynchronous against synchronous training: samples a second of the wall clock at equal concurrency.
 
 Tasks wait until a reply falls due on the virtual clock and are then trained together with all others that
-have begun, so an asynchronous run should train nearly as fast as a synchronous one. On a uniform fleet, and
-on one of phones whose speeds and links have long tails.
+have begun, or some time ahead if other processes train, so an asynchronous run should train nearly as fast as
+a synchronous one. On a uniform fleet, and on one of phones whose speeds and links have long tails.
 """
 
 import statistics
@@ -22,9 +22,12 @@ from potluck.runtime.process import tuned_process
 
 AT_ONCE = 50
 MU = 0.005  # FedAsync's proximal term; its synchronous counterpart has it too
-PLANS = {
-    "linear": (ExecutionPlan("stacked", chunk=AT_ONCE), 4000),  # and how many tasks are timed
-    "lenet5": (ExecutionPlan("workers", workers=2), 400),
+TURNS = 6  # the rules take turns, so that a machine whose speed changes is as fast for all of them
+ONE, TWO = "one process", "two workers"
+PLANS = {  # and how many tasks a turn has
+    ("linear", ONE): (ExecutionPlan("stacked", chunk=AT_ONCE), 500),
+    ("linear", TWO): (ExecutionPlan("stacked", workers=2, chunk=AT_ONCE, graphs=True), 500),
+    ("lenet5", TWO): (ExecutionPlan("workers", workers=2), 200),
 }
 
 
@@ -40,42 +43,64 @@ def rules(model: str, rate: float, batch: int) -> dict[str, tuple[Any, str]]:
     }
 
 
-def rate(workload: Workload, fleet: str, rule: Any, plan: ExecutionPlan, tasks: int) -> tuple[float, float]:
-    """Samples a second of wall time, and how many clients were trained together on average."""
-    world = federation(workload, fleet)
-    often = EvaluateAt(rounds=10**9, panel=1)
-    sim = Simulation(world, rule, seed=1, stop=StopAt(rounds=10**9), evaluate=often, plan=plan)
-    batches: list[int] = []
-    run: Callable[[Any], Any] = sim.executor.run
-    sim.executor.run = lambda items: (batches.append(len(items)), run(items))[1]  # type: ignore[method-assign]
+class Runner:
+    """A simulation of one rule, and how long its tasks have taken."""
+
+    def __init__(self, workload: Workload, fleet: str, rule: Any, plan: ExecutionPlan) -> None:
+        often = EvaluateAt(rounds=10**9, panel=1)
+        self.sim = Simulation(
+            federation(workload, fleet), rule, seed=1, stop=StopAt(rounds=10**9), evaluate=often, plan=plan
+        )
+        self.seconds, self.tasks = 0.0, 0
+        self.batches: list[int] = []
+        devices = self.sim.devices
+        begin: Callable[..., None] = devices._begin
+        devices._begin = lambda shape, *due: (  # type: ignore[method-assign]
+            self.batches.append(len(devices.pending[shape])),
+            begin(shape, *due),
+        )[1]
+        self.sim.start()
+
+    def turn(self, tasks: int, timed: bool = True) -> None:
+        """So many tasks more."""
+        before, began = self.sim.accounts.tasks, time.perf_counter()
+        while self.sim.accounts.tasks < before + tasks and self.sim.step():
+            pass
+        self.sim.devices.settle()  # nothing is trained in the turns of others
+        if timed:
+            self.seconds += time.perf_counter() - began
+            self.tasks += self.sim.accounts.tasks - before
+
+
+def compared(workload: Workload, fleet: str, model: str, by: str) -> dict[str, tuple[float, float]]:
+    """Of every rule: tasks a second of wall time, and how many clients were trained together on average."""
+    plan, tasks = PLANS[model, by]
+    made = rules(model, workload.rate, workload.batch)
+    runners = {name: Runner(workload, fleet, rule, plan) for name, (rule, _) in made.items()}
     with tuned_process():
-        sim.start()
-        _until(sim, tasks // 4)  # workers start, and asynchronous devices spread over time
-        batches.clear()
-        before, began = sim.accounts.tasks, time.perf_counter()
-        _until(sim, before + tasks)
-        seconds = time.perf_counter() - began
-    done = sim.accounts.tasks - before
-    sim.close()
-    return done * len(workload.y) / workload.clients / seconds, statistics.mean(batches)
-
-
-def _until(sim: Simulation, tasks: int) -> None:
-    while sim.accounts.tasks < tasks and sim.step():
-        pass
+        for runner in runners.values():
+            runner.turn(tasks, timed=False)  # workers start, and asynchronous devices spread over time
+            runner.batches.clear()
+        for turn in range(TURNS):
+            for runner in list(runners.values())[:: 1 if turn % 2 else -1]:
+                runner.turn(tasks)
+    for runner in runners.values():
+        runner.sim.close()
+    return {name: (r.tasks / r.seconds, statistics.mean(r.batches)) for name, r in runners.items()}
 
 
 def main(passes: int = 3) -> None:
     workload = make()
-    print("fleet     model    rule       samples/s   of synchronous   clients trained together")
+    a_task = len(workload.y) / workload.clients
+    print("| fleet | model | by | rule | samples/s | of synchronous | of passes | trained together |")
+    print("|---|---|---|---|---|---|---|---|")
     for fleet in ("uniform", "mobile"):
-        for model, (plan, tasks) in PLANS.items():
-            found: dict[str, list[tuple[float, float]]] = {}
-            for _ in range(passes):
-                for name, (rule, _like) in rules(model, workload.rate, workload.batch).items():
-                    found.setdefault(name, []).append(rate(workload, fleet, rule, plan, tasks))
-            speed = {name: statistics.median(r for r, _ in runs) for name, runs in found.items()}
-            for name, (_rule, like) in rules(model, workload.rate, workload.batch).items():
-                together = statistics.mean(t for _, t in found[name])
-                share = "" if like == name else f"{speed[name] / speed[like]:.2f} of {like}"
-                print(f"{fleet:9} {model:8} {name:9} {speed[name]:10,.0f}   {share:14}   {together:6.1f}")
+        for model, by in PLANS:
+            found = [compared(workload, fleet, model, by) for _ in range(passes)]
+            for name, (_, like) in rules(model, workload.rate, workload.batch).items():
+                speed = statistics.median(rates[name][0] for rates in found) * a_task
+                together = statistics.mean(rates[name][1] for rates in found)
+                ratios = sorted(rates[name][0] / rates[like][0] for rates in found)
+                share = f"{statistics.median(ratios):.2f} of {like} | {ratios[0]:.2f}-{ratios[-1]:.2f}"
+                told = f"{speed:,.0f} | {'|' if like == name else share} | {together:.1f}"
+                print(f"| {fleet} | {model} | {by} | {name} | {told} |", flush=True)

@@ -348,7 +348,7 @@ def test_what_a_share_cannot_send_back_is_named(world, shares):
 def test_memory_is_used_again(world, workers):
     def size():
         slots = [arena for w in workers.workers for slot in w.slots for arena in slot]
-        arenas = [workers.inboxes, workers.bodies.arena, *slots]
+        arenas = [*workers.inboxes, workers.bodies.arena, *slots]
         return sum(os.fstat(arena.file).st_size for arena in arenas)
 
     kept = {n: world.models[SPEC].init(n) for n in range(len(SIZES))}

@@ -1,12 +1,14 @@
 """The devices of a simulation: one queue each, what runs on them, how long it takes and what comes out.
 
 Tasks, tells and moves to one device run one after another. Nothing else touches a device while an item runs
-on it, so its rows and its memory are those of the start however late the item is computed: a task is trained
-when its reply falls due, together with all others of the same shape that have started by then.
+on it, so its rows and its memory are those of the start whenever the item is computed: a task is trained when
+its reply falls due, or some time ahead by other processes, together with all others of the same shape that
+have started by then.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from potluck.messages import Lost, Move, Node, Reply, Spent, Task, TaskId, Tell
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.attack import lied
 from potluck.runtime.clock import Clock
-from potluck.runtime.executors import Executor
+from potluck.runtime.executors import Aside, Executor
 from potluck.runtime.flight import Flight, Seen, occupied, part, problem
 from potluck.runtime.holdings import Holdings
 from potluck.runtime.keeps import Keeps
@@ -30,6 +32,13 @@ from potluck.trees import nbytes
 
 DONE = "done"
 FORGET = -8  # stream of the run's seed for devices that lose their memory
+
+
+class Begun(NamedTuple):
+    """Training that others do."""
+
+    batch: list[Flight]
+    results: Callable[[], list[Result]]  # waits for them
 
 
 class Devices:
@@ -49,6 +58,8 @@ class Devices:
     ) -> None:
         self.world, self.topology, self.clock, self.seed = world, topology, clock, seed
         self.executor, self.keeps, self.record = executor, keeps, record
+        self.aside = cast(Aside, executor) if hasattr(executor, "begin") else None
+        self.begun: dict[int, Begun] = {}  # training that is under way there, by flight
         self.charge_to(accounts)
         self.models, self.pool = world.models, world.pool
         self.always = isinstance(world.fleet.availability, Always)
@@ -100,6 +111,7 @@ class Devices:
         if fid is None:
             return False
         flight = self.flights.pop(fid)
+        self.begun.pop(fid, None)
         assert isinstance(flight.item, Task)
         node = flight.item.to
         if self.first[node] == fid:
@@ -137,6 +149,24 @@ class Devices:
         if isinstance(event, Lost):
             self.accounts.lose(event.why)
         return None if event is None else (flight.sender, event)
+
+    def look_ahead(self) -> None:
+        """Begin training before it is due, if other processes do it: each of them has a part of what is in
+        the air, and this process one whose results have come, which it handles meanwhile.
+
+        By what is in the air alone, never by how fast anybody is: what is stacked with what must not change.
+        """
+        if self.aside is not None:
+            air, parts = len(self.flights), self.aside.count + 1
+            waiting = [(shape, len(flights)) for shape, flights in self.pending.items()]
+            for shape, count in waiting:
+                if count < air <= parts * count:
+                    self._begin(shape)
+
+    def settle(self) -> None:
+        """Wait for all training that is under way."""
+        while self.begun:
+            self._fetch(next(iter(self.begun.values())))
 
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
         """The rows that a device trains on, now unless told."""
@@ -273,12 +303,23 @@ class Devices:
         shape = batch_shape(item.job)
         if shape is None:
             return run_alone(item.job, Seen(self, flight, item))
-        batch = [self.flights.get(fid, flight) for fid in self.pending.pop(shape)]
-        items = [Item(f.item.job, Seen(self, f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
-        for f, result in zip(batch, self.executor.run(items), strict=True):
-            f.result = result
+        if flight.id not in self.begun:
+            self._begin(shape, flight)
+        self._fetch(self.begun[flight.id])
         assert flight.result is not None
         return flight.result
+
+    def _begin(self, shape: Hashable, due: Flight | None = None) -> None:
+        """Train all that wait with this one."""
+        batch = [due if due and due.id == fid else self.flights[fid] for fid in self.pending.pop(shape)]
+        items = [Item(f.item.job, Seen(self, f, f.item)) for f in batch]  # type: ignore[union-attr, arg-type]
+        results = self.aside.begin(items, due is None) if self.aside else partial(self.executor.run, items)
+        self.begun |= dict.fromkeys((f.id for f in batch), Begun(batch, results))
+
+    def _fetch(self, begun: Begun) -> None:
+        for flight, result in zip(begun.batch, begun.results(), strict=True):
+            flight.result = result
+            self.begun.pop(flight.id, None)
 
     def _charge(self, flight: Flight) -> None:
         """Bytes and seconds up to now: all of them at the end, a part when it was cut short."""
@@ -319,6 +360,7 @@ class Devices:
     # ------------------------------------------------------------------------------------------- snapshots
 
     def state(self) -> Any:
+        self.settle()
         pending = [list(fids) for fids in self.pending.values()]
         own = self.accepted, self.first, self.behind, self.flights, self.ids
         return *own, pending, self.holdings.state()

@@ -40,6 +40,14 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
+class Aside(Executor, Protocol):
+    """One with processes of its own: jobs can be handed out, and their results waited for later."""
+
+    count: int  # processes
+
+    def begin(self, items: Sequence[Item], ahead: bool) -> Callable[[], list[Result]]: ...
+
+
 class Loop:
     """One after the other, in this process."""
 

@@ -5,7 +5,6 @@ was done first, so the same plan gives the same bytes. A share's results are wri
 batch's tables: all of them lie in the order of their tasks, and folding them is still one product.
 """
 
-import selectors
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
@@ -17,11 +16,11 @@ from torch import Tensor
 
 from potluck.contracts import Local, Nets, Result, Samples, Training
 from potluck.errors import PotluckError
-from potluck.runtime.shared import Arena, Where, packed, unpacked
+from potluck.runtime.shared import Arena, Lender, Where, packed, unpacked
 from potluck.runtime.stack import Outcome
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item
-from potluck.runtime.workers import Heads, Server, Slot, Table, Workers, Writer, form_of
+from potluck.runtime.workers import Batch, Heads, Server, Slot, Table, Workers, Writer, form_of
 
 
 class Shares(Workers):
@@ -39,39 +38,10 @@ class Shares(Workers):
     def _server(self, at: Local) -> Server:
         return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
 
-    def _run(self, items: Sequence[Item]) -> list[Result]:
-        job, at = items[0]
-        heads, table = Heads(self.inboxes), Table(self.bodies, len(items), form_of(job.cost(at).sends))
-        count = min(len(items), self.count * -(-len(items) // (self.count * self.chunk)))
-        results: dict[int, Result] = {}
-
-        def message(share: int) -> bytes:
-            return packed((_Asked.of(items[share::count]), share, count, table.leaves), heads.put)
-
-        with selectors.DefaultSelector() as pipes:
-            # All are packed before any is sent: who is woken up may take this process's core.
-            for worker, share, packet in [
-                (w, i, message(i)) for i, w in enumerate(self.workers) if i < count
-            ]:
-                pipes.register(worker.pipe, selectors.EVENT_READ, worker)
-                worker.give(share, packet)
-            while len(results) < len(items):
-                for ready, _ in pipes.select():
-                    worker = ready.data
-                    share, content, arena = worker.heard()
-                    if share + self.count < count:
-                        worker.give(share + self.count, message(share + self.count))
-                    parts = [t[share::count] for t in table.tables]
-                    answer = unpacked(content, _finding(parts, arena))
-                    if isinstance(answer, str):
-                        nodes = [i.at.node for i in items[share::count]]
-                        raise PotluckError(f"{type(job).__name__} on devices {nodes}: {answer}")
-                    trained, chunk, told = answer
-                    for places, done in trained:
-                        apart = done.apart() if isinstance(done, Outcome) else done
-                        results.update(zip((share + count * p for p in places), apart, strict=True))
-                    self._heed(chunk, told)
-        return [results[place] for place in range(len(items))]
+    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
+        workers = 1 if ahead else self.count  # others have batches of their own; a large stack costs less
+        count = min(len(items), workers * -(-len(items) // (workers * self.chunk)))
+        return _Stacks(items, count, inbox, self.inboxes[inbox], self.bodies, self._heed)
 
     def _heed(self, chunk: int, told: list[str]) -> None:
         for text in told:
@@ -82,6 +52,45 @@ class Shares(Workers):
             self.stacked.chunk = chunk
             if self.on_shrink is not None:
                 self.on_shrink(chunk)
+
+
+class _Stacks:
+    """A batch whose clients are trained in so many stacks; a stack's place is its share."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        count: int,
+        inbox: int,
+        arena: Arena,
+        bodies: Lender,
+        heed: Callable[[int, list[str]], None],
+    ) -> None:
+        self.items, self.count, self.inbox, self.heed = items, count, inbox, heed
+        self.missing, self.todo = len(items), list(range(count))[::-1]
+        job, at = items[0]
+        self.heads, self.table = Heads(arena), Table(bodies, len(items), form_of(job.cost(at).sends))
+        self.done: dict[int, Result] = {}
+
+    def message(self, place: int, room: Arena) -> bytes:
+        asked = _Asked.of(self.items[place :: self.count])
+        return packed((asked, place, self.count, self.table.leaves), self.heads.put)
+
+    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
+        mine = self.items[place :: self.count]
+        parts = [t[place :: self.count] for t in self.table.tables]
+        said = unpacked(answer, _finding(parts, arena))
+        if isinstance(said, str):
+            raise PotluckError(f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {said}")
+        trained, chunk, told = said
+        for places, done in trained:
+            apart = done.apart() if isinstance(done, Outcome) else done
+            self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
+        self.missing -= len(mine)
+        self.heed(chunk, told)
+
+    def results(self) -> list[Result]:
+        return [self.done[place] for place in range(len(self.items))]
 
 
 class _Asked(NamedTuple):
@@ -126,14 +135,16 @@ class _Asked(NamedTuple):
 class _Stacker:
     """Trains a share at a time."""
 
-    def __init__(self, inboxes: Arena, bodies: Arena, pool: Samples, models: Nets, stacked: Stacked) -> None:
+    def __init__(
+        self, inboxes: list[Arena], bodies: Arena, pool: Samples, models: Nets, stacked: Stacked
+    ) -> None:
         self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
         self.stacked = stacked
         self.told: list[str] = []
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
         self.stacked.tell = self.told.append
-        asked, share, count, tables = unpacked(message, self.inboxes.at)
+        asked, share, count, tables = unpacked(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.trained(asked.items(self.models, self.pool))
         whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)

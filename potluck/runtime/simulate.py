@@ -159,6 +159,7 @@ class Simulation:
             self._stop()
         if self.stop.device_seconds is not None and self.accounts.seconds >= self.stop.device_seconds:
             self._stop()
+        self.devices.look_ahead()
         return True
 
     def progress(self) -> Progress:

@@ -3,7 +3,8 @@
 Forked, because the data and the user's own models are then simply there; each uses one thread, since two on
 small batches are slower than one. Tensors lie in shared memory, and pipes carry small messages: results are
 written where they stay, side by side, so that folding them is one product. The longest task goes first, and a
-worker has its next task before it ends the last, so that it never waits.
+worker has its next task before it ends the last, so that it never waits. Who has begun a batch may do other
+work, and begin a few more, before it asks for results.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ import pickle
 import selectors
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +34,19 @@ from potluck.trees import Tree, leaves
 Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
+BATCHES = 3  # that may be under way at a time, each with memory of its own for what is sent
+
+
+class Batch(Protocol):
+    """Tasks that were begun together, as the pool sees them."""
+
+    inbox: int  # which arena holds what they are sent
+    todo: list[int]  # places of tasks that nobody has yet, taken from the end
+    missing: int  # results that are still to come
+
+    def message(self, place: int, room: Arena) -> bytes: ...
+    def heard(self, place: int, answer: bytes, arena: Arena) -> None: ...
+    def results(self) -> list[Result]: ...
 
 
 class Workers:
@@ -40,24 +55,28 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self.workers: list[_Worker] = []
+        self.batches: list[Batch] = []  # under way, oldest first
 
     @property
     def processes(self) -> list[Any]:
         return [worker.process for worker in self.workers]
 
     def run(self, items: Sequence[Item]) -> list[Result]:
-        if not items:
-            return []
-        try:
+        return self.begin(items)() if items else []
+
+    def begin(self, items: Sequence[Item], ahead: bool = False) -> Callable[[], list[Result]]:
+        """Hand items out; what comes back waits for their results. `ahead`: nobody waits for them yet."""
+        with self._watching():
             if not self.workers:
                 self._start(items[0].at)
-            return self._run(items)
-        except (EOFError, ConnectionError) as error:
-            self.close()
-            raise PotluckError("a worker process died (out of memory?): try run.executor = 'loop'") from error
-        except BaseException:
-            self.close()  # others still work on this batch
-            raise
+            while len(self.batches) == BATCHES:
+                self._listen()
+            used = {batch.inbox for batch in self.batches}
+            batch = self._batch(items, min(set(range(BATCHES)) - used), ahead)
+            self.batches.append(batch)
+            self._listen(0)  # who has become free meanwhile?
+            self._feed(self.workers)
+        return partial(self._results, batch)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -65,56 +84,100 @@ class Workers:
         for worker in self.workers:
             worker.close()
         if self.workers:
-            self.inboxes.close()
-            self.bodies.arena.close()
-        self.workers = []
+            self.pipes.close()
+            for arena in (*self.inboxes, self.bodies.arena):
+                arena.close()
+        self.workers, self.batches = [], []
 
     def _start(self, at: Local) -> None:
-        self.inboxes, self.bodies = Arena(), Lender()
+        self.inboxes, self.bodies = [Arena() for _ in range(BATCHES)], Lender()
         for _ in range(self.count):
             pipes = [worker.pipe for worker in self.workers]
             self.workers.append(_Worker(pipes, self._server(at)))
+        self.pipes = selectors.DefaultSelector()
+        for worker in self.workers:
+            self.pipes.register(worker.pipe, selectors.EVENT_READ, worker)
 
     def _server(self, at: Local) -> "Server":
         return _Trainer(self.inboxes, self.bodies.arena, at.pool, at.models)
 
-    def _run(self, items: Sequence[Item]) -> list[Result]:
+    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
+        return _Tasks(items, inbox, self.inboxes[inbox], self.bodies)
+
+    def _results(self, batch: Batch) -> list[Result]:
+        with self._watching():
+            while batch.missing:
+                if batch not in self.batches:
+                    raise PotluckError("training was broken off: another batch has failed")
+                self._listen()
+        return batch.results()
+
+    def _listen(self, seconds: float | None = None) -> None:
+        """Take what workers have sent, and give them more; wait so long for the first, or without an end."""
+        for ready, _ in self.pipes.select(seconds):
+            worker: _Worker = ready.data
+            (batch, place), answer, arena = worker.heard()
+            if not worker.given:
+                self._feed([worker])  # it waits: that before anything else
+            batch.heard(place, answer, arena)
+            if not batch.missing:
+                self.batches.remove(batch)
+            self._feed([worker])
+
+    def _feed(self, workers: "list[_Worker]") -> None:
+        """Give tasks to those that have few; towards the end none ahead: the last go to who is free first."""
+        left = [batch for batch in self.batches if batch.todo]
+        tasks = sum(len(batch.todo) for batch in left)
+        given: list[tuple[_Worker, Batch, int]] = []
+        for ahead in range(AHEAD):
+            for worker in workers:
+                if left and len(worker.given) == ahead < (AHEAD if tasks > self.count else 1):
+                    given.append((worker, left[0], left[0].todo.pop()))
+                    worker.given.append(given[-1][1:])
+                    tasks -= 1
+                    left = left if left[0].todo else left[1:]
+        # All are packed before any is sent: who is woken up may take this process's core.
+        for worker, message in [(w, bytes([b.inbox]) + b.message(p, w.room())) for w, b, p in given]:
+            worker.pipe.send_bytes(message)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Whatever goes wrong, nobody works on."""
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            self.close()
+            raise PotluckError("a worker process died (out of memory?): try run.executor = 'loop'") from error
+        except BaseException:
+            self.close()  # others still work on this batch
+            raise
+
+
+class _Tasks:
+    """A batch whose clients are trained one by one."""
+
+    def __init__(self, items: Sequence[Item], inbox: int, arena: Arena, bodies: Lender) -> None:
+        self.items, self.inbox, self.missing = items, inbox, len(items)
         costs = [job.cost(at) for job, at in items]
-        todo = sorted(range(len(items)), key=lambda i: costs[i].ops)  # taken from the end: longest first
-        heads, stacks = Heads(self.inboxes), _Stacks(self.bodies, [cost.sends for cost in costs])
-        results: dict[int, Result] = {}
+        self.todo = sorted(range(len(items)), key=lambda i: costs[i].ops)  # longest first
+        self.heads, self.stacks = Heads(arena), _Stacks(bodies, [cost.sends for cost in costs])
+        self.done: dict[int, Result] = {}
 
-        def wants(worker: _Worker) -> bool:
-            # Towards the end nothing is given ahead: the last tasks go to whoever is free first.
-            return bool(todo) and len(worker.given) < (AHEAD if len(todo) > self.count else 1)
+    def message(self, place: int, room: Arena) -> bytes:
+        (job, at), (stack, row) = self.items[place], self.stacks.places[place]
+        head = self.heads.of(job, at, stack.leaves)
+        return packed((head, row, at.node, at.rows, at.keep, at.seed, at.test), room.put)
 
-        def give(worker: _Worker) -> None:
-            place = todo.pop()
-            (job, at), (stack, row) = items[place], stacks.places[place]
-            head = heads.of(job, at, stack.leaves)
-            content = head, row, at.node, at.rows, at.keep, at.seed, at.test
-            worker.give(place, packed(content, worker.room().put))
+    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
+        said = unpacked(answer, self.stacks.finding(place, arena))
+        if isinstance(said, str):
+            job, at = self.items[place]
+            raise PotluckError(f"device {at.node}: {type(job).__name__}: {said}")
+        self.done[place] = Result(*said)
+        self.missing -= 1
 
-        with selectors.DefaultSelector() as pipes:
-            for worker in self.workers:
-                pipes.register(worker.pipe, selectors.EVENT_READ, worker)
-            for worker in self.workers * AHEAD:
-                if wants(worker):
-                    give(worker)
-            while len(results) < len(items):
-                for ready, _ in pipes.select():
-                    worker = ready.data
-                    place, content, arena = worker.heard()
-                    if not worker.given and wants(worker):
-                        give(worker)  # it waits: that before anything else
-                    answer = unpacked(content, stacks.finding(place, arena))
-                    if isinstance(answer, str):
-                        job, at = items[place]
-                        raise PotluckError(f"device {at.node}: {type(job).__name__}: {answer}")
-                    results[place] = Result(*answer)
-                    if wants(worker):
-                        give(worker)
-        return [results[place] for place in range(len(items))]
+    def results(self) -> list[Result]:
+        return [self.done[place] for place in range(len(self.items))]
 
 
 class Slot(NamedTuple):
@@ -125,7 +188,7 @@ class Slot(NamedTuple):
 
 
 class Server(Protocol):
-    """What a process does with the messages that it is sent."""
+    """What a process does with the messages that it is sent; their first byte names the arena to look in."""
 
     def answer(self, message: bytes, slot: Slot) -> bytes: ...
 
@@ -136,7 +199,7 @@ class _Worker:
     def __init__(self, others: list[Connection], server: Server) -> None:
         context = multiprocessing.get_context("fork")
         self.slots = [Slot(Arena(), Arena()) for _ in range(AHEAD)]
-        self.given: deque[int] = deque()  # places of its tasks, oldest first
+        self.given: deque[tuple[Batch, int]] = deque()  # its tasks, oldest first
         self._tasks, self._answers = itertools.cycle(self.slots), itertools.cycle(self.slots)
         self.pipe, theirs = context.Pipe()
         given = theirs, [*others, self.pipe], self.slots, server
@@ -150,13 +213,8 @@ class _Worker:
         memory.clear()
         return memory
 
-    def give(self, place: int, message: bytes) -> None:
-        """Its next task; tensors in it lie in its `room`, or where all find them."""
-        self.pipe.send_bytes(message)
-        self.given.append(place)
-
-    def heard(self) -> tuple[int, bytes, Arena]:
-        """The oldest task's place, the answer to it, and where the tensors of that lie."""
+    def heard(self) -> tuple[tuple[Batch, int], bytes, Arena]:
+        """Its oldest task, the answer to it, and where the tensors of that lie."""
         content = self.pipe.recv_bytes()
         return self.given.popleft(), content, next(self._answers).answer
 
@@ -262,14 +320,15 @@ class Writer:
 class _Trainer:
     """Trains one client at a time."""
 
-    def __init__(self, inboxes: Arena, bodies: Arena, pool: Samples, models: Nets) -> None:
+    def __init__(self, inboxes: list[Arena], bodies: Arena, pool: Samples, models: Nets) -> None:
         self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
-        self.known, self.last = b"", tuple[Any, ...]()  # tasks of one round have the same head
+        self.known, self.last = (-1, b""), tuple[Any, ...]()  # tasks of one round have the same head
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
-        head, row, node, rows, keep, seed, test = unpacked(message, slot.task.at)
-        if head != self.known:
-            self.last, self.known = unpacked(head, self.inboxes.at), head
+        inbox = message[0]
+        head, row, node, rows, keep, seed, test = unpacked(message[1:], slot.task.at)
+        if (inbox, head) != self.known:
+            self.last, self.known = unpacked(head, self.inboxes[inbox].at), (inbox, head)
         job, inbox, tables = self.last
         r = train(Item(job, Local(node, rows, inbox, keep, seed, self.models, self.pool, test)))
         writer = Writer(self.bodies, tables, row, slot.answer)

@@ -1,0 +1,133 @@
+"""Training that other processes begin before it is due: the same results, whatever happens meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from worlds import LOCAL, LOOP, SIZES, WORKERS, chained, finished, lines, simulate, small, weights
+
+from potluck import keys
+from potluck.algorithms.fedasync import fedasync
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fedbuff import fedbuff
+from potluck.codec import value
+from potluck.contracts import Local
+from potluck.errors import PotluckError
+from potluck.jobs import SGD, Objective
+from potluck.runtime import EvaluateAt, ExecutionPlan
+from potluck.runtime.shares import Shares
+from potluck.runtime.stacked import Stacked
+from potluck.runtime.training import Item, train
+from potluck.runtime.workers import BATCHES, Workers
+from potluck.trees import leaves
+
+SHARES = ExecutionPlan("stacked", workers=2, chunk=3)
+
+
+@value
+class Fails(Objective):
+    """Does what can't be done on one device."""
+
+    def penalty(self, net, params, batch, held):
+        raise KeyError("nothing")
+
+
+def items(world, lr):
+    job = replace(LOCAL, optim=SGD(lr))
+    rows, inbox = world.partition.rows, {"params": world.models[job.model].init(7)}
+    return [
+        Item(job, Local(n, rows(n, "train"), inbox, None, keys.derive(3, n), world.models, world.pool))
+        for n in range(len(SIZES))
+    ]
+
+
+def same(some, others):
+    return all(map(torch.equal, leaves(some), leaves(others)))
+
+
+@pytest.fixture(params=["workers", "shares"])
+def pool(request):
+    made = Workers(2) if request.param == "workers" else Shares(2, Stacked(64))
+    yield made
+    made.close()
+
+
+def test_batches_that_are_under_way_together_are_not_mixed_up(pool):
+    world = small()
+    batches = [items(world, 0.05 * k) for k in range(1, BATCHES + 3)]  # the last ones wait for room
+    waiting = [pool.begin(batch, ahead=True) for batch in batches]
+    between = pool.run(batches[0])  # somebody wants to know something at once
+    found = [results() for results in waiting[::-1]][::-1]
+    for batch, results in zip(batches, found, strict=True):
+        expected = Stacked(64).run(batch) if isinstance(pool, Shares) else [train(item) for item in batch]
+        assert same([r.body for r in results], [r.body for r in expected])
+        assert [r.weight for r in results] == [r.weight for r in expected]
+    if not isinstance(pool, Shares):
+        assert same([r.body for r in between], [r.body for r in found[0]])
+    assert pool.batches == []
+
+
+def counted(sim):
+    """How many were trained together, ahead and when due."""
+    ahead, due, begin = [], [], sim.devices._begin
+
+    def watched(shape, flight=None):
+        (ahead if flight is None else due).append(len(sim.devices.pending[shape]))
+        begin(shape, flight)
+
+    sim.devices._begin = watched
+    return ahead, due
+
+
+RULES = {
+    "fedbuff": fedbuff(LOCAL, clients=6, buffer=3),
+    "fedasync": fedasync(LOCAL, clients=6),
+    "late": fedbuff(LOCAL, clients=6, buffer=3, deadline=0.2),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_workers_begin_early_and_change_nothing(name):
+    settings = dict(rounds=12, often=EvaluateAt(rounds=4))
+    loop = finished(small(), RULES[name], plan=LOOP, **settings)
+    sim = simulate(small(), RULES[name], plan=WORKERS, **settings)
+    ahead, _ = counted(sim)
+    sim.run()
+    assert len(ahead) > 3
+    assert all(size < 6 for size in ahead)  # never all: somebody must have something to tell meanwhile
+    assert lines(sim) == lines(loop)
+    assert torch.equal(weights(sim), weights(loop))
+    if name == "late":
+        assert sim.accounts.lost["late"] > 0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_stacks_begun_ahead_are_the_same_after_every_interruption(name):
+    settings = dict(rounds=5 if name != "fedasync" else 15, plan=SHARES, often=EvaluateAt(rounds=4))
+    sim = simulate(small(), RULES[name], **settings)
+    ahead, _ = counted(sim)
+    sim.run()
+    assert ahead
+    again, events = chained(small(), RULES[name], **settings)
+    assert events > 10
+    assert lines(again) == lines(sim)
+    assert torch.equal(weights(again), weights(sim))
+
+
+def test_a_round_is_trained_as_one_batch():
+    sim = simulate(small(), FedAvg(6, LOCAL), rounds=3, plan=SHARES)
+    ahead, due = counted(sim)
+    sim.run()
+    assert (ahead, due) == ([], [6, 6, 6])
+
+
+def test_what_goes_wrong_ahead_is_told_and_ends_all(pool):
+    good = items(small(), 0.1)
+    bad = [item._replace(job=replace(LOCAL, objective=Fails())) for item in good]
+    first, second = pool.begin(bad, ahead=True), pool.begin(good, ahead=True)
+    with pytest.raises(PotluckError, match=r"KeyError: 'nothing'"):
+        first()
+    with pytest.raises(PotluckError, match="broken off"):
+        second()
+    assert not pool.workers
+    assert len(pool.run(good)) == len(good)  # others are started
