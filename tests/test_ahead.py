@@ -1,5 +1,6 @@
 """Training that other processes begin before it is due: the same results, whatever happens meanwhile."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,12 +14,13 @@ from potluck.algorithms.fedbuff import fedbuff
 from potluck.codec import value
 from potluck.contracts import Local
 from potluck.errors import PotluckError
-from potluck.jobs import SGD, Objective
-from potluck.runtime import EvaluateAt, ExecutionPlan
+from potluck.fleet import OnOff
+from potluck.jobs import SGD, Correct, CrossEntropy, Moon, Objective
+from potluck.runtime import EvaluateAt, ExecutionPlan, workers
 from potluck.runtime.shares import Shares
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item, train
-from potluck.runtime.workers import BATCHES, Workers
+from potluck.runtime.workers import Workers
 from potluck.trees import leaves
 
 SHARES = ExecutionPlan("stacked", workers=2, chunk=3)
@@ -29,12 +31,13 @@ class Fails(Objective):
     """Does what can't be done on one device."""
 
     def penalty(self, net, params, batch, held):
+        time.sleep(0.3)  # others must have begun
         raise KeyError("nothing")
 
 
-def items(world, lr):
-    job = replace(LOCAL, optim=SGD(lr))
-    rows, inbox = world.partition.rows, {"params": world.models[job.model].init(7)}
+def items(world, lr, objective=CrossEntropy(), **more):
+    job = replace(LOCAL, objective=objective, optim=SGD(lr))
+    rows, inbox = world.partition.rows, {"params": world.models[job.model].init(7), **more}
     return [
         Item(job, Local(n, rows(n, "train"), inbox, None, keys.derive(3, n), world.models, world.pool))
         for n in range(len(SIZES))
@@ -54,7 +57,7 @@ def pool(request):
 
 def test_batches_that_are_under_way_together_are_not_mixed_up(pool):
     world = small()
-    batches = [items(world, 0.05 * k) for k in range(1, BATCHES + 3)]  # the last ones wait for room
+    batches = [items(world, 0.05 * k) for k in range(1, 7)]  # the last ones wait for room
     waiting = [pool.begin(batch, ahead=True) for batch in batches]
     between = pool.run(batches[0])  # somebody wants to know something at once
     found = [results() for results in waiting[::-1]][::-1]
@@ -65,6 +68,20 @@ def test_batches_that_are_under_way_together_are_not_mixed_up(pool):
     if not isinstance(pool, Shares):
         assert same([r.body for r in between], [r.body for r in found[0]])
     assert pool.batches == []
+
+
+def test_answers_are_read_before_their_memory_is_used_again(monkeypatch):
+    """Memories of devices come back in memory that a worker's next but one answer uses."""
+    heard = workers._Tasks.heard
+    monkeypatch.setattr(workers._Tasks, "heard", lambda *given: (time.sleep(0.05), heard(*given)))
+    world = small()
+    todo = items(world, 0.1, Correct(), control=world.models[LOCAL.model].init(1))
+    pool = Workers(2)
+    first = pool.begin(todo[:2])
+    time.sleep(0.5)  # both are done, and heard when there is more to do
+    found = [*pool.begin(todo[2:])(), *first()]
+    pool.close()
+    assert same([r.keep for r in found], [train(item).keep for item in [*todo[2:], *todo[:2]]])
 
 
 def counted(sim):
@@ -83,6 +100,7 @@ RULES = {
     "fedbuff": fedbuff(LOCAL, clients=6, buffer=3),
     "fedasync": fedasync(LOCAL, clients=6),
     "late": fedbuff(LOCAL, clients=6, buffer=3, deadline=0.2),
+    "kept": fedbuff(replace(LOCAL, objective=Moon()), clients=6, buffer=3),
 }
 
 
@@ -114,13 +132,28 @@ def test_stacks_begun_ahead_are_the_same_after_every_interruption(name):
     assert torch.equal(weights(again), weights(sim))
 
 
-def test_a_round_is_trained_as_one_batch():
-    sim = simulate(small(), FedAvg(6, LOCAL), rounds=3, plan=SHARES)
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_round_is_trained_as_one_batch(gone):
+    world = small(availability=OnOff(3, 3.0, 0.8)) if gone else small()
+    sim = simulate(world, FedAvg(6, LOCAL), rounds=6, plan=SHARES)
     ahead, due = counted(sim)
     sim.run()
-    assert (ahead, due) == ([], [6, 6, 6])
+    assert ahead == []
+    assert len(due) == 6
+    assert ("gone" in sim.accounts.lost) == (min(due) < 6) == gone
 
 
+def test_every_worker_has_a_batch():
+    pool = Workers(5)
+    world = small()
+    waiting = [pool.begin(items(world, 0.1)[:1], ahead=True) for _ in range(6)]
+    assert sum(len(worker.given) for worker in pool.workers) + sum(len(b.todo) for b in pool.batches) <= 6
+    assert len(pool.inboxes) == 6
+    assert all(len(results()) == 1 for results in waiting)
+    pool.close()
+
+
+@pytest.mark.parametrize("pool", [Workers(1), Shares(1, Stacked(64))], ids=["workers", "shares"])
 def test_what_goes_wrong_ahead_is_told_and_ends_all(pool):
     good = items(small(), 0.1)
     bad = [item._replace(job=replace(LOCAL, objective=Fails())) for item in good]
@@ -131,3 +164,4 @@ def test_what_goes_wrong_ahead_is_told_and_ends_all(pool):
         second()
     assert not pool.workers
     assert len(pool.run(good)) == len(good)  # others are started
+    pool.close()

@@ -159,8 +159,8 @@ class Devices:
         if self.aside is not None:
             air, parts = len(self.flights), self.aside.count + 1
             waiting = [(shape, len(flights)) for shape, flights in self.pending.items()]
-            for shape, count in waiting:
-                if count < air <= parts * count:
+            for shape in [shape for shape, count in waiting if count < air <= parts * count]:
+                if self.begun or any(flight.result is not None for flight in self.flights.values()):
                     self._begin(shape)
 
     def settle(self) -> None:
@@ -360,7 +360,6 @@ class Devices:
     # ------------------------------------------------------------------------------------------- snapshots
 
     def state(self) -> Any:
-        self.settle()
         pending = [list(fids) for fids in self.pending.values()]
         own = self.accepted, self.first, self.behind, self.flights, self.ids
         return *own, pending, self.holdings.state()

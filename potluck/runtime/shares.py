@@ -16,7 +16,7 @@ from torch import Tensor
 
 from potluck.contracts import Local, Nets, Result, Samples, Training
 from potluck.errors import PotluckError
-from potluck.runtime.shared import Arena, Lender, Where, packed, unpacked
+from potluck.runtime.shared import Arena, Where, packed, unpacked
 from potluck.runtime.stack import Outcome
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item
@@ -41,9 +41,9 @@ class Shares(Workers):
     def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
         workers = 1 if ahead else self.count  # others have batches of their own; a large stack costs less
         count = min(len(items), workers * -(-len(items) // (workers * self.chunk)))
-        return _Stacks(items, count, inbox, self.inboxes[inbox], self.bodies, self._heed)
+        return _Stacks(items, count, inbox, self)
 
-    def _heed(self, chunk: int, told: list[str]) -> None:
+    def heed(self, chunk: int, told: list[str]) -> None:
         for text in told:
             if text not in self.unmapped:
                 self.unmapped.add(text)
@@ -57,24 +57,19 @@ class Shares(Workers):
 class _Stacks:
     """A batch whose clients are trained in so many stacks; a stack's place is its share."""
 
-    def __init__(
-        self,
-        items: Sequence[Item],
-        count: int,
-        inbox: int,
-        arena: Arena,
-        bodies: Lender,
-        heed: Callable[[int, list[str]], None],
-    ) -> None:
-        self.items, self.count, self.inbox, self.heed = items, count, inbox, heed
+    def __init__(self, items: Sequence[Item], count: int, inbox: int, pool: Shares) -> None:
+        self.items, self.count, self.inbox, self.pool = items, count, inbox, pool
         self.missing, self.todo = len(items), list(range(count))[::-1]
         job, at = items[0]
-        self.heads, self.table = Heads(arena), Table(bodies, len(items), form_of(job.cost(at).sends))
+        self.heads = Heads(pool.inboxes[inbox])
+        self.table = Table(pool.bodies, len(items), form_of(job.cost(at).sends))
+        # Now, not when a worker is free: a task may be called off meanwhile, and its device do other work.
+        self.asked = [_Asked.of(items[share::count]) for share in range(count)]
         self.done: dict[int, Result] = {}
 
     def message(self, place: int, room: Arena) -> bytes:
-        asked = _Asked.of(self.items[place :: self.count])
-        return packed((asked, place, self.count, self.table.leaves), self.heads.put)
+        content = self.asked[place], place, self.count, self.table.leaves, self.pool.chunk
+        return packed(content, self.heads.put)
 
     def heard(self, place: int, answer: bytes, arena: Arena) -> None:
         mine = self.items[place :: self.count]
@@ -87,7 +82,7 @@ class _Stacks:
             apart = done.apart() if isinstance(done, Outcome) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
-        self.heed(chunk, told)
+        self.pool.heed(chunk, told)
 
     def results(self) -> list[Result]:
         return [self.done[place] for place in range(len(self.items))]
@@ -144,7 +139,7 @@ class _Stacker:
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
         self.stacked.tell = self.told.append
-        asked, share, count, tables = unpacked(message[1:], self.inboxes[message[0]].at)
+        asked, share, count, tables, self.stacked.chunk = unpacked(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.trained(asked.items(self.models, self.pool))
         whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)

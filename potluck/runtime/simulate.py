@@ -303,7 +303,8 @@ class Simulation:
     )
 
     def state(self) -> dict[str, Any]:
-        """All that changes during a run; reads, never touches."""
+        """All that changes during a run; reads, never touches, but waits for training that is under way."""
+        self.devices.settle()  # first: it may make stacks smaller
         kept = self.keeps.flush()
         return {
             "identity": self.identity,

@@ -193,8 +193,10 @@ class Stack:
             if n := len(draw.index):
                 place[:n, c], weight[:n, c] = draw.index, draw.weight
         rows = [item.at.rows for item in self.items]
-        first = np.cumsum([0, *(len(r) for r in rows[:-1])])
-        left = self.steps > np.arange(most)[:, None]
+        sizes = np.array([len(r) for r in rows])
+        first, left = np.cumsum(sizes) - sizes, self.steps > np.arange(most)[:, None]
+        if ((place < 0) | (place >= sizes[:, None]))[left].any():
+            raise IndexError(f"{type(self.job).__name__} draws rows that a device doesn't have")
         pick = np.zeros(shape, np.int64)
         pick[left] = np.concatenate(rows)[(place + first[:, None])[left]]  # one look-up for all
         if not self.job.looks:

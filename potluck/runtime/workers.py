@@ -34,7 +34,6 @@ from potluck.trees import Tree, leaves
 Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
-BATCHES = 3  # that may be under way at a time, each with memory of its own for what is sent
 
 
 class Batch(Protocol):
@@ -55,7 +54,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self.workers: list[_Worker] = []
-        self.batches: list[Batch] = []  # under way, oldest first
+        self.batches: list[Batch] = []  # under way, oldest first; one more than there are workers at most
 
     @property
     def processes(self) -> list[Any]:
@@ -69,10 +68,10 @@ class Workers:
         with self._watching():
             if not self.workers:
                 self._start(items[0].at)
-            while len(self.batches) == BATCHES:
+            while len(self.batches) == len(self.inboxes):
                 self._listen()
             used = {batch.inbox for batch in self.batches}
-            batch = self._batch(items, min(set(range(BATCHES)) - used), ahead)
+            batch = self._batch(items, min(set(range(len(self.inboxes))) - used), ahead)
             self.batches.append(batch)
             self._listen(0)  # who has become free meanwhile?
             self._feed(self.workers)
@@ -90,13 +89,13 @@ class Workers:
         self.workers, self.batches = [], []
 
     def _start(self, at: Local) -> None:
-        self.inboxes, self.bodies = [Arena() for _ in range(BATCHES)], Lender()
+        # What is sent lies in an arena of its batch, which the first byte of a message names.
+        self.inboxes, self.bodies = [Arena() for _ in range(min(self.count + 1, 256))], Lender()
+        self.pipes = selectors.DefaultSelector()
         for _ in range(self.count):
             pipes = [worker.pipe for worker in self.workers]
             self.workers.append(_Worker(pipes, self._server(at)))
-        self.pipes = selectors.DefaultSelector()
-        for worker in self.workers:
-            self.pipes.register(worker.pipe, selectors.EVENT_READ, worker)
+            self.pipes.register(self.workers[-1].pipe, selectors.EVENT_READ, self.workers[-1])
 
     def _server(self, at: Local) -> "Server":
         return _Trainer(self.inboxes, self.bodies.arena, at.pool, at.models)
@@ -118,20 +117,20 @@ class Workers:
             worker: _Worker = ready.data
             (batch, place), answer, arena = worker.heard()
             if not worker.given:
-                self._feed([worker])  # it waits: that before anything else
+                self._feed([worker], 1)  # it waits: that before anything else; a second would use this arena
             batch.heard(place, answer, arena)
             if not batch.missing:
                 self.batches.remove(batch)
             self._feed([worker])
 
-    def _feed(self, workers: "list[_Worker]") -> None:
+    def _feed(self, workers: "list[_Worker]", most: int = AHEAD) -> None:
         """Give tasks to those that have few; towards the end none ahead: the last go to who is free first."""
         left = [batch for batch in self.batches if batch.todo]
         tasks = sum(len(batch.todo) for batch in left)
         given: list[tuple[_Worker, Batch, int]] = []
-        for ahead in range(AHEAD):
+        for ahead in range(most):
             for worker in workers:
-                if left and len(worker.given) == ahead < (AHEAD if tasks > self.count else 1):
+                if left and len(worker.given) == ahead < (most if tasks > self.count else 1):
                     given.append((worker, left[0], left[0].todo.pop()))
                     worker.given.append(given[-1][1:])
                     tasks -= 1
@@ -188,7 +187,7 @@ class Slot(NamedTuple):
 
 
 class Server(Protocol):
-    """What a process does with the messages that it is sent; their first byte names the arena to look in."""
+    """What a process does with the messages that it is sent; their first byte names the arena of the rest."""
 
     def answer(self, message: bytes, slot: Slot) -> bytes: ...
 
