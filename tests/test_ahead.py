@@ -153,8 +153,9 @@ def test_every_worker_has_a_batch():
     pool.close()
 
 
-@pytest.mark.parametrize("pool", [Workers(1), Shares(1, Stacked(64))], ids=["workers", "shares"])
-def test_what_goes_wrong_ahead_is_told_and_ends_all(pool):
+@pytest.mark.parametrize("kind", ["workers", "shares"])
+def test_what_goes_wrong_ahead_is_told_and_ends_all(kind):
+    pool = Workers(1) if kind == "workers" else Shares(1, Stacked(64))
     good = items(small(), 0.1)
     bad = [item._replace(job=replace(LOCAL, objective=Fails())) for item in good]
     first, second = pool.begin(bad, ahead=True), pool.begin(good, ahead=True)

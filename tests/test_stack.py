@@ -162,6 +162,24 @@ def test_captured_steps_do_not_depend_on_what_was_trained_before():
     assert all(map(equal, used.run(several[:20]), fresh.run(several[:20])))
 
 
+def test_other_numbers_of_clients_find_their_steps_captured(monkeypatch):
+    """Of asynchronous tasks another number falls due every time."""
+    captured, capture = [], graphs.Replayed._captured
+
+    def watched(mine, k):
+        captured.append((mine, k))
+        return capture(mine, k)
+
+    monkeypatch.setattr(graphs.Replayed, "_captured", watched)
+    todo, stacked = clients("linear", Train(optim=SGD(0.05), batch=4)), Stacked(64, graphs=True)
+    for _ in range(2):
+        before = len(captured)
+        for count in range(len(todo), 1, -1):
+            stacked.run(todo[:count])
+    assert before == len(captured) > 1
+    assert len({id(mine) for mine, _ in captured}) == 1
+
+
 def test_a_step_that_cannot_be_traced_is_computed(monkeypatch):
     def refuse(*_):
         raise RuntimeError("not today")

@@ -3,8 +3,9 @@
 On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which saves
 small models some of their time. A captured step always works on the same memory, so clients are copied into
 buffers of their own (and out again, if there are several sets of them). It is captured for a few numbers of
-clients; who has no steps left, or fills up such a number, has a learning rate of 0. Several sets of buffers,
-on a stream each, train side by side.
+clients, by the stack's own size: what is computed never depends on what was trained before, or a resumed run
+would differ. Who has no steps left, or fills up such a number, has a learning rate of 0. Several sets of
+buffers, on a stream each, train side by side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -23,10 +24,7 @@ KEPT = 8  # kinds of stacks that stay captured
 
 
 def size_for(clients: int) -> int:
-    """Clients that buffers are made for: a little more, so that similar cohorts share them.
-
-    By the number alone, never by what was trained before: a resumed run must compute alike.
-    """
+    """Clients that buffers are made for: a little more, so that similar cohorts share them."""
     step = 1 << max(0, clients.bit_length() - 5)
     return -(-clients // step) * step
 
@@ -56,14 +54,16 @@ class Replayed:
         self.pool = torch.cuda.graph_pool_handle() if self.on_gpu else None
 
     def fits(self, stack: Stack, clients: int) -> bool:
-        """Whether these are the buffers for so many of a stack's clients."""
+        """Whether these are buffers for so many of a stack's clients; on a CPU larger ones do as well, and
+        asynchronous tasks, of which another number falls due every time, find all their steps captured."""
         rows = stack.seen[0].shape[1] if stack.seen else 0
-        return self.clients == size_for(clients) and rows <= self.rows and stack.steps[0] <= self.room
+        wide = self.clients == clients or (self.clients > clients and not self.on_gpu)
+        return wide and rows <= self.rows and stack.steps[0] <= self.room
 
-    def prepare(self, stack: Stack, start: int, stop: int) -> None:
-        """Capture the steps that these clients will need; done before they are loaded."""
+    def prepare(self, stack: Stack, start: int, stop: int, size: int) -> None:
+        """Capture the steps that these clients will need, in a piece of this size; before they are loaded."""
         for s in range(int(stack.steps[start])):
-            k = self._rung(stack.still(s, start, stop))
+            k = self._rung(stack.still(s, start, stop), size)
             if k not in self.steps:
                 self.steps[k] = self._captured(k)
 
@@ -77,7 +77,8 @@ class Replayed:
         for mine, theirs in zip(self.seen, stack.seen, strict=True):
             to.append(mine[:n, : theirs.shape[1]])
             source.append(theirs[start:stop])
-        fresh = [*(t for row in self.state for t in row), *self.sums.values(), self.descent, self.count]
+        state = [t[: size_for(n)] for row in self.state for t in row]
+        fresh = [*state, *self.sums.values(), self.descent, self.count]
         torch._foreach_zero_(fresh)
         self.next.zero_()
         steps = int(stack.steps[start])
@@ -85,9 +86,9 @@ class Replayed:
         source += [t[:steps, start:stop] for t in (*stack.table, stack.descent)]
         _copy(to, source)
 
-    def step(self, stack: Stack, start: int, stop: int, s: int) -> None:
+    def step(self, stack: Stack, start: int, stop: int, size: int, s: int) -> None:
         """Step s of the clients that were loaded."""
-        self.steps[self._rung(stack.still(s, start, stop))](s)
+        self.steps[self._rung(stack.still(s, start, stop), size)](s)
 
     def make_room(self, stack: Stack) -> None:
         """For what comes of a stack's clients; before any stream writes to it."""
@@ -104,9 +105,9 @@ class Replayed:
         stack.params = [p[: len(stack)] for p in self.params]
         stack.sums = {name: total[: len(stack)] for name, total in self.sums.items()}
 
-    def _rung(self, k: int) -> int:
-        rung = max(1, self.clients // (LADDER if self.on_gpu else FEW))
-        return min(self.clients, -(-k // rung) * rung)
+    def _rung(self, k: int, size: int) -> int:
+        rung = max(1, size // (LADDER if self.on_gpu else FEW))
+        return min(size, -(-k // rung) * rung)
 
     def _captured(self, k: int) -> Callable[[int], object]:
         """Steps of the first k clients, ready to be replayed."""
@@ -192,11 +193,12 @@ class Replays:
         Its results are to be read before another stack is trained: they may be these buffers' own.
         """
         pieces = [(i, min(i + width, len(stack))) for i in range(0, len(stack), width)]
-        sets = self._sets(stack, pieces[0][1], min(self.streams, len(pieces)))
+        size = size_for(pieces[0][1])
+        sets = self._sets(stack, size, min(self.streams, len(pieces)))
         for first in range(0, len(pieces), len(sets)):
             wave = list(zip(sets, pieces[first : first + len(sets)], strict=False))
             for mine, (start, stop) in wave:
-                mine.prepare(stack, start, stop)
+                mine.prepare(stack, start, stop, size)
             if first == 0 and len(pieces) > 1:
                 wave[0][0].make_room(stack)
             for mine, (start, stop) in wave:
@@ -206,7 +208,7 @@ class Replays:
                 for mine, (start, stop) in wave:
                     if s < stack.steps[start]:
                         with _on(mine):
-                            mine.step(stack, start, stop, s)
+                            mine.step(stack, start, stop, size, s)
             for mine, (start, stop) in wave:
                 with _on(mine):
                     if len(pieces) == 1:
@@ -221,7 +223,7 @@ class Replays:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
         fitting = [r for r in known if r.fits(stack, clients)][:wanted]
-        fresh = [Replayed(stack, size_for(clients), self.streams > 1) for _ in range(wanted - len(fitting))]
+        fresh = [Replayed(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
         self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
         while len(self.made) > KEPT:
             del self.made[next(iter(self.made))]
