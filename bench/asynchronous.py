@@ -7,7 +7,7 @@ a synchronous one. On a uniform fleet, and on one of phones whose speeds and lin
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from bench.simulate import federation
@@ -55,10 +55,12 @@ class Runner:
         self.batches: list[int] = []
         devices = self.sim.devices
         begin: Callable[..., None] = devices._begin
-        devices._begin = lambda shape, *due: (  # type: ignore[method-assign]
-            self.batches.append(len(devices.pending[shape])),
-            begin(shape, *due),
-        )[1]
+
+        def counted(shape: Hashable, *due: Any) -> None:
+            self.batches.append(len(devices.pending[shape]))
+            begin(shape, *due)
+
+        devices._begin = counted  # type: ignore[method-assign]
         self.sim.start()
 
     def turn(self, tasks: int, timed: bool = True) -> None:

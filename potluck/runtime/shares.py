@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.contracts import Local, Nets, Result, Samples, Training
+from potluck.contracts import Local, Nets, Samples, Training
 from potluck.errors import PotluckError
 from potluck.runtime.shared import Arena, Where, packed, unpacked
 from potluck.runtime.stack import Outcome
 from potluck.runtime.stacked import Stacked
+from potluck.runtime.tables import Heads, Table, Writer, form_of
 from potluck.runtime.training import Item
-from potluck.runtime.workers import Batch, Heads, Server, Slot, Table, Workers, Writer, form_of
+from potluck.runtime.workers import Batch, Server, Slot, Workers
 
 
 class Shares(Workers):
@@ -54,18 +55,17 @@ class Shares(Workers):
                 self.on_shrink(chunk)
 
 
-class _Stacks:
+class _Stacks(Batch):
     """A batch whose clients are trained in so many stacks; a stack's place is its share."""
 
     def __init__(self, items: Sequence[Item], count: int, inbox: int, pool: Shares) -> None:
-        self.items, self.count, self.inbox, self.pool = items, count, inbox, pool
-        self.missing, self.todo = len(items), list(range(count))[::-1]
+        super().__init__(items, inbox)
+        self.count, self.pool, self.todo = count, pool, list(range(count))[::-1]
         job, at = items[0]
         self.heads = Heads(pool.inboxes[inbox])
         self.table = Table(pool.bodies, len(items), form_of(job.cost(at).sends))
         # Now, not when a worker is free: a task may be called off meanwhile, and its device do other work.
         self.asked = [_Asked.of(items[share::count]) for share in range(count)]
-        self.done: dict[int, Result] = {}
 
     def message(self, place: int, room: Arena) -> bytes:
         content = self.asked[place], place, self.count, self.table.leaves, self.pool.chunk
@@ -83,9 +83,6 @@ class _Stacks:
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
         self.pool.heed(chunk, told)
-
-    def results(self) -> list[Result]:
-        return [self.done[place] for place in range(len(self.items))]
 
 
 class _Asked(NamedTuple):

@@ -9,12 +9,12 @@ work, and begin a few more, before it asks for results.
 
 import contextlib
 import itertools
-import math
 import multiprocessing
 import os
 import pickle
 import selectors
 import signal
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -22,30 +22,37 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
-from potluck.contracts import Local, Nets, Result, Samples, Training
+from potluck.contracts import Local, Nets, Result, Samples
 from potluck.errors import PotluckError
 from potluck.runtime.process import start
-from potluck.runtime.shared import Arena, Lender, Where, aligned, packed, unpacked, viewed
+from potluck.runtime.shared import Arena, Lender, packed, unpacked
+from potluck.runtime.tables import Heads, Tables, Writer
 from potluck.runtime.training import Item, train
-from potluck.trees import Tree, leaves
-
-Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
 
 
-class Batch(Protocol):
-    """Tasks that were begun together, as the pool sees them."""
+class Batch(ABC):
+    """Tasks that were begun together; some of them may be one message."""
 
-    inbox: int  # which arena holds what they are sent
-    todo: list[int]  # places of tasks that nobody has yet, taken from the end
-    missing: int  # results that are still to come
+    todo: list[int]  # places of messages that nobody has yet, taken from the end
 
-    def message(self, place: int, room: Arena) -> bytes: ...
-    def heard(self, place: int, answer: bytes, arena: Arena) -> None: ...
-    def results(self) -> list[Result]: ...
+    def __init__(self, items: Sequence[Item], inbox: int) -> None:
+        self.items, self.inbox = items, inbox  # which arena holds what they are sent
+        self.missing = len(items)  # results that are still to come
+        self.done: dict[int, Result] = {}
+
+    @abstractmethod
+    def message(self, place: int, room: Arena) -> bytes:
+        """What a worker is to do; its tensors lie in the inbox, or in this room."""
+
+    @abstractmethod
+    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
+        """Take the answer to a message; tensors that have no place of their own lie in this arena."""
+
+    def results(self) -> list[Result]:
+        return [self.done[place] for place in range(len(self.items))]
 
 
 class Workers:
@@ -152,31 +159,27 @@ class Workers:
             raise
 
 
-class _Tasks:
+class _Tasks(Batch):
     """A batch whose clients are trained one by one."""
 
     def __init__(self, items: Sequence[Item], inbox: int, arena: Arena, bodies: Lender) -> None:
-        self.items, self.inbox, self.missing = items, inbox, len(items)
+        super().__init__(items, inbox)
         costs = [job.cost(at) for job, at in items]
         self.todo = sorted(range(len(items)), key=lambda i: costs[i].ops)  # longest first
-        self.heads, self.stacks = Heads(arena), _Stacks(bodies, [cost.sends for cost in costs])
-        self.done: dict[int, Result] = {}
+        self.heads, self.tables = Heads(arena), Tables(bodies, [cost.sends for cost in costs])
 
     def message(self, place: int, room: Arena) -> bytes:
-        (job, at), (stack, row) = self.items[place], self.stacks.places[place]
-        head = self.heads.of(job, at, stack.leaves)
+        (job, at), (table, row) = self.items[place], self.tables.places[place]
+        head = self.heads.of(job, at, table.leaves)
         return packed((head, row, at.node, at.rows, at.keep, at.seed, at.test), room.put)
 
     def heard(self, place: int, answer: bytes, arena: Arena) -> None:
-        said = unpacked(answer, self.stacks.finding(place, arena))
+        said = unpacked(answer, self.tables.finding(place, arena))
         if isinstance(said, str):
             job, at = self.items[place]
             raise PotluckError(f"device {at.node}: {type(job).__name__}: {said}")
         self.done[place] = Result(*said)
         self.missing -= 1
-
-    def results(self) -> list[Result]:
-        return [self.done[place] for place in range(len(self.items))]
 
 
 class Slot(NamedTuple):
@@ -233,89 +236,6 @@ class _Worker:
                 arena.close()
 
 
-class Heads:
-    """What tasks have in common, as messages; its tensors are put into shared memory once a batch."""
-
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
-        self.made: dict[tuple[int, ...], bytes] = {}
-        self.lying: dict[int, tuple[Tensor, Where]] = {}  # by id, so the tensors must live on
-        arena.clear()
-
-    def of(self, job: Training, at: Local, leaves: list[Where]) -> bytes:
-        name = id(job), id(at.inbox), id(leaves)
-        if name not in self.made:
-            self.made[name] = packed((job, at.inbox, leaves), self.put)
-        return self.made[name]
-
-    def put(self, tensor: Tensor) -> Where:
-        if id(tensor) not in self.lying:
-            self.lying[id(tensor)] = tensor, self.arena.put(tensor)
-        return self.lying[id(tensor)][1]
-
-
-class Table:
-    """Results of one form, each leaf a table whose rows are theirs."""
-
-    def __init__(self, lender: Lender, count: int, form: Form) -> None:
-        self.leaves: list[Where] = []  # the tables' first rows
-        end = 0
-        for dtype, shape in form:
-            self.leaves.append((end, dtype, shape))
-            end = aligned(end + count * math.prod(shape) * dtype.itemsize)
-        start, memory = lender.lend(end)
-        self.tables = [viewed(memory, (at, dtype, (count, *shape))) for at, dtype, shape in self.leaves]
-        self.leaves = [(start + at, dtype, shape) for at, dtype, shape in self.leaves]
-
-
-class _Stacks:
-    """Where the results of a batch will lie, by the form that their jobs promise."""
-
-    def __init__(self, lender: Lender, promised: Sequence[Tree]) -> None:
-        alike: dict[Form, list[int]] = {}
-        for place, tree in enumerate(promised):
-            alike.setdefault(form_of(tree), []).append(place)
-        self.places: dict[int, tuple[Table, int]] = {}  # the stack and the row of each
-        self.rows: dict[int, list[tuple[Tensor, ...]]] = {}
-        for form, places in alike.items():
-            stack = Table(lender, len(places), form)
-            rows = [table.unbind() for table in stack.tables]
-            self.places |= {place: (stack, row) for row, place in enumerate(places)}
-            self.rows |= dict.fromkeys(places, rows)
-
-    def finding(self, place: int, arena: Arena) -> Callable[[Any], Tensor]:
-        """Where the tensors of an answer are: in their rows, or to be copied before the next answer comes."""
-        rows, (_, row) = self.rows[place], self.places[place]
-        return lambda name: rows[name][row] if isinstance(name, int) else arena.at(name).clone()
-
-
-def form_of(tree: Tree) -> Form:
-    """Types and shapes of a tree's tensors."""
-    return tuple((t.dtype, tuple(t.shape)) for t in leaves(tree))
-
-
-class Writer:
-    """Writes a result's tensors to their rows if they have the form that was promised, or aside."""
-
-    def __init__(self, bodies: Arena, leaves: list[Where], row: int, aside: Arena) -> None:
-        self.bodies, self.leaves, self.row, self.aside = bodies, leaves, row, aside
-        self.count = 0
-        aside.clear()
-
-    def put(self, tensor: Tensor) -> Any:
-        leaf, self.count = self.count, self.count + 1
-        place = self._place(tensor, *self.leaves[leaf]) if leaf < len(self.leaves) else None
-        if place is None:
-            return self.aside.put(tensor)
-        place.copy_(tensor.detach())
-        return leaf
-
-    def _place(self, tensor: Tensor, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor | None:
-        if (tensor.dtype, tensor.shape) != (dtype, shape):
-            return None
-        return self.bodies.at((start + self.row * tensor.numel() * tensor.itemsize, dtype, shape))
-
-
 class _Trainer:
     """Trains one client at a time."""
 
@@ -324,10 +244,10 @@ class _Trainer:
         self.known, self.last = (-1, b""), tuple[Any, ...]()  # tasks of one round have the same head
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
-        inbox = message[0]
+        arena = message[0]
         head, row, node, rows, keep, seed, test = unpacked(message[1:], slot.task.at)
-        if (inbox, head) != self.known:
-            self.last, self.known = unpacked(head, self.inboxes[inbox].at), (inbox, head)
+        if (arena, head) != self.known:
+            self.last, self.known = unpacked(head, self.inboxes[arena].at), (arena, head)
         job, inbox, tables = self.last
         r = train(Item(job, Local(node, rows, inbox, keep, seed, self.models, self.pool, test)))
         writer = Writer(self.bodies, tables, row, slot.answer)
