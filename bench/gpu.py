@@ -5,6 +5,7 @@ and ResNet-8, 50 to 1,000 clients at once. *central* is the same number of rows 
 as large as all clients' together, the faster of eager and a CUDA graph: the limit for a simulator. *bare* is
 an ordinary loop over the clients. Potluck is timed at three depths: the steps of training (what central and
 bare do), a cohort (rows drawn, results taken apart), and whole simulated rounds (events, folding and all).
+`--profile` lists the kernels of central and of the steps instead; the rest of the time is waiting for them.
 """
 
 import argparse
@@ -54,8 +55,8 @@ def seconds(fn: Callable[[], Any], least: float = 0.5, most: int = 30) -> float:
     return statistics.median(times)
 
 
-def central(net: Any, x: torch.Tensor, y: torch.Tensor, rows: int) -> tuple[float, str]:
-    """Seconds of a row, of the faster way."""
+def central(net: Any, x: torch.Tensor, y: torch.Tensor, rows: int) -> tuple[float, str, Callable[[], None]]:
+    """Seconds of a row, of the faster way, and that way."""
     params = net.init(1)
     leaves = [p.requires_grad_() for p in params.values()]
     pick = torch.randint(0, len(x), (rows,), device=x.device)
@@ -66,6 +67,7 @@ def central(net: Any, x: torch.Tensor, y: torch.Tensor, rows: int) -> tuple[floa
         with torch.no_grad():
             torch._foreach_add_(leaves, list(grads), alpha=-RATE)
 
+    ways: dict[str, Callable[[], None]] = {"eager": step}
     found = {"eager": seconds(step) / rows}
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -74,9 +76,10 @@ def central(net: Any, x: torch.Tensor, y: torch.Tensor, rows: int) -> tuple[floa
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
+    ways["graph"] = graph.replay
     found["graph"] = seconds(graph.replay) / rows
     best = min(found, key=found.__getitem__)
-    return found[best], best
+    return found[best], best, ways[best]
 
 
 def bare(net: Any, w: Workload, x: torch.Tensor, y: torch.Tensor, clients: int) -> float:
@@ -112,42 +115,80 @@ def plans(clients: int, model: str) -> dict[str, ExecutionPlan]:
     return out
 
 
-def steps(cohort: list[Item], plan: ExecutionPlan) -> float:
-    """Seconds of all steps of a cohort, its rows drawn and its models begun."""
+def steps(cohort: list[Item], plan: ExecutionPlan, of: Callable[[Callable[[], Any]], Any]) -> Any:
+    """Something (seconds, a profile) of all steps of a cohort, its rows drawn and its models begun."""
     drawn = sorted(((item.job.draw(item.at), item) for item in cohort), key=lambda pair: -len(pair[0].index))
     with using(plan.conv):
         stack = Stack([item for _, item in drawn], [draw for draw, _ in drawn])
         if not plan.graphs:
-            return seconds(stack.train, most=10)
+            return of(stack.train)
         replays = Replays(plan.streams)
         width = plan.chunk if plan.streams > 1 else len(cohort)
-        return seconds(lambda: replays.train(stack, width), most=10)
+        return of(lambda: replays.train(stack, width))
 
 
-def measured(w: Workload, model: str, clients: int, only: list[str] | None) -> Iterator[dict[str, Any]]:
-    """Rows a second of every way to train a model for so many clients."""
+def kernels(fn: Callable[[], Any], rows: int, most: int = 8) -> str:
+    """The kernels of a call, those that take longest first, as shares of the time that it takes."""
+    wall = seconds(fn, most=10)  # without the profiler, which takes time as well
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        fn()
+        torch.cuda.synchronize()
+    found = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)
+    busy = sum(event.self_device_time_total for event in found) * 1e-6
+    out = [f"{1e9 * wall / rows:.1f} ns a row, of which kernels {1e9 * busy / rows:.1f}"]
+    for event in found[:most]:
+        share = event.self_device_time_total * 1e-6 / wall
+        out.append(f"    {share:4.0%} {event.count:5} x {event.self_device_time_total / event.count:8.1f} us "
+                   f"{event.key[:90]}")  # fmt: skip
+    return "\n".join(out)
+
+
+def profiled(w: Workload, model: str, clients: int) -> None:
+    """Kernels of one central step and of all steps of a cohort."""
+    net, cohort, x, y = _crowd(w, model, clients)
+    batch = min(clients, 500) * BATCH
+    how = central(net, x, y, batch)
+    print(f"\n{model}, {clients} clients, central ({how[1]}): {kernels(how[2], batch)}")
+    way = "stacked graph" if model == "linear" else "kernels graph"
+    rows = sum(w.size(c) for c in range(clients))
+    told = steps(cohort, plans(clients, model)[way], partial(kernels, rows=rows))
+    print(f"{model}, {clients} clients, {way}: {told}", flush=True)
+
+
+def _crowd(w: Workload, model: str, clients: int) -> tuple[Any, list[Item], torch.Tensor, torch.Tensor]:
+    """The model, a cohort that trains it, and all rows."""
     x, y = torch.from_numpy(w.x).cuda(), torch.from_numpy(w.y).cuda()
-    spec, models = ModelSpec(model), Models(SHAPE, 10, device="cuda")
-    net, job = models[spec], Train(ModelSpec(model), optim=SGD(RATE), batch=BATCH)
-    limit, how = central(net, x, y, min(clients, 500) * BATCH)
-    slow = bare(net, w, x, y, clients)
-    print(f"\n{model}, {clients} clients: central {1 / limit:,.0f} rows/s ({how}), bare {1 / slow:,.0f}")
+    models = Models(SHAPE, 10, device="cuda")
+    net, job = models[ModelSpec(model)], _job(model)
     inbox, pool = {"params": net.init(1)}, Pool(x, y, 10, np.zeros(len(y), bool), None, "w")
     cohort = []
     for c in range(clients):
         mine = np.arange(w.offsets[c], w.offsets[c + 1])
         cohort.append(Item(job, Local(c, mine, inbox, None, keys.derive(1, c), models, pool)))
+    return net, cohort, x, y
+
+
+def _job(model: str) -> Train:
+    return Train(ModelSpec(model), optim=SGD(RATE), batch=BATCH)
+
+
+def measured(w: Workload, model: str, clients: int, only: list[str] | None) -> Iterator[dict[str, Any]]:
+    """Rows a second of every way to train a model for so many clients."""
+    net, cohort, x, y = _crowd(w, model, clients)
+    limit, how, _ = central(net, x, y, min(clients, 500) * BATCH)
+    slow = bare(net, w, x, y, clients)
+    print(f"\n{model}, {clients} clients: central {1 / limit:,.0f} rows/s ({how}), bare {1 / slow:,.0f}")
     rows = sum(w.size(c) for c in range(clients))
     for name, plan in plans(clients, model).items():
         if only and name not in only:
             continue
         try:
-            alone = steps(cohort, plan) / rows
+            alone = steps(cohort, plan, partial(seconds, most=10)) / rows
             executor = make_executor(plan)
             each = seconds(partial(executor.run, cohort), most=10) / rows
             executor.close()
             torch.cuda.empty_cache()
-            whole = rounds(w, job, plan, clients)
+            whole = rounds(w, _job(model), plan, clients)
         except Exception as error:
             print(f"  {name:14} {type(error).__name__}: {str(error)[:300]}")
             continue
@@ -166,6 +207,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file too")
     parser.add_argument("--models", nargs="*", default=list(COHORTS), choices=list(COHORTS))
+    parser.add_argument("--profile", action="store_true", help="list kernels instead")
     parser.add_argument("--only", nargs="*", help="ways to measure; all unless said")
     parser.add_argument("--cohorts", nargs="*", type=int, help="clients at once; a few numbers unless said")
     args = parser.parse_args()
@@ -176,7 +218,10 @@ def main() -> None:
     found = []
     for model in args.models:
         for clients in args.cohorts or COHORTS[model]:
-            found += measured(w, model, clients, args.only)
+            if args.profile:
+                profiled(w, model, clients)
+            else:
+                found += measured(w, model, clients, args.only)
     if args.out:
         args.out.write_text(json.dumps(found, indent=1))
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
+from potluck.models.convolve import Geometry, turned
 from potluck.models.kernels import FEW, Convolution, reach
 
 #           clients, rows, channels, out, kernel, stride, padding, sides, bias
@@ -34,14 +35,28 @@ def test_kernels_agree_with_torch(case, layout):
     if layout == "side by side":
         x = x.transpose(0, 1).contiguous().transpose(0, 1)
     w = torch.randn(clients, out, channels, *kernel, generator=make) / channels
-    given = [x.requires_grad_(), w.requires_grad_()]
-    if bias:
-        given.append(torch.randn(clients, out, generator=make).requires_grad_())
-    b = given[2] if bias else None
-    ours = Convolution.apply(x, w, b, stride, padding)
+    b = torch.randn(clients, out, generator=make).requires_grad_() if bias else None
+    x, w = x.requires_grad_(), w.requires_grad_()
+    _check(Convolution.apply(x, w, b, stride, padding), x, w, b, stride, padding)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kernel, padding", [((3, 3), (1, 1)), ((5, 3), (0, 2)), ((1, 1), (0, 0))])
+def test_outputs_as_slopes_agree_with_torch(kernel, padding, bias):
+    make = torch.Generator().manual_seed(1)
+    x = torch.randn(3, 2, 4, 7, 6, generator=make).requires_grad_()
+    w = torch.randn(3, 5, 4, *kernel, generator=make).requires_grad_()
+    b = torch.randn(3, 5, generator=make).requires_grad_() if bias else None
+    slide = Geometry((1, 1), padding, (1, 1), 1)
+    _check(turned(x, w, b, slide), x, w, b, (1, 1), padding)
+
+
+def _check(ours, x, w, b, stride, padding):
+    """Every client's outputs and slopes against its own convolution."""
+    clients, given = len(x), [x, w] if b is None else [x, w, b]
     each = (F.conv2d(x[c], w[c], None if b is None else b[c], stride, padding) for c in range(clients))
     theirs = torch.stack(list(each))
-    slope = torch.randn(theirs.shape, generator=make)
+    slope = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     for a, e in zip(
         torch.autograd.grad(ours, given, slope), torch.autograd.grad(theirs, given, slope), strict=True

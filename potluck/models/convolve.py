@@ -57,6 +57,50 @@ def grouped(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     return apart.transpose(0, 1)
 
 
+def turned(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
+    """As `grouped`, for images without stride; outputs are computed as the slopes of another convolution.
+
+    Forward, cuDNN starts a kernel for every one of many groups, and for slopes it doesn't: with 200 clients
+    of 16 or 32 channels they take half of the time on an H200.
+    """
+    clients = len(x)
+    rows = x.transpose(0, 1).flatten(1, 2)
+    bias = None if b is None else b.flatten()
+    apply: Callable[..., Tensor] = _Turned.apply
+    apart: Tensor = apply(rows, w.flatten(0, 1), bias, g.padding, clients).unflatten(1, (clients, -1))
+    return apart.transpose(0, 1)
+
+
+class _Turned(Function):
+    """Rows [rows, groups * in, height, width] with weights [groups * out, in, kh, kw]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, padding: Any, groups: int) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.padding, ctx.groups, ctx.bias = padding, groups, None if b is None else [len(b)]
+        back = w.unflatten(0, (groups, -1)).transpose(1, 2).flip(3, 4).flatten(0, 1)
+        room = [k - 1 - p for k, p in zip(w.shape[2:], padding, strict=True)]
+        return torch.conv_transpose2d(x, back, b, padding=room, groups=groups)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        slopes = torch.ops.aten.convolution_backward(
+            g,
+            x,
+            w,
+            ctx.bias,
+            (1, 1),
+            ctx.padding,
+            (1, 1),
+            False,
+            (0, 0),
+            ctx.groups,
+            ctx.needs_input_grad[:3],
+        )
+        return *slopes, None, None
+
+
 def im2col(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """All windows laid out as columns, then one batched product."""
     if g.groups > 1 or max(g.dilation) > 1:
@@ -74,12 +118,14 @@ def im2col(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
 def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """Triton's kernels of ours, which read the windows where they are; for float32 on a GPU.
 
-    Where libraries are good at groups (larger kernels, no stride, more than a few channels) they compute.
+    Where libraries are good at groups (larger kernels, no stride, more than a few channels) they compute, and
+    where they are good at slopes only, these are made to serve (`turned`).
     """
     if g.groups > 1 or max(g.dilation) > 1 or not x.is_cuda or x.dtype != torch.float32:
         return grouped(x, w, b, g)
     if min(w.shape[1:3]) >= 16 and w.shape[3:].numel() > 1 and max(g.stride) == 1:
-        return grouped(x, w, b, g)
+        few = max(w.shape[1:3]) < 64 and x.ndim == 5
+        return (turned if few else grouped)(x, w, b, g)
     from potluck.models.kernels import Convolution, reach
 
     if not reach(x, w, g.padding):
