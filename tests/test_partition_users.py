@@ -260,7 +260,7 @@ def test_lists_of_rows(pool, clients, key, smallest):
         ([[0, 1, 2, 3, 3]], "client 0: row 3 is listed twice"),
         ([[0, 1, 2, 3, 99]], "client 0: row 99 is out of range; the pool has rows 0 to 49"),
         ([[0, 1, 2, 3, -1]], "client 0: row -1 is out of range"),
-        ([range(38, 43)], "client 0: row 40 is a test or server row"),
+        ([range(38, 43)], "client 0: row 40 is a test, validator or server row"),
         ([[0.0, 1, 2, 3, 4]], "client 0: give one column of row numbers, not float64"),
         ([[range(5), range(5)]], "client 0: give one column"),
     ],

@@ -136,7 +136,7 @@ def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
     """The pool as if nobody could hold any but these rows."""
     closed = np.ones(len(pool), np.bool_)
     closed[rows] = False
-    return replace(pool, test=closed, server=None)
+    return replace(pool, test=closed, server=None, validators=None)
 
 
 def _evened(

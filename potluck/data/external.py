@@ -64,7 +64,7 @@ def from_rows(
         closed, taken = mine[~free[mine]], mine[owner[mine] >= 0]
         if len(closed):
             raise DataError(
-                f"client {client}: row {closed[0]} is a test or server row, which nobody may hold"
+                f"client {client}: row {closed[0]} is a test, validator or server row, which nobody may hold"
             )
         if len(taken):
             raise DataError(f"client {client}: row {taken[0]} is client {owner[taken[0]]}'s already")

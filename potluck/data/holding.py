@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError
+from potluck.errors import ConfigError, DataError
 from potluck.keys import derive, hashed, shuffled
 
 Split = Literal["train", "validation", "test"]
@@ -67,12 +67,13 @@ class Cut:
     validation: float = 0.1
     test: float = 0.2
     smallest: int = 5  # rows of a client, all splits together
+    given: bool = False  # validation rows are others' and given to it (`validated`): it needs none
 
     def __post_init__(self) -> None:
         for name, share in (("validation", self.validation), ("test", self.test)):
             if not 0 < share < 1:
                 raise ConfigError(f"{name} = {share}: must be a share between 0 and 1, such as 0.1")
-        if not self.validation + self.test < 1:
+        if not (self.given or self.validation + self.test < 1):
             raise ConfigError(
                 f"validation + test = {self.validation + self.test:g}: must leave rows to train on"
             )
@@ -85,6 +86,8 @@ class Cut:
         """[N] numbers of rows, each at least 3, to [N, 3] numbers of train, validation and test rows."""
         test = np.clip(np.floor(self.test * rows + 0.5).astype(np.int64), 1, rows - 2)
         validation = np.clip(np.floor(self.validation * rows + 0.5).astype(np.int64), 1, rows - 1 - test)
+        if self.given:
+            validation = np.zeros_like(validation)
         return np.stack([rows - validation - test, validation, test], axis=1)
 
 
@@ -185,6 +188,19 @@ def lay_out(
     order.setflags(write=False)
     offsets.setflags(write=False)
     return Held(order, offsets, left_out, user)
+
+
+def validated(held: Held, rows: NDArray[np.int64], key: int) -> Held:
+    """A partition without validation rows, and these dealt out evenly for it."""
+    if len(rows) < held.clients:
+        raise DataError(
+            f"validation_from = 'users': they have {len(rows)} rows, fewer than the {held.clients} clients; "
+            "raise validation or lower clients"
+        )
+    rows = rows[np.argsort(hashed(stream(key, b"validators"), rows), kind="stable")]
+    cells = 3 * (np.arange(len(rows)) % held.clients) + _SPLITS["validation"]
+    order, cells = np.concatenate([held.order, rows]), np.concatenate([held.cells, cells])
+    return lay_out(order, cells, held.clients, held.left_out, held.user)
 
 
 def stored(partition: Partition) -> Held:

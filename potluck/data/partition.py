@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from potluck.data.deal import check_alpha, labels, owners, shuffled_rows, skewed
-from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream
+from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream, validated
 from potluck.data.label_shards import shards
 from potluck.data.pool import Pool
 from potluck.data.users import by_user, split_users, user_devices
@@ -59,33 +59,36 @@ def divide(
     A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
     procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
     `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
-    `clients` may be None for by_user and split_users (everybody), and must be for user_devices.
+    `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
+    were set apart to validate, their rows are everybody's validation rows, in even shares.
     """
-    cut = Cut(validation, test, smallest)
     if kind not in KINDS:
         raise ConfigError(f"partition {kind!r}: no such kind; {nearest(kind, KINDS)}")
+    if kind == "user_devices" and clients is not None:
+        raise ConfigError(
+            f"clients = {clients}: user_devices makes a client of every device of every user; "
+            "leave it out, or say how many users by users"
+        )
+    cut = Cut(validation, test, smallest, given=pool.validators is not None)
     if kind == "by_user":
-        return by_user(pool, clients, key, cut)
-    if kind == "split_users":
-        return split_users(pool, clients, key, rows_per_client, cut)
-    if kind == "user_devices":
-        if clients is not None:
-            raise ConfigError(
-                f"clients = {clients}: user_devices makes a client of every device of every user; "
-                "leave it out, or say how many users by users"
-            )
-        return user_devices(pool, users, key, devices_per_user, alpha, cut)
-    if clients is None:
+        held = by_user(pool, clients, key, cut)
+    elif kind == "split_users":
+        held = split_users(pool, clients, key, rows_per_client, cut)
+    elif kind == "user_devices":
+        held = user_devices(pool, users, key, devices_per_user, alpha, cut)
+    elif clients is None:
         raise ConfigError(f"clients is missing: {kind} needs a number of clients")
-    if kind == "iid":
-        return iid(pool, clients, key, cut)
-    if kind == "dirichlet":
-        return dirichlet(pool, clients, key, alpha, cut)
-    if kind == "shards":
-        return shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
-    if kind == "quantity":
-        return quantity(pool, clients, key, law, skew, cut)
-    return procedural(pool, clients, key, largest, classes_per_client, cut)
+    elif kind == "iid":
+        held = iid(pool, clients, key, cut)
+    elif kind == "dirichlet":
+        held = dirichlet(pool, clients, key, alpha, cut)
+    elif kind == "shards":
+        held = shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
+    elif kind == "quantity":
+        held = quantity(pool, clients, key, law, skew, cut)
+    else:
+        return procedural(pool, clients, key, largest, classes_per_client, cut)
+    return held if pool.validators is None else validated(held, np.flatnonzero(pool.validators), key)
 
 
 def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:
@@ -146,6 +149,8 @@ def procedural(
 
     Classes with fewer than 3 non-test rows are nobody's.
     """
+    if pool.validators is not None:
+        raise ConfigError("validation_from = 'users': procedural clients share rows by class; use 'rows'")
     if clients < 1:
         raise ConfigError(f"clients = {clients}: must be at least 1")
     if largest < cut.smallest:

@@ -12,9 +12,10 @@ from potluck.errors import ConfigError, DataError
 from potluck.keys import derive, hashed
 
 TEST_SHARE = 0.2  # of every class, where a source names no test rows itself
-# Fixed: the global test set and `limit` must be the same in runs of different seeds.
+# Fixed: the global test set, validators and `limit` must be the same in runs of different seeds.
 _TEST_KEY = derive(0, int.from_bytes(b"test"))
 _LIMIT_KEY = derive(0, int.from_bytes(b"limit"))
+_VALIDATORS_KEY = derive(0, int.from_bytes(b"validators"))
 _SERVER = int.from_bytes(b"server")
 
 
@@ -32,11 +33,13 @@ class Pool:
     mean: float = 0.0  # over all values of the non-test rows, before any `limit`
     std: float = 1.0
     server: NDArray[np.bool_] | None = None  # [M] rows of the server, which no client has either
+    validators: NDArray[np.bool_] | None = None  # [M] rows of users who do nothing but validate
 
     @property
     def free(self) -> NDArray[np.int64]:
-        """Rows that clients may hold."""
-        return np.flatnonzero(~self.test if self.server is None else ~(self.test | self.server))
+        """Rows that clients may train and be tested on."""
+        masks = (self.test, self.server, self.validators)
+        return np.flatnonzero(~np.any([mask for mask in masks if mask is not None], axis=0))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,11 +93,12 @@ def check_people(name: str, noun: str, user: NDArray[np.generic], test: NDArray[
 
 
 def limited(pool: Pool, limit: int) -> Pool:
-    """The pool with all its test rows but at most `limit` others: the first ones of a fixed shuffle."""
+    """The pool with at most `limit` of its free rows: the first ones of a fixed shuffle."""
     if limit < 1:
         raise ConfigError(f"data.limit = {limit}: must be at least 1, or left out to keep every row")
     rows = pool.free
-    keep = pool.test.copy()
+    keep = np.ones(len(pool), np.bool_)
+    keep[rows] = False
     keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
     return _kept(pool, keep)
 
@@ -112,9 +116,36 @@ def without(pool: Pool, label: int) -> Pool:
 
 def _kept(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
     index = torch.from_numpy(np.flatnonzero(keep))
-    user = None if pool.user is None else pool.user[keep]
-    test = pool.test[keep]
-    return Pool(pool.x[index], pool.y[index], pool.classes, test, user, pool.name, pool.mean, pool.std)
+    return replace(
+        pool,
+        x=pool.x[index],
+        y=pool.y[index],
+        test=pool.test[keep],
+        user=None if pool.user is None else pool.user[keep],
+        server=None if pool.server is None else pool.server[keep],
+        validators=None if pool.validators is None else pool.validators[keep],
+    )
+
+
+def spared(pool: Pool, share: float) -> Pool:
+    """The pool with a share of its users, to the nearest, for validation alone: nobody trains on their rows.
+
+    Settings that are chosen on such rows are chosen for people whom models don't know, as test rows are of
+    other people where a set names them. Rows of one person resemble each other.
+    """
+    if pool.user is None:
+        raise ConfigError(
+            f"data.validation_from = 'users': {pool.name} doesn't say who wrote its rows; use 'rows'"
+        )
+    users = np.unique(pool.user[pool.free])
+    count = max(1, round(share * len(users)))
+    if count >= len(users):
+        raise ConfigError(
+            f"data.validation = {share}: {count} of {len(users)} users of {pool.name} would validate, and "
+            "nobody train; lower it, or set data.validation_from = 'rows'"
+        )
+    chosen = users[np.argsort(hashed(_VALIDATORS_KEY, users), kind="stable")[:count]]
+    return replace(pool, validators=~pool.test & np.isin(pool.user, chosen))
 
 
 def reserved(pool: Pool, share: float, key: int) -> Pool:
@@ -131,7 +162,7 @@ def reserved(pool: Pool, share: float, key: int) -> Pool:
 def fingerprint(pool: Pool) -> bytes:
     """A hash of everything in a pool, for runs whose data no file can name."""
     digest = hashlib.sha256(f"{pool.name} {pool.classes} {pool.shape} {pool.x.dtype}".encode())
-    for part in (pool.x.numpy(), pool.y.numpy(), pool.test, pool.user, pool.server):
+    for part in (pool.x.numpy(), pool.y.numpy(), pool.test, pool.user, pool.server, pool.validators):
         if part is not None:
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         digest.update(b"|")

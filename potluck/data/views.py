@@ -132,5 +132,6 @@ def developed(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart:
         test=marked(pool.test),
         user=None if pool.user is None else pool.user[of],
         server=None if pool.server is None else marked(pool.server),
+        validators=None,  # who holds their rows is known
     )
     return Album(grown, place, of)

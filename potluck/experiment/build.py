@@ -116,8 +116,10 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
     dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
     root = None if d.root is None else Path(d.root)
     if pool is None:
-        pool = data.load(d.source, root=root, limit=d.limit, **options)
-    elif d.limit is not None:
+        pool = data.load(d.source, root=root, **options)
+    if d.validation_from == "users":  # first: a limit is on what is trained on
+        pool = data.spared(pool, d.validation)
+    if d.limit is not None:
         pool = data.limited(pool, d.limit)
     if d.without is not None:
         pool = data.without(pool, d.without)

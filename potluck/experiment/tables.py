@@ -82,8 +82,10 @@ class Data(Table):
     devices_per_user: list[int] = Field(default=[2, 6])  # of user_devices: fewest and most
     smallest: Annotated[int, Field(ge=3)] = 5  # rows of a client
     largest: Count = 50  # of procedural
-    validation: Share = 0.1  # share of a client's rows
-    test: Share = 0.2  # likewise
+    validation: Share = 0.1  # share of a client's rows, or of the users
+    # Whose validation rows are: the client's own, or users' on whose rows nobody trains, in even shares.
+    validation_from: Literal["rows", "users"] = "rows"
+    test: Share = 0.2  # share of a client's rows
     server: Share | None = None  # share of the rows that the server has for itself, and no client
     server_from: str | None = None  # what they are made of: data (as they are), noise, or another source
     groups: Groups | None = None
@@ -120,7 +122,7 @@ class Data(Table):
 
     @model_validator(mode="after")
     def _rows_to_train(self) -> Self:
-        if self.validation + self.test >= 1:
+        if self.validation_from == "rows" and self.validation + self.test >= 1:
             raise ValueError(
                 f"validation = {self.validation} and test = {self.test} leave no rows to train on; lower one"
             )
