@@ -75,6 +75,9 @@ QUICK: dict[str, Any] = {
 }
 UNEVEN = {"data": {"partition": "dirichlet", "alpha": 0.5}}
 QUARTER = {"data": {"limit": 1838}}  # of HAR's rows
+# Windows of one person overlap by half and test rows are other people's, so rates are chosen on others, too.
+STRANGERS = {"data": {"validation": 0.2, "validation_from": "users"}}  # 4 of 21 people
+QUARTER_WITHOUT = {"data": {"limit": 1485}}  # of the rows of the other 17
 GRID = {"lr": [0.003, 0.01, 0.03]}  # for every arm; whole runs, for half of one is all the leader's
 
 

@@ -130,3 +130,14 @@ def with_data(study: Study, title: str, question: str, data: Mapping[str, Any]) 
         quick=replace(study.quick, experiment=laid_over(study.quick.experiment, {"data": data})),
         paper=replace(study.paper, experiment=laid_over(study.paper.experiment, {"data": data})),
     )
+
+
+def full(study: Study, title: str, question: str) -> Study:
+    """A study at the paper's full size: all 60,000 images, 1,200 a device, rates from the paper's upwards."""
+    size = {"data": {"limit": 60_000}, "train": {"lr": 0.01}}
+    paper = replace(
+        study.paper,
+        experiment=laid_over(study.paper.experiment, size),
+        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},
+    )
+    return replace(study, title=title, question=question, paper=paper)

@@ -6,7 +6,7 @@ each, a quarter of an hour with `--jobs 2`.
 
 from dataclasses import replace
 
-from _fedrac import QUARTER
+from _fedrac import QUARTER_WITHOUT, STRANGERS
 from fedrac_teach_kind import STUDY as NARROW
 from fedrac_teach_wide import WIDE
 
@@ -15,6 +15,8 @@ from potluck.experiment.study import laid_over
 STUDY = replace(
     NARROW,
     title="Fed-RAC: what wider followers learn from a teacher beside labels, with a quarter of the data",
-    question="As above with 46 rows a phone instead of 184, IID and on Dirichlet(0.5).",
-    paper=replace(NARROW.paper, experiment=laid_over(NARROW.paper.experiment, WIDE, QUARTER)),
+    question="As above with 37 rows a phone in place of 148, IID and on Dirichlet(0.5).",
+    paper=replace(
+        NARROW.paper, experiment=laid_over(NARROW.paper.experiment, WIDE, STRANGERS, QUARTER_WITHOUT)
+    ),
 )

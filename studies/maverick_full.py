@@ -4,21 +4,13 @@
 minute or two. On one core a run takes half an hour.
 """
 
-from dataclasses import replace
-
+from _maverick import full
 from maverick import STUDY as SMALLER
 
-from potluck.experiment.study import laid_over
-
-STUDY = replace(
+STUDY = full(
     SMALLER,
     title="Maverick: the paper's six systems at their full size",
     question="All 60,000 images, 1,200 a device. 3 of every 10 devices send crafted updates (Fang), and "
     "all six let Adaptive-Krum judge. The paper prints 85.9 % for Maverick and 80.7 % for FedEdge without "
     "saying whose models were looked at; here every system is seen under the same three views.",
-    paper=replace(
-        SMALLER.paper,
-        experiment=laid_over(SMALLER.paper.experiment, {"data": {"limit": 60_000}, "train": {"lr": 0.01}}),
-        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},  # from the paper's rate upwards
-    ),
 )
