@@ -123,7 +123,7 @@ class Rounds:
 
     def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
-        missing = b.missing
+        missing = b.missing if len(b.got) + len(b.lost) < len(b.due) else {}
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
         heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
         got = Got(heard, [*(lost[i] for i in sorted(lost)), *b.astray])

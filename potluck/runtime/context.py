@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Children = range | NDArray[np.int64] | Sequence[Node]
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
+FIRST = 10  # numbers that are drawn for a sample of one
 
 
 class _Generators(threading.local):
@@ -43,7 +44,7 @@ class SimContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
     __slots__ = (
-        *("_among", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop"),
+        *("_among", "_drew", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop"),
         "__weakref__",
     )
 
@@ -51,6 +52,7 @@ class SimContext:
         self._sim, self.me, self._stream = sim, me, stream
         self._among: list[Node] | None = None
         self._rng: np.random.Generator | None = None
+        self._drew: int | None = None  # a first sample without the generator was among so many
         self._key: int | None = None
         self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
         self._freed: set[Node] | tuple[()] = ()  # called off during this event, so as good as idle
@@ -91,6 +93,8 @@ class SimContext:
     def rng(self) -> np.random.Generator:
         if self._rng is None:
             self._rng = _GENERATORS.lend(self, keys.derive(self.key, 1))
+            if self._drew is not None:
+                self._rng.integers(self._drew, size=FIRST)  # go on after those
         return self._rng
 
     def profiles(self, nodes: Sequence[Node]) -> Profiles:
@@ -139,14 +143,34 @@ class SimContext:
     def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
         n = len(children)
+        if count == 1 and n > 4 and self._rng is None and self._drew is None:
+            node = self._next_one(children, n, but)
+            if node is not None:
+                return [node]
         if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
             found: dict[Node, None] = {}
             for _ in range(TRIES):
-                places = self.rng.integers(n, size=2 * (count - len(found)) + 8)
+                places = self.rng.integers(n, size=2 * (count - len(found)) + FIRST - 2)
                 found.update(dict.fromkeys(self._ready(children, places, but)))
                 if len(found) >= count:
                     return list(found)[:count]
         return self._ready(children, self.rng.permutation(n), but)[:count]
+
+    def _next_one(self, children: Children, n: int, but: Collection[Node]) -> Node | None:
+        """The one device that the generator would give, without it: asynchronous rules do this every task.
+
+        None where its first numbers don't tell, or devices come and go.
+        """
+        sim = self._sim
+        if not sim.always or sim.topology.tiers:
+            return None
+        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
+        for place in keys.first_below(keys.derive(self.key, 1), n):
+            node = int(children[place])
+            if (node not in busy or node in freed) and node not in taken and node not in but:
+                self._drew = n
+                return node
+        return None
 
     def _ready(self, children: Children, places: NDArray[np.int64], but: Collection[Node]) -> list[Node]:
         """Those at these places who are online and idle."""
