@@ -147,8 +147,8 @@ def profiled(w: Workload, model: str, clients: int) -> None:
     """Kernels of one central step and of all steps of a cohort."""
     net, cohort, x, y = _crowd(w, model, clients)
     batch = min(clients, 500) * BATCH
-    how = central(net, x, y, batch)
-    print(f"\n{model}, {clients} clients, central ({how[1]}): {kernels(how[2], batch)}")
+    _, how, step = central(net, x, y, batch)
+    print(f"\n{model}, {clients} clients, central ({how}): {kernels(step, batch)}")
     way = "stacked graph" if model == "linear" else "kernels graph"
     rows = sum(w.size(c) for c in range(clients))
     told = steps(cohort, plans(clients, model)[way], partial(kernels, rows=rows))
@@ -211,6 +211,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="ways to measure; all unless said")
     parser.add_argument("--cohorts", nargs="*", type=int, help="clients at once; a few numbers unless said")
     args = parser.parse_args()
+    if args.profile and (args.out or args.only):
+        parser.error("--profile prints kernels of the fastest way alone: leave out --out and --only")
     if not torch.cuda.is_available():
         raise SystemExit("bench.gpu: torch sees no GPU here")
     w = make()

@@ -378,9 +378,10 @@ def test_fingerprint_tells_pools_apart():
         replace(pool, test=~pool.test),
         replace(pool, user=np.arange(100)),
         replace(pool, server=pool.test),
+        replace(pool, validators=pool.test),
         load("synthetic", rows=100, seed=1),
     ]
-    assert len({fingerprint(each) for each in (pool, *others)}) == 8
+    assert len({fingerprint(each) for each in (pool, *others)}) == 9
 
 
 REAL = os.environ.get("POTLUCK_DATA")

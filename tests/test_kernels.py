@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
-from potluck.models.convolve import Geometry, turned
+from potluck.models.convolve import Geometry, turned, turns
 from potluck.models.kernels import FEW, Convolution, reach
 
 #           clients, rows, channels, out, kernel, stride, padding, sides, bias
@@ -49,6 +49,17 @@ def test_outputs_as_slopes_agree_with_torch(kernel, padding, bias):
     b = torch.randn(3, 5, generator=make).requires_grad_() if bias else None
     slide = Geometry((1, 1), padding, (1, 1), 1)
     _check(turned(x, w, b, slide), x, w, b, (1, 1), padding)
+
+
+def test_what_can_be_turned():
+    def asked(channels, kernel, padding):
+        return turns(torch.empty(2, channels, 16, *kernel), Geometry((1,) * 2, padding, (1,) * 2, 1))
+
+    assert asked(16, (3, 3), (1, 1))
+    assert asked(32, (3, 5), (2, 4))
+    assert not asked(64, (3, 3), (1, 1))
+    assert not asked(16, (3, 3), (3, 1))  # there is no turned convolution of negative padding
+    assert not asked(16, (3,), (1,))
 
 
 def _check(ours, x, w, b, stride, padding):

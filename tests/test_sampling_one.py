@@ -32,6 +32,8 @@ def test_it_is_the_generators(sim, tick, out):
     wanted, rng = by_generator(sim, (tick,), out)
     if wanted is not None:
         assert ctx.sample(1, out) == [wanted]
+        told = list(keys.first_below(keys.derive(ctx.key, 1), len(ctx.children)))
+        assert (ctx._rng is None) == any(place not in out for place in told)  # no generator was needed
         assert ctx.rng.random() == rng.random()  # what is drawn afterwards goes on after it
 
 

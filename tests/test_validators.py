@@ -8,7 +8,7 @@ from test_partition import SPLITS, check, keys, pool_of, pools, quick, same
 from test_partition_users import everything, written
 
 import potluck
-from potluck.data import divide, limited, spared, without
+from potluck.data import divide, from_rows, limited, spared, without
 from potluck.errors import ConfigError, DataError
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_world
@@ -93,6 +93,31 @@ def test_a_run_trains_on_the_others(tmp_path, more):
         assert not seen["validation"] & (seen["train"] | seen["test"])
         assert not any(seen[split] & {8, 9} for split in SPLITS)
     potluck.run(experiment(tmp_path, **more), tmp_path / "run")
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", ["user_devices", "dirichlet", "by_user"])
+def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
+    own_file(tmp_path)
+    more = {"partition": kind, "alpha": 0.1, "smallest": 3, "devices_per_user": [5, 6]}
+    more |= {"clients": 35 if kind == "dirichlet" else None, "validation": 0.6, "test": 0.4}
+    more["changes"] = [{"at": 1e-3, "kind": "labels"}]
+    world = build_world(experiment(tmp_path, **more).updated(seed=seed).resolved())
+    check(world.holding(1.0), world.pool, 3)
+    for c in range(world.partition.clients):
+        for split in SPLITS:
+            rows = world.holding(1.0).rows(c, split)
+            assert world.pool.validators[rows].all() == (split == "validation")
+
+
+def test_clients_given_by_their_rows():
+    pool = spared(people(), 0.3)
+    held = from_rows(np.array_split(pool.free, 7), pool)
+    check(held, pool, 5)
+    for client in range(7):
+        assert pool.validators[held.rows(client, "validation")].all()
+        assert not pool.validators[held.rows(client, "train")].any()
+    assert np.array_equal(everything(held), np.flatnonzero(~pool.test))
 
 
 def test_rates_are_chosen_on_them(tmp_path):

@@ -105,12 +105,22 @@ def redealt(
         return Mixed(partition, replace(root, key=derive(root.key, key)), changed)
     who = np.flatnonzero(changed)
     cells, order = partition.cells, partition.order
+    stays = (cells % 3 == 1) & (pool.validators is not None)  # users who validate do so for the same clients
+    fixed = order[stays], cells[stays]
+    cells, order = cells[~stays], order[~stays]
     owner, split = cells // 3, cells % 3
+
+    def laid(rows: NDArray[np.int64], cells: NDArray[np.int64]) -> Held:
+        rows, cells = np.concatenate([rows, fixed[0]]), np.concatenate([cells, fixed[1]])
+        return lay_out(rows, cells, partition.clients, partition.left_out, partition.user)
+
     if kind in (None, "by_user", "split_users"):
         circle = who[shuffled(key, len(who))]
         taker = np.arange(partition.clients)
         taker[circle] = np.roll(circle, 1)
-        return lay_out(order, 3 * taker[owner] + split, partition.clients, partition.left_out, partition.user)
+        return laid(order, 3 * taker[owner] + split)
+    if pool.validators is not None:  # then `validation` is no share of these rows
+        options = {**options, "validation": (1 - options.get("test", Cut.test)) / 2}
     new = np.full(len(pool), -1)
     block = np.where(changed, 0, -1)  # among whom rows are dealt
     if kind == "user_devices":
@@ -128,8 +138,8 @@ def redealt(
         new[made.order] = who[made.cells // 3]
     owner = np.where(changed[owner], new[order], owner)
     dealt = owner >= 0  # shards may leave out a class
-    cells = _evened(owner[dealt], split[dealt], labels(pool, order[dealt]), block)
-    return lay_out(order[dealt], cells, partition.clients, partition.left_out, partition.user)
+    wanted = (0, 1, 2) if pool.validators is None else (0, 2)
+    return laid(order[dealt], _evened(owner[dealt], split[dealt], labels(pool, order[dealt]), block, wanted))
 
 
 def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
@@ -140,12 +150,18 @@ def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
 
 
 def _evened(
-    owner: NDArray[np.int64], split: NDArray[np.int64], of_row: NDArray[np.int64], block: NDArray[np.int64]
+    owner: NDArray[np.int64],
+    split: NDArray[np.int64],
+    of_row: NDArray[np.int64],
+    block: NDArray[np.int64],
+    wanted: tuple[int, ...],
 ) -> NDArray[np.int64]:
-    """Cells of rows under new owners, none of them empty: each has 3 rows, and a block 3 splits, at least."""
+    """Cells of rows under new owners, none of the wanted splits empty: each has 3 rows at least."""
     sizes = np.bincount(3 * owner + split, minlength=3 * len(block))
     for cell in np.flatnonzero(sizes == 0).tolist():
         client, lacking = divmod(cell, 3)
+        if lacking not in wanted or sizes[cell]:  # an exchange has filled it
+            continue
         mine = np.flatnonzero(owner == client)
         spare = mine[sizes[3 * client + split[mine]] > 1]
         others = np.flatnonzero(

@@ -109,7 +109,7 @@ def without(pool: Pool, label: int) -> Pool:
         last = pool.classes - 1
         raise ConfigError(f"data.without = {label}: {pool.name} has classes 0 to {last}; name one of them")
     keep = pool.test | (pool.y.numpy() != label)
-    if keep.sum() == pool.test.sum():
+    if not keep[pool.free].any():
         raise ConfigError(f"data.without = {label}: {pool.name} has no other class to train on; leave it out")
     return _kept(pool, keep)
 
@@ -149,7 +149,7 @@ def spared(pool: Pool, share: float) -> Pool:
 
 
 def reserved(pool: Pool, share: float, key: int) -> Pool:
-    """The pool with a share of its non-test rows, drawn by key, set aside for the server."""
+    """The pool with a share of its free rows, drawn by key, set aside for the server."""
     if not 0 < share < 1:
         raise ConfigError(f"data.server = {share}: must be between 0 and 1, or left out for none")
     rows = pool.free

@@ -62,7 +62,7 @@ class Data(Table):
     source: str = "digits"  # of the rows
     root: str | None = None  # folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache
     path: str | None = None  # of npz and idx
-    limit: Count | None = None  # at most so many rows, beside the test set
+    limit: Count | None = None  # at most so many rows, beside the test set and users who validate
     without: Annotated[int, Field(ge=0)] | None = None  # a class that is in the global test set only
     rows: Count | None = None  # of synthetic
     dimension: Count | None = None  # of synthetic: numbers of a row

@@ -57,6 +57,12 @@ def grouped(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     return apart.transpose(0, 1)
 
 
+def turns(w: Tensor, g: Geometry) -> bool:
+    """Whether `turned` can compute a convolution without stride, whose channels are few enough for it."""
+    narrow = w.ndim == 5 and max(w.shape[1:3]) < 64
+    return narrow and all(p < k for p, k in zip(g.padding, w.shape[3:], strict=True))
+
+
 def turned(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """As `grouped`, for images without stride; outputs are computed as the slopes of another convolution.
 
@@ -124,8 +130,7 @@ def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     if g.groups > 1 or max(g.dilation) > 1 or not x.is_cuda or x.dtype != torch.float32:
         return grouped(x, w, b, g)
     if min(w.shape[1:3]) >= 16 and w.shape[3:].numel() > 1 and max(g.stride) == 1:
-        few = max(w.shape[1:3]) < 64 and x.ndim == 5
-        return (turned if few else grouped)(x, w, b, g)
+        return (turned if turns(w, g) else grouped)(x, w, b, g)
     from potluck.models.kernels import Convolution, reach
 
     if not reach(x, w, g.padding):
