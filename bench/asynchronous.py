@@ -23,9 +23,11 @@ from potluck.runtime.process import tuned_process
 AT_ONCE = 50
 MU = 0.005  # FedAsync's proximal term; its synchronous counterpart has it too
 TURNS = 6  # the rules take turns, so that a machine whose speed changes is as fast for all of them
-ONE, TWO = "one process", "two workers"
+WARMED = 6  # turns before those: most sizes of batches are captured by then (a tenth of a second each)
+ONE, CAPTURED, TWO = "one process", "one process, captured", "two workers"
 PLANS = {  # and how many tasks a turn has
     ("linear", ONE): (ExecutionPlan("stacked", chunk=AT_ONCE), 500),
+    ("linear", CAPTURED): (ExecutionPlan("stacked", chunk=AT_ONCE, graphs=True), 500),
     ("linear", TWO): (ExecutionPlan("stacked", workers=2, chunk=AT_ONCE, graphs=True), 500),
     ("lenet5", TWO): (ExecutionPlan("workers", workers=2), 200),
 }
@@ -81,7 +83,7 @@ def compared(workload: Workload, fleet: str, model: str, by: str) -> dict[str, t
     runners = {name: Runner(workload, fleet, rule, plan) for name, (rule, _) in made.items()}
     with tuned_process():
         for runner in runners.values():
-            runner.turn(tasks, timed=False)  # workers start, and asynchronous devices spread over time
+            runner.turn(WARMED * tasks, timed=False)  # workers start, and devices spread over time
             runner.batches.clear()
         for turn in range(TURNS):
             for runner in list(runners.values())[:: 1 if turn % 2 else -1]:
