@@ -8,7 +8,7 @@ from test_partition import SPLITS, check, keys, pool_of, pools, quick, same
 from test_partition_users import everything, written
 
 import potluck
-from potluck.data import divide, from_rows, limited, spared, without
+from potluck.data import divide, from_rows, limited, with_validators, without
 from potluck.errors import ConfigError, DataError
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_world
@@ -22,7 +22,7 @@ def test_their_rows_are_dealt_once_and_nobody_trains_on_them(pool, kind, people,
     pool = written(pool, people, 1)
     users = np.unique(pool.user[pool.free])
     assume(max(1, round(share * len(users))) < len(users))
-    apart = spared(pool, share)
+    apart = with_validators(pool, share)
     assert len(np.unique(pool.user[apart.validators])) == max(1, round(share * len(users)))
     try:
         partition = divide(apart, kind, KINDS[kind], key, devices_per_user=[1, 3], validation=share)
@@ -42,7 +42,7 @@ def people(rows=600, count=10):
 
 
 def test_they_are_the_same_people_whatever_the_key_and_the_limit():
-    pool = spared(people(), 0.3)
+    pool = with_validators(people(), 0.3)
     few = limited(pool, 40)
     assert len(few.free) == 40
     assert few.validators.sum() == pool.validators.sum() > 100
@@ -111,7 +111,7 @@ def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
 
 
 def test_clients_given_by_their_rows():
-    pool = spared(people(), 0.3)
+    pool = with_validators(people(), 0.3)
     held = from_rows(np.array_split(pool.free, 7), pool)
     check(held, pool, 5)
     for client in range(7):

@@ -45,6 +45,8 @@ class Barrier:
 
     @property
     def missing(self) -> dict[int, Task]:
+        if len(self.got) + len(self.lost) == len(self.due):
+            return {}  # as mostly: one task, and its reply
         return {i: t for i, t in enumerate(self.due) if i not in self.got and i not in self.lost}
 
 
@@ -123,7 +125,7 @@ class Rounds:
 
     def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
-        missing = b.missing if len(b.got) + len(b.lost) < len(b.due) else {}
+        missing = b.missing
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
         heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
         got = Got(heard, [*(lost[i] for i in sorted(lost)), *b.astray])

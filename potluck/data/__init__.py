@@ -22,7 +22,7 @@ from potluck.data.partition import (
     split_users,
     user_devices,
 )
-from potluck.data.pool import Pool, fingerprint, limited, reserved, spared, without
+from potluck.data.pool import Pool, fingerprint, limited, reserved, with_validators, without
 from potluck.data.sources import OPTIONS, SOURCES, load
 
 __all__ = [
@@ -62,9 +62,9 @@ __all__ = [
     "quantity",
     "reserved",
     "shards",
-    "spared",
     "split_users",
     "stocked",
     "user_devices",
+    "with_validators",
     "without",
 ]

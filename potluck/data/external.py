@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from potluck.data.holding import Cut, Held, hold, validated
+from potluck.data.holding import Cut, Held, hold
 from potluck.data.pool import Pool
 from potluck.errors import DataError
 
@@ -74,11 +74,8 @@ def from_rows(
         raise DataError("rows: no clients; give one array of row numbers for each")
     if user is not None and len(user) != len(rows):
         raise DataError(f"user has {len(user)} entries: give one for each of {len(rows)} clients")
-    whose = None if user is None else user.astype(np.int32)
-    if pool.validators is None:
-        return hold(owner, len(rows), key, cut, user=whose)
-    held = hold(owner, len(rows), key, replace(cut, given=True), user=whose)
-    return validated(held, np.flatnonzero(pool.validators), key)
+    cut = replace(cut, validators=pool.validating)
+    return hold(owner, len(rows), key, cut, user=None if user is None else user.astype(np.int32))
 
 
 def _checked(client: int, rows: NDArray[Any], total: int, smallest: int) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Who holds which rows: as two arrays for thousands of clients, or by hash for millions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -67,13 +67,14 @@ class Cut:
     validation: float = 0.1
     test: float = 0.2
     smallest: int = 5  # rows of a client, all splits together
-    given: bool = False  # validation rows are others' and given to it (`validated`): it needs none
+    # Rows of people whom nobody trains on: everybody's validation rows, in even shares, in place of own ones.
+    validators: NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, share in (("validation", self.validation), ("test", self.test)):
             if not 0 < share < 1:
                 raise ConfigError(f"{name} = {share}: must be a share between 0 and 1, such as 0.1")
-        if not (self.given or self.validation + self.test < 1):
+        if self.validators is None and not self.validation + self.test < 1:
             raise ConfigError(
                 f"validation + test = {self.validation + self.test:g}: must leave rows to train on"
             )
@@ -86,7 +87,7 @@ class Cut:
         """[N] numbers of rows, each at least 3, to [N, 3] numbers of train, validation and test rows."""
         test = np.clip(np.floor(self.test * rows + 0.5).astype(np.int64), 1, rows - 2)
         validation = np.clip(np.floor(self.validation * rows + 0.5).astype(np.int64), 1, rows - 1 - test)
-        if self.given:
+        if self.validators is not None:
             validation = np.zeros_like(validation)
         return np.stack([rows - validation - test, validation, test], axis=1)
 
@@ -172,7 +173,17 @@ def hold(
     rows = np.flatnonzero(owner >= 0)
     sizes = cut.sizes(np.bincount(owner[rows], minlength=clients)).reshape(-1)
     rows = rows[np.lexsort((hashed(stream(key, b"split"), rows), owner[rows]))]
-    return lay_out(rows, np.repeat(np.arange(3 * clients), sizes), clients, left_out, user)
+    cells = np.repeat(np.arange(3 * clients), sizes)
+    if cut.validators is not None:
+        more = cut.validators[np.argsort(hashed(stream(key, b"validators"), cut.validators), kind="stable")]
+        if len(more) < clients:
+            raise DataError(
+                f"validation_from = 'users': they have {len(more)} rows, fewer than the {clients} clients; "
+                "raise validation or lower clients"
+            )
+        dealt = 3 * (np.arange(len(more)) % clients) + _SPLITS["validation"]
+        rows, cells = np.concatenate([rows, more]), np.concatenate([cells, dealt])
+    return lay_out(rows, cells, clients, left_out, user)
 
 
 def lay_out(
@@ -188,19 +199,6 @@ def lay_out(
     order.setflags(write=False)
     offsets.setflags(write=False)
     return Held(order, offsets, left_out, user)
-
-
-def validated(held: Held, rows: NDArray[np.int64], key: int) -> Held:
-    """A partition without validation rows, and these dealt out evenly for it."""
-    if len(rows) < held.clients:
-        raise DataError(
-            f"validation_from = 'users': they have {len(rows)} rows, fewer than the {held.clients} clients; "
-            "raise validation or lower clients"
-        )
-    rows = rows[np.argsort(hashed(stream(key, b"validators"), rows), kind="stable")]
-    cells = 3 * (np.arange(len(rows)) % held.clients) + _SPLITS["validation"]
-    order, cells = np.concatenate([held.order, rows]), np.concatenate([held.cells, cells])
-    return lay_out(order, cells, held.clients, held.left_out, held.user)
 
 
 def stored(partition: Partition) -> Held:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from potluck.data.deal import check_alpha, labels, owners, shuffled_rows, skewed
-from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream, validated
+from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream
 from potluck.data.label_shards import shards
 from potluck.data.pool import Pool
 from potluck.data.users import by_user, split_users, user_devices
@@ -62,33 +62,31 @@ def divide(
     `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
     were set apart to validate, their rows are everybody's validation rows, in even shares.
     """
+    cut = Cut(validation, test, smallest, pool.validating)
     if kind not in KINDS:
         raise ConfigError(f"partition {kind!r}: no such kind; {nearest(kind, KINDS)}")
-    if kind == "user_devices" and clients is not None:
-        raise ConfigError(
-            f"clients = {clients}: user_devices makes a client of every device of every user; "
-            "leave it out, or say how many users by users"
-        )
-    cut = Cut(validation, test, smallest, given=pool.validators is not None)
     if kind == "by_user":
-        held = by_user(pool, clients, key, cut)
-    elif kind == "split_users":
-        held = split_users(pool, clients, key, rows_per_client, cut)
-    elif kind == "user_devices":
-        held = user_devices(pool, users, key, devices_per_user, alpha, cut)
-    elif clients is None:
+        return by_user(pool, clients, key, cut)
+    if kind == "split_users":
+        return split_users(pool, clients, key, rows_per_client, cut)
+    if kind == "user_devices":
+        if clients is not None:
+            raise ConfigError(
+                f"clients = {clients}: user_devices makes a client of every device of every user; "
+                "leave it out, or say how many users by users"
+            )
+        return user_devices(pool, users, key, devices_per_user, alpha, cut)
+    if clients is None:
         raise ConfigError(f"clients is missing: {kind} needs a number of clients")
-    elif kind == "iid":
-        held = iid(pool, clients, key, cut)
-    elif kind == "dirichlet":
-        held = dirichlet(pool, clients, key, alpha, cut)
-    elif kind == "shards":
-        held = shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
-    elif kind == "quantity":
-        held = quantity(pool, clients, key, law, skew, cut)
-    else:
-        return procedural(pool, clients, key, largest, classes_per_client, cut)
-    return held if pool.validators is None else validated(held, np.flatnonzero(pool.validators), key)
+    if kind == "iid":
+        return iid(pool, clients, key, cut)
+    if kind == "dirichlet":
+        return dirichlet(pool, clients, key, alpha, cut)
+    if kind == "shards":
+        return shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
+    if kind == "quantity":
+        return quantity(pool, clients, key, law, skew, cut)
+    return procedural(pool, clients, key, largest, classes_per_client, cut)
 
 
 def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:

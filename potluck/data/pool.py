@@ -42,6 +42,11 @@ class Pool:
         return np.flatnonzero(~np.any([mask for mask in masks if mask is not None], axis=0))
 
     @property
+    def validating(self) -> NDArray[np.int64] | None:
+        """Rows of users who do nothing but validate, if some were set apart for it."""
+        return None if self.validators is None else np.flatnonzero(self.validators)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one row."""
         return tuple(self.x.shape[1:])
@@ -127,7 +132,7 @@ def _kept(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
     )
 
 
-def spared(pool: Pool, share: float) -> Pool:
+def with_validators(pool: Pool, share: float) -> Pool:
     """The pool with a share of its users, to the nearest, for validation alone: nobody trains on their rows.
 
     Settings that are chosen on such rows are chosen for people whom models don't know, as test rows are of

@@ -118,7 +118,7 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
     if pool is None:
         pool = data.load(d.source, root=root, **options)
     if d.validation_from == "users":  # first: a limit is on what is trained on
-        pool = data.spared(pool, d.validation)
+        pool = data.with_validators(pool, d.validation)
     if d.limit is not None:
         pool = data.limited(pool, d.limit)
     if d.without is not None:
