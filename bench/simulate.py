@@ -79,13 +79,13 @@ def federation(workload: Workload, fleet: str = "uniform") -> World:
 def _pool(workload: Workload) -> Pool:
     """The workload's rows, and blank ones to validate and test on, which nobody looks at."""
     rows, blank = len(workload.y), 2 * workload.clients + 1
-    x = torch.zeros(rows + blank, *workload.x.shape[1:])
-    x[:rows] = torch.from_numpy(workload.x)
-    y = torch.zeros(rows + blank, dtype=torch.int64)
-    y[:rows] = torch.from_numpy(workload.y)
+    x = np.zeros((rows + blank, *workload.x.shape[1:]), np.float32)  # NumPy's, as Potluck's own data are: it
+    x[:rows] = workload.x  # asks the system for large pages
+    y = np.zeros(rows + blank, np.int64)
+    y[:rows] = workload.y
     test = np.zeros(rows + blank, np.bool_)
     test[-1] = True
-    return Pool(x, y, CLASSES, test, None, "W")
+    return Pool(torch.from_numpy(x), torch.from_numpy(y), CLASSES, test, None, "W")
 
 
 def _partition(workload: Workload) -> Held:

@@ -121,13 +121,14 @@ def test_every_layer_agrees_with_one_client_at_a_time(name, way):
     assert not stacked.unmapped, "the test must not compare the loop with itself"
 
 
-CAPTURED = {"chunks": (3, 1), "streams": (1, 4), "chunks on streams": (2, 3)}
+CAPTURED = {"chunks": (3, 1), "one by one": (1, 1), "streams": (1, 4), "chunks on streams": (2, 3)}
 
 
+@pytest.mark.parametrize("chunk", [64, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_captured_steps_agree(case):
+def test_captured_steps_agree(case, chunk):
     todo = items(small(), **CASES[case])
-    stacked = Stacked(64, graphs=True)
+    stacked = Stacked(chunk, graphs=True)
     alone, first = [train(item) for item in todo], stacked.run(todo)
     assert all(map(close, stacked.run(todo[1:]), alone[1:]))  # buffers are used again
     assert all(map(close, first, alone)), "what came of them before must stay"
@@ -136,8 +137,8 @@ def test_captured_steps_agree(case):
 
 @pytest.mark.parametrize("how", CAPTURED)
 def test_captured_steps_agree_in_pieces_and_side_by_side(how, monkeypatch):
-    def as_on_a_gpu(mine, k, tensors):
-        return lambda s: mine._advance(k, tensors)
+    def as_on_a_gpu(mine, shape, tensors):
+        return lambda s: mine._advance(shape[0], tensors)
 
     monkeypatch.setattr(graphs.Replayed, "_listed", as_on_a_gpu)
     chunk, streams = CAPTURED[how]
@@ -166,9 +167,9 @@ def test_other_numbers_of_clients_find_their_steps_captured(monkeypatch):
     """Of asynchronous tasks another number falls due every time."""
     captured, capture = [], graphs.Replayed._captured
 
-    def watched(mine, k):
-        captured.append((mine, k))
-        return capture(mine, k)
+    def watched(mine, shape):
+        captured.append((mine, shape))
+        return capture(mine, shape)
 
     monkeypatch.setattr(graphs.Replayed, "_captured", watched)
     todo, stacked = clients("linear", Train(optim=SGD(0.05), batch=4)), Stacked(64, graphs=True)
@@ -189,10 +190,14 @@ def test_a_step_that_cannot_be_traced_is_computed(monkeypatch):
     assert all(map(close, Stacked(64, graphs=True).run(todo), [train(item) for item in todo]))
 
 
-@pytest.mark.parametrize("name", ["linear", "lenet5"])
-def test_captured_networks_agree(name):
-    todo = clients(name, Train(optim=Adam(0.01), batch=4, epochs=2))
-    assert all(map(close, Stacked(3, graphs=True).run(todo), [train(item) for item in todo]))
+@pytest.mark.parametrize("chunk", [3, 1])
+@pytest.mark.parametrize("name", MODELS)
+def test_captured_networks_agree(name, chunk):
+    todo = clients(name, Train(optim=SGD(0.05, 0.9), batch=4, epochs=2))
+    stacked = Stacked(chunk, graphs=True)
+    for _ in range(2):
+        assert all(map(close, stacked.run(todo), [train(item) for item in todo]))
+    assert not stacked.unmapped
 
 
 @value

@@ -211,8 +211,9 @@ class _ConvPool:
 
 
 def _flatten(leaf: Any, name: Name) -> Step:
+    # In one piece: rows that lie apart (see `pooled`) make the products of the layer after it many times slower.
     start, end = leaf.start_dim, leaf.end_dim
-    return lambda params, x, key: x.flatten(start, end)
+    return lambda params, x, key: x.flatten(start, end).contiguous()
 
 
 def _relu(leaf: Any, name: Name) -> Step:

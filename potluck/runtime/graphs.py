@@ -20,6 +20,7 @@ from potluck.trees import Tree, split
 
 LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for on a GPU
 FEW = 4  # and on a CPU, where capturing takes as long as many steps, and a client more takes little
+Shape = tuple[int, int]  # of a step: clients, rows of each
 KEPT = 8  # kinds of stacks that stay captured
 
 
@@ -27,6 +28,12 @@ def size_for(clients: int) -> int:
     """Clients that buffers are made for: a little more, so that similar cohorts share them."""
     step = 1 << max(0, clients.bit_length() - 5)
     return -(-clients // step) * step
+
+
+def _rung(count: int, most: int, rungs: int) -> int:
+    """The next of a few numbers up to `most`."""
+    rung = max(1, most // rungs)
+    return min(most, -(-count // rung) * rung)
 
 
 class Replayed:
@@ -47,7 +54,7 @@ class Replayed:
         # The device counts the steps by itself, so that a step is one replay and nothing else.
         self.next, self.count = like.table.pick.new_zeros(1), self.params[0].new_zeros(())
         self.sums: dict[str, Tensor] = {}
-        self.steps: dict[int, Callable[[int], object]] = {}  # by their number of clients
+        self.steps: dict[Shape, Callable[[int], object]] = {}
         self.on_gpu = self.params[0].is_cuda
         self.aside = aside and self.on_gpu  # on a stream of its own
         self.stream = torch.cuda.Stream() if self.on_gpu else None
@@ -63,9 +70,9 @@ class Replayed:
     def prepare(self, stack: Stack, start: int, stop: int, size: int) -> None:
         """Capture the steps that these clients will need, in a piece of this size; before they are loaded."""
         for s in range(int(stack.steps[start])):
-            k = self._rung(stack.still(s, start, stop), size)
-            if k not in self.steps:
-                self.steps[k] = self._captured(k)
+            shape = self._shape(stack, start, stop, size, s)
+            if shape not in self.steps:
+                self.steps[shape] = self._captured(shape)
 
     def load(self, stack: Stack, start: int, stop: int) -> None:
         """Copy clients in."""
@@ -88,7 +95,7 @@ class Replayed:
 
     def step(self, stack: Stack, start: int, stop: int, size: int, s: int) -> None:
         """Step s of the clients that were loaded."""
-        self.steps[self._rung(stack.still(s, start, stop), size)](s)
+        self.steps[self._shape(stack, start, stop, size, s)](s)
 
     def make_room(self, stack: Stack) -> None:
         """For what comes of a stack's clients; before any stream writes to it."""
@@ -105,18 +112,22 @@ class Replayed:
         stack.params = [p[: len(stack)] for p in self.params]
         stack.sums = {name: total[: len(stack)] for name, total in self.sums.items()}
 
-    def _rung(self, k: int, size: int) -> int:
-        rung = max(1, size // (LADDER if self.on_gpu else FEW))
-        return min(size, -(-k // rung) * rung)
+    def _shape(self, stack: Stack, start: int, stop: int, size: int, s: int) -> Shape:
+        """Of the captured step that does for step s."""
+        rows = self.table.pick.shape[2]
+        if size == 1 and not self.on_gpu:  # a client by itself needs no rows that don't count
+            return 1, _rung(stack.filled[s, start], rows, FEW)
+        return _rung(stack.still(s, start, stop), size, LADDER if self.on_gpu else FEW), rows
 
-    def _captured(self, k: int) -> Callable[[int], object]:
-        """Steps of the first k clients, ready to be replayed."""
+    def _captured(self, shape: Shape) -> Callable[[int], object]:
+        """A step of the first clients' first rows, ready to be replayed."""
+        k, _ = shape
         self.next.zero_()
         self._advance(k, self._tensors())  # libraries choose their kernels, and reports get their places
         self.next.zero_()
         tensors = self._tensors()
         if self.stream is None:
-            return self._listed(k, tensors)
+            return self._listed(shape, tensors)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self._advance(k, tensors)  # once more on the stream that captures
@@ -130,10 +141,13 @@ class Replayed:
                 graph.capture_end()
         return lambda s: graph.replay()  # it counts by itself
 
-    def _listed(self, k: int, tensors: Tree) -> Callable[[int], object]:
+    def _listed(self, shape: Shape, tensors: Tree) -> Callable[[int], object]:
         """The same on a CPU, where every step has its own views of the tables."""
-        flat, rebuild = split(tensors)
-        tables = [[t[s, :k] for t in (*self.table, self.descent)] for s in range(self.room)]
+        (k, rows), (flat, rebuild) = shape, split(tensors)
+        tables = [
+            [t[s, :k, :rows] if t.ndim == 3 else t[s, :k] for t in self.table] + [self.descent[s, :k]]
+            for s in range(self.room)
+        ]
 
         def step(*given: Tensor) -> None:
             self._descend(k, rebuild(given), given[len(flat) :])

@@ -53,6 +53,8 @@ class Recipe(NamedTuple):
     ) -> dict[str, Tensor]:
         """Take a step: parameters and state change. Gives what the job reports of it, one number a client."""
         optim, clients = self.job.optim, len(params[0])
+        if clients == 1:
+            return self._descend_alone(params, state, step, seen, held, rates, count)
         parts = all_of(params), all_of(self.batch(step, seen)), (held, self.held)
         fused: set[int] = set()
         if getattr(optim, "plain", False):
@@ -73,6 +75,27 @@ class Recipe(NamedTuple):
             grads = [torch.zeros_like(params[i]) if slopes[i] is None else slopes[i] for i in rest]
             optim.step(targets, grads, state, _broadcast(rates, targets), count)
         return means  # type: ignore[no-any-return]
+
+    def _descend_alone(
+        self,
+        params: list[Tensor],
+        state: Sequence[Sequence[Tensor]],
+        step: Step,
+        seen: Sequence[Tensor],
+        held: Sequence[Tensor],
+        rates: Rates,
+        count: int | Tensor,
+    ) -> dict[str, Tensor]:
+        """The same for a single client, as its own tensors: there is nothing to map over."""
+        mine = [p.detach()[0].requires_grad_() for p in params]
+        batch = [t[0] for t in self.batch(step, seen)]
+        loss, means = self._loss(mine, batch, [t[0] if n else t for t, n in zip(held, self.held, strict=True)])
+        slopes = torch.autograd.grad(loss, mine, allow_unused=True)
+        with torch.no_grad():
+            grads = [torch.zeros_like(p) if g is None else g for p, g in zip(mine, slopes, strict=True)]
+            rate = [rates[0]] * len(mine) if isinstance(rates, Tensor) else rates
+            self.job.optim.step(mine, grads, [[t[0] for t in row] for row in state], rate, count)
+        return {name: mean.detach().unsqueeze(0) for name, mean in means.items()}
 
     def batch(self, step: Step, seen: Sequence[Tensor]) -> list[Tensor]:
         """A step's batch as a list: rows, labels, weights, keys, and what was seen of the rows."""

@@ -41,7 +41,7 @@ class Shares(Workers):
 
     def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
         workers = 1 if ahead else self.count  # others have batches of their own; a large stack costs less
-        count = min(len(items), workers * -(-len(items) // (workers * self.chunk)))
+        count = min(len(items), workers * -(-len(items) // (workers * self.stacked.together)))
         return _Stacks(items, count, inbox, self)
 
     def heed(self, chunk: int, told: list[str]) -> None:

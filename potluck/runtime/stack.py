@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck import keys
@@ -77,6 +78,13 @@ class Stack:
     def still(self, step: int, start: int = 0, stop: int | None = None) -> int:
         """How many of some clients still train at a step: the first of them."""
         return bisect_left(self._falling, -step, start, len(self) if stop is None else stop) - start
+
+    @cached_property
+    def filled(self) -> NDArray[np.int64]:
+        """Rows of every batch [step, client] up to the last that counts, at least one."""
+        weight = self.table.weight.numpy()
+        last = weight.shape[2] - np.argmax(weight[..., ::-1] != 0, axis=2)
+        return np.where(weight.any(axis=2), last, 1)
 
     def rates_of(self, count: int) -> Rates:
         """The first clients' learning rates; one number if they are equal."""

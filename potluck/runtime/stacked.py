@@ -17,7 +17,7 @@ from potluck.runtime.stack import Outcome, Stack
 from potluck.runtime.training import Item, memory, train
 from potluck.trees import form
 
-SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
+SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side, or one by one
 
 
 class Stacked:
@@ -33,6 +33,7 @@ class Stacked:
     ) -> None:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
         self.replays = Replays(streams) if graphs else None
+        self.shares_out = graphs and (streams > 1 or chunk == 1)
         self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
@@ -65,7 +66,7 @@ class Stacked:
         with using(self.conv):
             for named, group in alike.items():
                 while group:
-                    places = group[: self._together()]
+                    places = group[: self.together]
                     done = self._train(named, [items[i] for i in places], [draws[i] for i in places], places)
                     if done is not None:
                         trained.append((sorted(places), done))
@@ -75,9 +76,11 @@ class Stacked:
     def close(self) -> None:
         self.replays = None
 
-    def _together(self) -> int:
-        """Clients in one stack; where streams share it out, chunks are the streams'."""
-        return self.chunk if self.replays is None or self.replays.streams == 1 else self.chunk * SHARED_OUT
+    @property
+    def together(self) -> int:
+        """Clients in one stack: it is begun and ended as one, also where streams share it out in chunks, or
+        clients are trained one by one."""
+        return self.chunk * SHARED_OUT if self.shares_out else self.chunk
 
     def _train(
         self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
@@ -102,7 +105,7 @@ class Stacked:
                 ) from error
         # Outside of the except clause: the error holds on to all that was being computed.
         if self.replays is not None:
-            self.replays = Replays(1)  # what was captured takes memory too
+            self.replays, self.shares_out = Replays(1), False  # what was captured takes memory too
         self.chunk = max(1, min(self.chunk, len(items)) // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -1,124 +1,195 @@
 """A step on a CPU as the plain list of operations that it came to: no mapping and no graph of gradients.
 
-Small models spend their time between operations, so two more things are spared. The memory of a captured step
-stays where it is, hence views of it are made once and not at every step. And operations are called by torch's
-own bindings, which take half of the time of calling them by their schema.
+Small models spend their time between operations, so three more things are spared. What an operation makes
+goes to memory that stays where it is, instead of being asked for and given back at every step. All views of
+that memory are made once. And operations are called by torch's own bindings where these can do that, which
+take half of the time of calling them by their schema.
 """
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-Run = Callable[..., object]
+from potluck.trees import Tree, leaves, tmap
+
+Run = Callable[[], object]
 
 _aten = torch.ops.aten
-_VIEWS = {  # make no memory of their own, so they can be made ahead
-    _aten.alias.default: Tensor.detach,
-    _aten.detach.default: Tensor.detach,
-    _aten.expand.default: Tensor.expand,
-    _aten.permute.default: Tensor.permute,
-    _aten.select.int: torch.select,
-    _aten.slice.Tensor: None,  # has no binding; always of the step's own memory
-    _aten.squeeze.dim: torch.squeeze,
-    _aten.t.default: torch.t,
-    _aten.transpose.int: torch.transpose,
-    _aten.unbind.int: torch.unbind,
-    _aten.unsqueeze.default: torch.unsqueeze,
-    _aten.view.default: Tensor.view,
-    operator.getitem: operator.getitem,
+_EMPTY = {_aten.empty.memory_format, _aten.new_empty.default, _aten.empty_like.default}
+_ZEROS = {_aten.zeros.default, _aten.new_zeros.default, _aten.zeros_like.default}
+_CONSTANT = {  # makes the same numbers every time
+    *_ZEROS,
+    _aten.arange.default,
+    _aten.arange.start,
+    _aten.full.default,
+    _aten.full_like.default,
+    _aten.new_full.default,
+    _aten.new_ones.default,
+    _aten.ones.default,
+    _aten.ones_like.default,
+    _aten.scalar_tensor.default,
 }
-_MAKERS = {_aten.ones.default, _aten.zeros.default, _aten.scalar_tensor.default, _aten.arange.default}
-_BOUND = {  # the same arguments in the same places
-    **{op: bound for op, bound in _VIEWS.items() if bound is not None},
+_IN_PLACE = {  # by their bindings: the same arguments in the same places
     _aten._foreach_add_.List: torch._foreach_add_,
     _aten._foreach_addcmul_.Scalar: torch._foreach_addcmul_,
-    _aten._log_softmax.default: torch._log_softmax,
-    _aten.add.Tensor: torch.add,
+    _aten._foreach_mul_.Scalar: torch._foreach_mul_,
     _aten.add_.Tensor: Tensor.add_,
-    _aten.baddbmm.default: torch.baddbmm,
     _aten.baddbmm_.default: Tensor.baddbmm_,
-    _aten.bmm.default: torch.bmm,
-    _aten.clamp_min.default: torch.clamp_min,
-    _aten.clone.default: torch.clone,
     _aten.copy_.default: Tensor.copy_,
-    _aten.div.Tensor: torch.div,
-    _aten.exp.default: torch.exp,
-    _aten.gather.default: torch.gather,
-    _aten.gt.Scalar: torch.gt,
-    _aten.index_select.default: torch.index_select,
-    _aten.mul.Scalar: torch.mul,
-    _aten.mul.Tensor: torch.mul,
+    _aten.gt.Tensor_out: torch.gt,
     _aten.mul_.Tensor: Tensor.mul_,
-    _aten.neg.default: torch.neg,
     _aten.neg_.default: Tensor.neg_,
-    _aten.pow.Tensor_Scalar: torch.pow,
-    _aten.relu.default: torch.relu,
     _aten.scatter_add_.default: Tensor.scatter_add_,
-    _aten.sub.Tensor: torch.sub,
-    _aten.sum.dim_IntList: torch.sum,
-    _aten.where.self: torch.where,
+    _aten.sub.out: torch.sub,
+    _aten.zero_.default: Tensor.zero_,
 }
 
 
-def traced(step: Run, fixed: list[Tensor], given: list[Tensor]) -> Callable[[list[Tensor]], Run]:
-    """Of a step of `(*fixed, *given)`: what gives, for tensors like the `given`, the step of these.
+def traced(step: Callable[..., object], fixed: list[Tensor], given: list[Tensor]) -> Callable[..., Run]:
+    """Of a step of `(*fixed, *given)`: what gives, for others of the `given`'s memory, the step of these.
 
     They and the fixed ones must stay where they are as long as the step is used; what they hold may change.
     It is run a few times, so they must not hold anything yet.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
-
+    with _Recorder() as recorder:
+        step(*fixed, *given)
     try:
-        whole = make_fx(step)(*fixed, *given)
-        ahead, body = _parted(whole)
-        body(*ahead(*fixed, *given))
-    except Exception:  # what can't be traced can still be computed
+        calls = _planned(recorder.calls, {_memory(t) for t in fixed})
+    except _UntracedError:  # it can still be computed
         return lambda given: lambda: step(*fixed, *given)
-
-    def bound(given: list[Tensor]) -> Run:
-        views = ahead(*fixed, *given)
-        return lambda: body(*views)
-
-    return bound
+    return partial(_bound, calls, given)
 
 
-def _constant(node: fx.Node) -> bool:
-    """Whether it makes the same numbers every time, which nobody changes."""
-    return node.target in _MAKERS and _only_read(node)
+class _Call(NamedTuple):
+    """An operation that was seen, and what came of it."""
+
+    op: Any
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    out: Any
+
+    @property
+    def reads(self) -> set[int]:
+        return {_memory(t) for t in leaves((self.args, self.named))}
+
+    @property
+    def changes(self) -> set[int]:
+        """Memory of arguments that it changes."""
+        if not self.op._schema.is_mutable:
+            return set()
+        names = self.op._schema.arguments
+        given = {**dict(zip((a.name for a in names), self.args, strict=False)), **self.named}
+        written = [given[a.name] for a in names if a.alias_info is not None and a.alias_info.is_write]
+        return {_memory(t) for t in leaves(written)}
+
+    @property
+    def makes(self) -> set[int]:
+        return {_memory(t) for t in leaves(self.out)}
 
 
-def _only_read(node: fx.Node) -> bool:
-    for user in node.users:
-        schema = getattr(user.target, "_schema", None)
-        if user.target in _VIEWS:
-            if not _only_read(user):
-                return False
-        elif schema is None or schema.is_mutable or any(out.alias_info for out in schema.returns):
-            return False
-    return True
+class _Recorder(TorchDispatchMode):
+    """Sees all operations, below gradients and maps, and keeps what they made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Call] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # it would be imported for that, which takes a second
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        self.calls.append(_Call(op, *tmap(Tensor.detach, (args, kwargs or {}, out))))
+        return out
 
 
-def _parted(whole: fx.GraphModule) -> tuple[Callable[..., tuple[Tensor, ...]], Run]:
-    """What is done once (views of the step's memory), and what is done at every step."""
-    whole.graph.eliminate_dead_code()
-    ahead, body = fx.Graph(), fx.Graph()
-    early: dict[fx.Node, fx.Node] = {}
-    late: list[fx.Node] = []
-    for node in whole.graph.nodes:
-        if node.op == "output":
+class _UntracedError(Exception):
+    """A step may do something else next time."""
+
+
+def _planned(seen: Sequence[_Call], kept: set[int]) -> list[tuple[_Call, Callable[..., Run]]]:
+    """The operations that are needed for what is to be kept, and how each is done again."""
+    if any(not any(True for _ in leaves(call.out)) and not call.changes for call in seen):
+        raise _UntracedError  # a tensor's value was asked for
+    needed, calls = set(kept), list[_Call]()
+    for call in reversed(seen):
+        made = call.changes or call.makes
+        if made & needed and (call.changes or not call.makes & call.reads):  # no views: they are made
+            calls.insert(0, call)
+            needed |= call.reads | made
+    changed = set().union(*(call.changes for call in calls))
+    again = (c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed))
+    return [(call, _into(call)) for call in again]
+
+
+def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor], now: list[Tensor]) -> Run:
+    """The step of other tensors than those that it was seen with."""
+    moves = {_memory(a): b.storage_offset() - a.storage_offset() for a, b in zip(was, now, strict=True)}
+
+    def moved(t: Tensor) -> Tensor:
+        by = moves.get(_memory(t), 0)
+        return t.as_strided(t.shape, t.stride(), t.storage_offset() + by) if by else t
+
+    runs = [into(*tmap(moved, (call.args, call.named)), call.out) for call, into in calls]
+
+    def run() -> None:
+        for one in runs:
+            one()
+
+    return run
+
+
+def _into(call: _Call) -> Callable[..., Run]:
+    """How an operation is done again: by a way that is seen to make the same, or its results are copied."""
+    if call.changes:
+        op = _IN_PLACE.get(call.op, call.op)
+        return lambda args, named, out: partial(op, *args, **named)
+    for way in _ways(call.op):
+        want = call.op(*call.args, **call.named)
+        try:
+            way(call.args, call.named, call.out)()
+        except (TypeError, RuntimeError, NotImplementedError):
             continue
-        known = all(before in early for before in node.all_input_nodes)
-        if node.op in ("placeholder", "get_attr") or (known and (node.target in _VIEWS or _constant(node))):
-            early[node] = ahead.node_copy(node, early.__getitem__)
-        else:
-            late.append(node)
-    needed = {before: None for node in late for before in node.all_input_nodes if before in early}
-    ahead.output(tuple(early[node] for node in needed))
-    copies = {node: body.placeholder(node.name) for node in needed}
-    for node in late:
-        copies[node] = body.node_copy(node, copies.__getitem__)
-        copies[node].target = _BOUND.get(node.target, node.target)
-    body.output(None)
-    return fx.GraphModule(whole, ahead).forward, fx.GraphModule(whole, body).forward
+        if all(map(_same, leaves(call.out), leaves(want))):
+            return way
+    return lambda args, named, out: partial(_copied, partial(call.op, *args, **named), out)
+
+
+def _ways(op: Any) -> Iterator[Callable[..., Run]]:
+    """Of arguments and memory, calls that might fill it."""
+    if op in _ZEROS:
+        yield lambda args, named, out: partial(Tensor.zero_, out)
+    if op is _aten.clone.default:
+        yield lambda args, named, out: partial(Tensor.copy_, out, args[0])
+    if op is _aten.relu.default:  # whose binding can't say where to
+        yield lambda args, named, out: partial(torch.clamp_min, *args, 0, out=out)
+    packet = op.overloadpacket
+    if bound := getattr(torch, packet.__name__, None):
+        yield lambda args, named, out: partial(bound, *args, **named, out=out)
+    asks = [a.name for a in op._schema.arguments]
+    for other in (getattr(packet, name) for name in packet.overloads()):
+        outs = [a.name for a in other._schema.arguments if a.is_out]
+        if outs and [a.name for a in other._schema.arguments if not a.is_out] == asks:
+            yield partial(_told_where, other, outs)
+
+
+def _told_where(op: Any, outs: list[str], args: Any, named: Any, out: Tree) -> Run:
+    return partial(op, *args, **named, **dict(zip(outs, [out] if len(outs) == 1 else out, strict=True)))
+
+
+def _copied(op: Callable[[], Tree], out: Tree) -> None:
+    for t, made in zip(leaves(out), leaves(op()), strict=True):
+        t.copy_(made)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
+
+
+def _memory(t: Tensor) -> int:
+    return t.untyped_storage().data_ptr()

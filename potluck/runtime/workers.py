@@ -267,6 +267,9 @@ def _serve(pipe: Connection, others: list[Connection], slots: list[Slot], server
         other.close()  # else a sibling would keep this pipe open after the parent's death
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     torch.set_num_threads(1)
+    with contextlib.suppress(AttributeError, OSError):  # not every system has it
+        # Woken up, it takes no core from its parent, who may have others to wake.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     for slot in itertools.cycle(slots):
         try:
             message = pipe.recv_bytes()
