@@ -86,11 +86,15 @@ def test_candidates_on_a_cpu():
     assert told(candidates(AUTO, [8], convolves=False)) == ["loop", "2 workers", *stacks]
     assert told(candidates(Wanted(BASE, ("stacked",)), [8], convolves=False)) == stacks
     sizes = [f"chunks of {size}" for size in (8, 64)]
-    several = ["loop", *(f"stacked ({how}{size})" for how in ("", "graphs, ") for size in sizes)]
+    alone = "stacked (graphs, one by one)"  # from here on there is memory for it
+    several = ["loop", alone, *(f"stacked ({how}{size})" for how in ("", "graphs, ") for size in sizes)]
     assert told(candidates(ALONE, [8, 64], convolves=False)) == several
     ways = ["stacked (chunks of 8)", "stacked (im2col, chunks of 8)"]
     assert told(candidates(ALONE, [8], convolves=True)) == ["loop", *ways]
     assert told(candidates(AUTO, [8], convolves=True)) == ["loop", "2 workers", *ways]
+    both = [alone, "stacked in 2 workers (graphs, one by one)"]
+    wide = [way.replace("of 8", "of 64") for way in ways]
+    assert told(candidates(AUTO, [64], convolves=True)) == ["loop", "2 workers", *both, *wide]
     assert candidates(replace(AUTO, chunk=8), [8], convolves=False)[-1].chunk == 8
 
 
@@ -158,14 +162,16 @@ def test_the_fastest_is_chosen_and_the_reason_says_so(world, clock):
     choice = choose(simulate(world, RULE), AUTO)
     assert choice.fresh
     assert (choice.plan.executor, choice.plan.workers, choice.plan.dtype) == ("stacked", 1, "float64")
-    assert choice.plan.chunk >= 6
-    size = f"chunks of {choice.plan.chunk}"
-    ways = f"stacked ({size}) 100 ms, stacked (graphs, {size}) 100 ms"
-    shares = f"stacked in 2 workers (graphs, chunks of {choice.plan.chunk // 2}) 300 ms"
+    assert (choice.plan.graphs, choice.plan.chunk) == (True, 1)  # the first of those that are equally fast
+    size = next(p.chunk for p in candidates(AUTO, [4096], convolves=False) if not p.graphs and p.chunk > 64)
+    ways = f"stacked (graphs, one by one) 100 ms, stacked (chunks of {size}) 100 ms"
+    ways += f", stacked (graphs, chunks of {size}) 100 ms"
+    shares = "stacked in 2 workers (graphs, one by one) 300 ms"
+    shares += f", stacked in 2 workers (graphs, chunks of {size // 2}) 300 ms"
     assert choice.reason == f"measured on 6 clients: {ways}, {shares}, 2 workers 500 ms, loop 900 ms"
 
-    clock.told[("Stacked", True)] = 0.05
-    assert choose(simulate(world, RULE), AUTO).plan.graphs
+    clock.told[("Stacked", True)] = 0.15
+    assert not choose(simulate(world, RULE), AUTO).plan.graphs
     clock.told["Shares"] = 0.03
     chosen = choose(simulate(world, RULE), AUTO).plan
     assert (chosen.executor, chosen.workers, chosen.graphs) == ("stacked", 2, True)
@@ -186,7 +192,7 @@ def test_a_stack_that_was_asked_for_is_tuned(world, clock):
 def test_clearly_slower_ones_are_called_once(world, clock):
     clock.told |= {"Loop": 0.2, "Workers": 9.0, "Stacked": 0.3}
     choose(simulate(world, RULE), AUTO)
-    assert [clock.called.count(name) for name in ("Workers", "Loop", "Stacked")] == [1, 3, 4]
+    assert [clock.called.count(name) for name in ("Workers", "Loop", "Stacked")] == [1, 3, 6]
 
 
 def test_no_more_is_tried_when_time_is_up(world, clock, monkeypatch):
@@ -199,7 +205,7 @@ def test_no_more_is_tried_when_time_is_up(world, clock, monkeypatch):
     choice = choose(simulate(world, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("measured on 6 clients: loop 900 ms; ")
-    assert choice.reason.count(": time was up") == 4
+    assert choice.reason.count(": time was up") == 6
 
 
 def test_where_all_fail_nothing_is_remembered(world, clock, monkeypatch, tmp_path):
@@ -237,7 +243,7 @@ class Asks(Objective):
 def test_what_fails_is_out(world, clock, monkeypatch, recwarn):
     choice = choose(simulate(world, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("can't be trained as a stack") == 3
+    assert choice.reason.count("can't be trained as a stack") == 5
     assert not recwarn.list
 
     def full(*_):
@@ -246,7 +252,7 @@ def test_what_fails_is_out(world, clock, monkeypatch, recwarn):
     monkeypatch.setattr(stacked, "Stack", full)
     choice = choose(simulate(world, RULE), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("not enough memory") == 3
+    assert choice.reason.count("not enough memory") == 5
 
 
 def test_measuring_leaves_no_trace(world, measures, tmp_path, monkeypatch):
@@ -301,6 +307,7 @@ def test_a_verdict_of_too_small_lasts_too(world, tmp_path, monkeypatch):
 
 def test_a_chunk_of_the_cache_must_fit_today(world, clock, tmp_path, monkeypatch):
     known = Plans(tmp_path / "plans.json")
+    clock.told[("Stacked", True)] = 0.2  # slower than a stack that isn't captured
     first = choose(simulate(world, RULE), ALONE, known).plan
     one = memory.largest(first_batch(simulate(world, RULE)))
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4.5 * one.total)
@@ -421,7 +428,7 @@ def test_what_was_measured_is_told_once(clock, monkeypatch, tmp_path, capsys):
         return [line for line in capsys.readouterr().err.splitlines() if line.startswith("potluck:")]
 
     (line,) = said("a")
-    assert line.startswith("potluck: computed by stacked (chunks of")
+    assert line.startswith("potluck: computed by stacked (graphs, one by one")
     reason = json.loads((tmp_path / "a" / "plan.json").read_text())["reason"]
     assert line.endswith(f"; {reason}")
     assert said("b") == []

@@ -26,6 +26,7 @@ from potluck.runtime.memory import chunk_for, largest, near_chunk
 from potluck.runtime.plans import Plans
 from potluck.runtime.process import tuned_process
 from potluck.runtime.simulate import Simulation
+from potluck.runtime.stacked import ONE_BY_ONE
 from potluck.runtime.training import Item
 
 EVENTS, BATCHES, PATIENCE = 20_000, 20, 2.0  # events, batches of one client, seconds: until clients train
@@ -59,14 +60,18 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
     loop, stack = (replace(base, executor=name, workers=1) for name in ("loop", "stacked"))
     if base.device == "cpu":
         shared = [replace(base, executor="workers")] if base.workers > 1 else []
-        shared += [
+        # One by one, if there is memory for what comes of so many; large stacks gain nothing by capturing.
+        alone = [replace(stack, graphs=True, chunk=1)] if max(chunks) >= ONE_BY_ONE else []
+        stacks = [
             replace(stack, conv=way, graphs=graphs, chunk=chunk)
             for way in ways
-            for graphs in ((False,) if convolves else (False, True))  # large steps gain nothing by it
+            for graphs in ((False,) if convolves else (False, True))
             for chunk in chunks
         ]
-        if base.workers > 1:  # captured ones only: those with large steps lose to plain workers
-            shared += [_shared_out(plan, base.workers, wanted.chunk) for plan in shared if plan.graphs]
+        for plans in (alone, stacks):
+            shared += plans
+            if base.workers > 1:  # captured ones only: the others lose to plain workers
+                shared += [_shared_out(plan, base.workers, wanted.chunk) for plan in plans if plan.graphs]
     else:
         shared = [
             replace(stack, conv=way, graphs=graphs, chunk=chunk)
@@ -75,13 +80,13 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
             for chunk in chunks
         ]
         shared += [replace(stack, graphs=True, streams=count, chunk=1) for count in (8,)]
-    stacks = [
+    fitting = [
         plan
         for plan in shared
         if plan.executor == "workers"
         or (wanted.chunk in (None, plan.chunk) and wanted.graphs in (None, plan.graphs))
     ]
-    return [plan for plan in (loop, *stacks) if plan.executor in wanted.executors]
+    return [plan for plan in (loop, *fitting) if plan.executor in wanted.executors]
 
 
 def _shared_out(plan: ExecutionPlan, workers: int, told: int | None) -> ExecutionPlan:
@@ -237,7 +242,9 @@ def named(plan: ExecutionPlan) -> str:
     parts += ["graphs"] if plan.graphs else []
     parts += [f"{plan.streams} streams"] if plan.streams > 1 else []
     where = f" in {plan.workers} workers" if plan.workers > 1 else ""
-    return f"stacked{where} ({', '.join([*parts, f'chunks of {plan.chunk}'])})"
+    alone = plan.graphs and plan.chunk == plan.streams == 1
+    parts.append("one by one" if alone else f"chunks of {plan.chunk}")
+    return f"stacked{where} ({', '.join(parts)})"
 
 
 def _about(number: int) -> int:

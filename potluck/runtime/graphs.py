@@ -123,7 +123,9 @@ class Replayed:
         """A step of the first clients' first rows, ready to be replayed."""
         k, _ = shape
         self.next.zero_()
-        self._advance(k, self._tensors())  # libraries choose their kernels, and reports get their places
+        # Libraries choose their kernels, reports get their places, and a loss that goes by its numbers, which
+        # would be those of today in a captured step, is refused.
+        self._advance(k, self._tensors(), mapped=True)
         self.next.zero_()
         tensors = self._tensors()
         if self.stream is None:
@@ -167,13 +169,13 @@ class Replayed:
         counters = self.next, self.count
         return self.params, self.state, self.held, self.seen, self.table, self.descent, counters, self.sums
 
-    def _advance(self, k: int, tensors: Tree) -> None:
+    def _advance(self, k: int, tensors: Tree, mapped: bool = False) -> None:
         table, descent, (next_step, _) = tensors[4:7]
         now = [t[:, :k].index_select(0, next_step)[0] for t in (*table, descent)]
         next_step.add_(1)
-        self._descend(k, tensors, now)
+        self._descend(k, tensors, now, mapped)
 
-    def _descend(self, k: int, tensors: Tree, given: Sequence[Tensor]) -> None:
+    def _descend(self, k: int, tensors: Tree, given: Sequence[Tensor], mapped: bool = False) -> None:
         params, state, held, seen, _, _, (_, count), sums = tensors
         *now, rates = given
         count.add_(1)
@@ -186,6 +188,7 @@ class Replayed:
             [t[:k] if n else t for t, n in zip(held, self.recipe.held, strict=True)],
             rate,
             count,
+            mapped,
         )
         for name, mean in means.items():
             if name not in self.sums:

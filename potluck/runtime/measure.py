@@ -13,7 +13,7 @@ from potluck.runtime.executors import ExecutionPlan, Executor, make_executor
 from potluck.runtime.training import Item, train
 
 PART = 1.0  # seconds of the loop: of a batch that takes longer, only some clients are measured
-CALLS, LONG = 3, 0.3  # timed calls of a plan; fewer once they have taken so many seconds
+CALLS, LONG = 9, 0.3  # timed calls of a plan; fewer once they have taken so many seconds
 SLOWER, SETUP = 3.0, 0.5  # dropped after one call: times the best, beside seconds to fork or to warm up
 TIMES, SPARE = 5.0, 4.0  # all together: about so many times the loop, and so many seconds
 SPARE_GPU = 20.0  # the same there, where graphs are captured first, which is no sign of being slow

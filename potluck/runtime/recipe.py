@@ -50,10 +50,14 @@ class Recipe(NamedTuple):
         held: Sequence[Tensor],
         rates: Rates,
         count: int | Tensor,
+        mapped: bool = False,
     ) -> dict[str, Tensor]:
-        """Take a step: parameters and state change. Gives what the job reports of it, one number a client."""
+        """Take a step: parameters and state change. Gives what the job reports of it, one number a client.
+
+        `mapped`: also a single client by vmap, which refuses what asks for a tensor's value.
+        """
         optim, clients = self.job.optim, len(params[0])
-        if clients == 1:
+        if clients == 1 and not mapped:
             return self._descend_alone(params, state, step, seen, held, rates, count)
         parts = all_of(params), all_of(self.batch(step, seen)), (held, self.held)
         fused: set[int] = set()

@@ -17,7 +17,8 @@ from potluck.runtime.stack import Outcome, Stack
 from potluck.runtime.training import Item, memory, train
 from potluck.trees import form
 
-SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side, or one by one
+SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
+ONE_BY_ONE = 32  # clients in one stack that are trained one by one: what comes of all of them takes memory
 
 
 class Stacked:
@@ -33,7 +34,7 @@ class Stacked:
     ) -> None:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
         self.replays = Replays(streams) if graphs else None
-        self.shares_out = graphs and (streams > 1 or chunk == 1)
+        self.pieces = SHARED_OUT if graphs and streams > 1 else ONE_BY_ONE if graphs and chunk == 1 else 1
         self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
@@ -80,7 +81,7 @@ class Stacked:
     def together(self) -> int:
         """Clients in one stack: it is begun and ended as one, also where streams share it out in chunks, or
         clients are trained one by one."""
-        return self.chunk * SHARED_OUT if self.shares_out else self.chunk
+        return self.chunk * self.pieces
 
     def _train(
         self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
@@ -105,7 +106,7 @@ class Stacked:
                 ) from error
         # Outside of the except clause: the error holds on to all that was being computed.
         if self.replays is not None:
-            self.replays, self.shares_out = Replays(1), False  # what was captured takes memory too
+            self.replays, self.pieces = Replays(1), 1  # what was captured takes memory too
         self.chunk = max(1, min(self.chunk, len(items)) // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

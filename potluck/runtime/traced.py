@@ -123,8 +123,33 @@ def _planned(seen: Sequence[_Call], kept: set[int]) -> list[tuple[_Call, Callabl
             calls.insert(0, call)
             needed |= call.reads | made
     changed = set().union(*(call.changes for call in calls))
-    again = (c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed))
-    return [(call, _into(call)) for call in again]
+    again = [c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed)]
+    lasting = set(kept).union(*(call.makes for call in calls if call.op in _CONSTANT))
+    made = set().union(*(call.makes for call in calls if not call.changes)) - lasting
+    return [(call, _into(call)) for call in _close(again, made)]
+
+
+def _close(calls: Sequence[_Call], passing: set[int]) -> list[_Call]:
+    """The same in less memory, so that it stays in the cache: what isn't read any more makes room."""
+    last = {name: i for i, call in enumerate(calls) for name in (call.reads | call.makes) & passing}
+    free: list[torch.UntypedStorage] = []
+    lent: dict[int, torch.UntypedStorage] = {}
+    out = []
+
+    def moved(t: Tensor) -> Tensor:
+        room = lent.get(_memory(t))
+        return t if room is None else t.new_empty(0).set_(room, t.storage_offset(), t.shape, t.stride())
+
+    for i, call in enumerate(calls):
+        for t in leaves((call.args, call.named, call.out)):
+            name, size = _memory(t), t.untyped_storage().nbytes()
+            if name in passing and name not in lent:
+                fitting = [room for room in free if size <= room.nbytes() <= 4 * size + 4096]
+                lent[name] = min(fitting, key=lambda r: r.nbytes()) if fitting else torch.UntypedStorage(size)
+                free = [room for room in free if room is not lent[name]]
+        out.append(_Call(call.op, *tmap(moved, (call.args, call.named, call.out))))
+        free += [lent[name] for name in (call.reads | call.makes) & passing if last[name] == i]
+    return out
 
 
 def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor], now: list[Tensor]) -> Run:
