@@ -96,17 +96,46 @@ class Rewound:
         return self._generator
 
 
-def first_below(key: int, n: int) -> Iterator[int]:
-    """The first few numbers of `generator(key).integers(n, size=...)`, in plain Python.
+Words = Sequence[int]  # a first block of a generator's numbers
 
-    Whoever wants one number waits longer for NumPy's calls than for this: one block of Philox4x64-10, whose
-    halves of words are scaled to n and, in rare cases, refused (Lemire), as NumPy does. n below 2^32.
-    """
+
+def first_words(key: int) -> Words:
+    """Of `generator(key)`, in plain Python: one block of Philox4x64-10."""
     a, b, c, d = 1, 0, 0, 0
     for bump, other in _BUMPS:
         x, y = _M * a, _N * c
         a, b, c, d = (y >> 64) ^ b ^ (key + bump & _MASK), y & _MASK, (x >> 64) ^ d ^ other, x & _MASK
-    for word in (a, b, c, d):
+    return a, b, c, d
+
+
+def all_first_words(many: NDArray[np.uint64]) -> list[Words]:
+    """`first_words` of many keys at once, in a fraction of their time."""
+    a, b, c, d = np.ones_like(many), *(np.zeros_like(many) for _ in range(3))
+    for bump, other in _BUMPS:
+        x, y = a * np.uint64(_M), c * np.uint64(_N)
+        upper, lower = _high(c, _N) ^ b ^ (many + np.uint64(bump)), _high(a, _M) ^ d ^ np.uint64(other)
+        a, b, c, d = upper, y, lower, x
+    words: list[Words] = np.stack([a, b, c, d], 1).tolist()
+    return words
+
+
+def _high(many: NDArray[np.uint64], factor: int) -> NDArray[np.uint64]:
+    """The upper 64 bits of products of 128."""
+    half, shift = np.uint64(_HALF), np.uint64(32)
+    low, high = many & half, many >> shift
+    one, two = np.uint64(factor & _HALF), np.uint64(factor >> 32)
+    left, right = low * two, high * one
+    carry = (low * one >> shift) + (left & half) + (right & half)
+    return high * two + (left >> shift) + (right >> shift) + (carry >> shift)
+
+
+def below(words: Words, n: int) -> Iterator[int]:
+    """The first few numbers of `generator(key).integers(n, size=...)`, from its first words.
+
+    Whoever wants one number waits longer for NumPy's calls than for this: halves of words are scaled to n
+    and, in rare cases, refused (Lemire), as NumPy does. n below 2^32.
+    """
+    for word in words:
         for half in (word & _HALF, word >> 32):
             scaled = half * n
             if scaled & _HALF >= n or scaled & _HALF >= (1 << 32) % n:

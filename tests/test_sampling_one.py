@@ -32,9 +32,22 @@ def test_it_is_the_generators(sim, tick, out):
     wanted, rng = by_generator(sim, (tick,), out)
     if wanted is not None:
         assert ctx.sample(1, out) == [wanted]
-        told = list(keys.first_below(keys.derive(ctx.key, 1), len(ctx.children)))
+        told = list(keys.below(keys.first_words(keys.derive(ctx.key, 1)), len(ctx.children)))
         assert (ctx._rng is None) == any(place not in out for place in told)  # no generator was needed
         assert ctx.rng.random() == rng.random()  # what is drawn afterwards goes on after it
+
+
+@given(many=st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_words_of_many_are_those_of_each(many):
+    assert keys.all_first_words(np.array(many, np.uint64)) == [[*keys.first_words(key)] for key in many]
+
+
+@pytest.mark.parametrize("ticks", [range(1, 600), [5, 6, 8, 7, 300, 301, 303, 5, 6], [0, 1, 2, 260, 261]])
+def test_words_do_not_depend_on_who_was_asked_before(ticks):
+    lots, seed, me = context.Lots(9), 9, 1000
+    for tick in ticks:
+        assert [*lots.words(me, tick)] == [*keys.first_words(keys.derive(keys.derive(seed, me, tick), 1))]
+        lots.words(me + 1, 17 * tick)
 
 
 @pytest.mark.parametrize("tick", range(20))

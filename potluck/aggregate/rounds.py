@@ -8,6 +8,7 @@ Below a parent, its task is adopted and answered at a boundary only: when no bar
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from itertools import filterfalse
 from typing import Any
 
 from potluck.codec import value
@@ -150,10 +151,8 @@ class Rounds:
         if s.fresh:
             return out  # it waits for a boundary: what is open may end, but nothing new begins
         seen = ctx.holding(s.owed, s.stop)
-        is_open = s.open
-        for lane in self.rule.lanes(s.model, seen):
-            if lane not in is_open:
-                out += self._open(s, lane, seen)
+        for lane in filterfalse(s.open.__contains__, self.rule.lanes(s.model, seen)):
+            out += self._open(s, lane, seen)
         return out
 
     def _open(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:

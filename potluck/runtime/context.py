@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Children = range | NDArray[np.int64] | Sequence[Node]
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
 FIRST = 10  # numbers that are drawn for a sample of one
+NEAR, TOGETHER = 2, 256  # events between two samples of one; and for how many they are prepared then
 
 
 class _Generators(threading.local):
@@ -38,6 +39,28 @@ class _Generators(threading.local):
 
 
 _GENERATORS = _Generators()
+
+
+class Lots:
+    """The first random words of aggregators' events; those of the next few are made together where one event
+    after another wants some, as with asynchronous rules. They follow from the seed, so nobody stores them."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._made: dict[Node, tuple[int, list[keys.Words]]] = {}  # from which event on
+        self._last: dict[Node, int] = {}
+
+    def words(self, me: Node, tick: int) -> keys.Words:
+        """Of an event's generator."""
+        first, made = self._made.get(me, (0, []))
+        if not 0 <= tick - first < len(made):
+            near, self._last[me] = 0 < tick - self._last.get(me, tick) <= NEAR, tick
+            if not near:
+                return keys.first_words(keys.derive(self.seed, me, tick, 1))
+            found = keys.hashed(keys.derive(self.seed, me), np.arange(tick, tick + TOGETHER))
+            first, made = tick, keys.all_first_words(keys.hashed(found, np.ones(1, np.int64)))
+            self._made[me] = first, made
+        return made[tick - first]
 
 
 class SimContext:
@@ -162,10 +185,10 @@ class SimContext:
         None where its first numbers don't tell, or devices come and go.
         """
         sim = self._sim
-        if not sim.always or sim.topology.tiers:
+        if not sim.always or sim.topology.tiers or len(self._stream) > 1:
             return None
         busy, taken, freed = sim.devices.first, self._taken or (), self._freed
-        for place in keys.first_below(keys.derive(self.key, 1), n):
+        for place in keys.below(sim.lots.words(self.me, self._stream[0]), n):
             node = int(children[place])
             if (node not in busy or node in freed) and node not in taken and node not in but:
                 self._drew = n

@@ -46,6 +46,7 @@ class Replayed:
         self.state = like.job.optim.start(self.params)
         counts = zip(like.held, like.recipe.held, strict=True)
         self.held = [t.new_zeros(clients, *t.shape[1:]) if n else t.clone() for t, n in counts]
+        self.unread: list[Tensor] = []  # of those, what no captured step looks at, where that is known
         self.rows = like.seen[0].shape[1] if like.seen else 0
         self.seen = [t.new_zeros(clients, *t.shape[1:]) for t in like.seen]
         self.room = 1 << (len(like.descent) - 1).bit_length()  # steps
@@ -79,6 +80,8 @@ class Replayed:
         n = stop - start
         to, source = [p[:n] for p in self.params], [p[start:stop] for p in stack.begun]
         for mine, theirs, counts in zip(self.held, stack.held, self.recipe.held, strict=True):
+            if any(mine is t for t in self.unread):
+                continue
             to.append(mine[:n] if counts else mine)
             source.append(theirs[start:stop] if counts else theirs)
         for mine, theirs in zip(self.seen, stack.seen, strict=True):
@@ -154,12 +157,14 @@ class Replayed:
         def step(*given: Tensor) -> None:
             self._descend(k, rebuild(given), given[len(flat) :])
 
-        make = traced(step, flat, tables[0])
+        bound, reads = traced(step, flat, tables[0])
+        before = self.unread if self.steps else self.held
+        self.unread = [t for t in before if t.untyped_storage().data_ptr() not in reads]
         made: dict[int, Run] = {}
 
         def replay(s: int) -> None:
             if s not in made:
-                made[s] = make(tables[s])
+                made[s] = bound(tables[s])
             made[s]()
 
         return replay

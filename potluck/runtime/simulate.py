@@ -28,7 +28,7 @@ from potluck.messages import (
 from potluck.runtime import snapshot
 from potluck.runtime.accounts import Accounts
 from potluck.runtime.clock import Clock
-from potluck.runtime.context import SimContext
+from potluck.runtime.context import Lots, SimContext
 from potluck.runtime.devices import DONE, Devices
 from potluck.runtime.evaluate import evaluate, evaluate_shifts, panel, served
 from potluck.runtime.executors import ExecutionPlan, make_executor
@@ -73,7 +73,7 @@ class Simulation:
         honest = world.fleet.claimed is world.fleet.true
         self.claimed = true if honest else machines(world.fleet, self.topology, claimed=True)
         self.panel = panel(len(world.fleet), evaluate.panel, seed)
-        self.clock, self.accounts = Clock(), Accounts.of(len(world.fleet))
+        self.clock, self.accounts, self.lots = Clock(), Accounts.of(len(world.fleet)), Lots(seed)
         self.logs = Records(None if folder is None else folder / "records.jsonl")
         self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
         shared = (self.clock, self.executor, self.keeps, self.accounts)

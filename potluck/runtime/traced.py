@@ -49,19 +49,26 @@ _IN_PLACE = {  # by their bindings: the same arguments in the same places
 }
 
 
-def traced(step: Callable[..., object], fixed: list[Tensor], given: list[Tensor]) -> Callable[..., Run]:
-    """Of a step of `(*fixed, *given)`: what gives, for others of the `given`'s memory, the step of these.
+class Traced(NamedTuple):
+    """A step that was seen."""
 
-    They and the fixed ones must stay where they are as long as the step is used; what they hold may change.
-    It is run a few times, so they must not hold anything yet.
+    bound: Callable[[list[Tensor]], Run]  # for others of the `given`'s memory: the step of these
+    reads: set[int]  # addresses of memory that it looks at
+
+
+def traced(step: Callable[..., object], fixed: list[Tensor], given: list[Tensor]) -> Traced:
+    """A step of `(*fixed, *given)`.
+
+    They must stay where they are as long as the step is used; what they hold may change. It is run a few
+    times, so they must not hold anything yet.
     """
     with _Recorder() as recorder:
         step(*fixed, *given)
     try:
         calls = _planned(recorder.calls, {_memory(t) for t in fixed})
     except _UntracedError:  # it can still be computed
-        return lambda given: lambda: step(*fixed, *given)
-    return partial(_bound, calls, given)
+        return Traced(lambda given: lambda: step(*fixed, *given), {_memory(t) for t in fixed})
+    return Traced(partial(_bound, calls, given), set().union(*(call.reads for call, _ in calls)))
 
 
 class _Call(NamedTuple):
