@@ -23,13 +23,13 @@ from potluck.runtime.process import tuned_process
 AT_ONCE = 50
 MU = 0.005  # FedAsync's proximal term; its synchronous counterpart has it too
 TURNS = 6  # the rules take turns, so that a machine whose speed changes is as fast for all of them
-WARMED = 6  # turns before those: most sizes of batches are captured by then (a tenth of a second each)
+WARMED = 3  # turns before those: most sizes of batches are captured by then
 ONE, CAPTURED, TWO = "one process", "one process, captured", "two workers"
 PLANS = {  # and how many tasks a turn has
     ("linear", ONE): (ExecutionPlan("stacked", chunk=AT_ONCE), 500),
     ("linear", CAPTURED): (ExecutionPlan("stacked", chunk=AT_ONCE, graphs=True), 500),
     ("linear", TWO): (ExecutionPlan("stacked", workers=2, chunk=AT_ONCE, graphs=True), 500),
-    ("lenet5", TWO): (ExecutionPlan("workers", workers=2), 200),
+    ("lenet5", TWO): (ExecutionPlan("stacked", workers=2, chunk=1, graphs=True), 200),
 }
 
 

@@ -53,6 +53,10 @@ OURS = (
         "Potluck, the same in 2 workers",
         _module("simulate", "--executor", "stacked", "--workers", "2", "--graphs"),
     ),
+    Contestant(
+        "Potluck, captured one by one, 2 workers",
+        _module("simulate", "--executor", "stacked", "--workers", "2", "--graphs", "--chunk", "1"),
+    ),
 )
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 OTHERS = (

@@ -106,9 +106,9 @@ def samples(sim: Simulation) -> tuple[int, ...]:
 
 
 def main() -> None:
-    contest = Contest(__doc__, executor="loop", workers=1, graphs=False)
+    contest = Contest(__doc__, executor="loop", workers=1, graphs=False, chunk=64)
     asked = contest.options
-    plan = ExecutionPlan(asked.executor, asked.workers, graphs=asked.graphs)
+    plan = ExecutionPlan(asked.executor, asked.workers, asked.chunk, graphs=asked.graphs)
     if plan.executor == "auto":
         base = replace(plan, executor="loop")
         plan = choose(simulation(contest.workload, contest.model, base, 2), Wanted(base, EXECUTORS)).plan

@@ -126,7 +126,8 @@ def _high(many: NDArray[np.uint64], factor: int) -> NDArray[np.uint64]:
     one, two = np.uint64(factor & _HALF), np.uint64(factor >> 32)
     left, right = low * two, high * one
     carry = (low * one >> shift) + (left & half) + (right & half)
-    return high * two + (left >> shift) + (right >> shift) + (carry >> shift)
+    upper: NDArray[np.uint64] = high * two + (left >> shift) + (right >> shift) + (carry >> shift)
+    return upper
 
 
 def below(words: Words, n: int) -> Iterator[int]:

@@ -13,7 +13,7 @@ from potluck import keys
 from potluck.codec import value
 from potluck.contracts import Local, ModelSpec
 from potluck.errors import PotluckError
-from potluck.jobs import SGD, Adam, Objective, Prox, Train
+from potluck.jobs import SGD, Objective, Prox, Train
 from potluck.models import Models, register
 from potluck.models.convolve import WAYS
 from potluck.runtime import graphs

@@ -9,7 +9,6 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-
 _LIBC = ctypes.CDLL(None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's names for them
 _LARGEST = 32 << 20  # bytes; glibc takes no more for the second

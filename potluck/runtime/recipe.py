@@ -93,7 +93,9 @@ class Recipe(NamedTuple):
         """The same for a single client, as its own tensors: there is nothing to map over."""
         mine = [p.detach()[0].requires_grad_() for p in params]
         batch = [t[0] for t in self.batch(step, seen)]
-        loss, means = self._loss(mine, batch, [t[0] if n else t for t, n in zip(held, self.held, strict=True)])
+        loss, means = self._loss(
+            mine, batch, [t[0] if n else t for t, n in zip(held, self.held, strict=True)]
+        )
         slopes = torch.autograd.grad(loss, mine, allow_unused=True)
         with torch.no_grad():
             grads = [torch.zeros_like(p) if g is None else g for p, g in zip(mine, slopes, strict=True)]

@@ -102,7 +102,7 @@ class _Recorder(TorchDispatchMode):
     """Sees all operations, below gradients and maps, and keeps what they made."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
 
     @classmethod
