@@ -211,7 +211,7 @@ class _ConvPool:
 
 
 def _flatten(leaf: Any, name: Name) -> Step:
-    # In one piece: where rows lie apart (see `pooled`), products of the layer after it take many times as long.
+    # In one piece: where rows lie apart (see `pooled`), products of the next layer take many times as long.
     start, end = leaf.start_dim, leaf.end_dim
     return lambda params, x, key: x.flatten(start, end).contiguous()
 
