@@ -16,7 +16,7 @@ from potluck.errors import PotluckError
 from potluck.jobs import SGD, Objective, Prox, Train
 from potluck.models import Models, register
 from potluck.models.convolve import WAYS
-from potluck.runtime import graphs
+from potluck.runtime import graphs, traced
 from potluck.runtime.recipe import _FUSABLE
 from potluck.runtime.stacked import Stacked
 from potluck.runtime.training import Item, train
@@ -185,9 +185,20 @@ def test_a_step_that_cannot_be_traced_is_computed(monkeypatch):
     def refuse(*_):
         raise RuntimeError("not today")
 
-    monkeypatch.setattr("torch.fx.experimental.proxy_tensor.make_fx", refuse)
+    monkeypatch.setattr(traced, "_planned", refuse)
     todo = items(small(), LOCAL)
-    assert all(map(close, Stacked(64, graphs=True).run(todo), [train(item) for item in todo]))
+    for chunk in (64, 1):
+        assert all(map(close, Stacked(chunk, graphs=True).run(todo), [train(item) for item in todo]))
+
+
+def test_what_asks_for_numbers_is_refused_however_few_train():
+    """Else what is computed would depend on whether somebody had been refused before."""
+    todo = clients("linear", Train(objective=Asks(), optim=SGD(0.05), batch=4))
+    for captured in (False, True):
+        stacked = Stacked(64, graphs=captured)
+        with pytest.warns(UserWarning, match="can't be trained as a stack"):
+            stacked.run(todo[:1])
+        assert stacked.unmapped
 
 
 @pytest.mark.parametrize("chunk", [3, 1])

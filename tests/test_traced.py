@@ -69,7 +69,33 @@ def mapped(total, x):
     total[:3] += torch.vmap(lambda a: torch.nn.functional.softmax(a * x, 0).max())(x)
 
 
-STEPS = (sums, several, constants, lists, gradients, mapped)
+def outside(total, x):  # memory that no operation made
+    weight = torch.tensor([0.5, 0.5, 0.5])
+    weight *= 2
+    total[:3] += weight * x
+
+
+def chosen(total, x):  # as many as there are
+    total[0] += x[x > 0].sum() + (x < 1).nonzero().sum()
+
+
+def retyped(total, x):
+    total[:2] += x.view(torch.int16)[2:4].float().log1p_().abs_().nan_to_num_()
+
+
+def picked(total, x):  # an index that isn't there before it is copied
+    index = torch.empty(2, dtype=torch.int64)
+    index.copy_(torch.arange(2) + 1)
+    total[:2] += x.index_select(0, index)
+
+
+def besides(total, x):  # changes something and makes something
+    mean, spread = x.new_zeros(1), x.new_ones(1)
+    out, *_ = torch.ops.aten._native_batch_norm_legit(x.view(3, 1), None, None, mean, spread, True, 0.1, 1e-5)
+    total[:3] += out.flatten() + mean
+
+
+STEPS = (sums, several, constants, lists, gradients, mapped, outside, chosen, retyped, picked, besides)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -77,6 +103,15 @@ STEPS = (sums, several, constants, lists, gradients, mapped)
 @given(numbers=st.lists(st.floats(-3, 3, width=32), min_size=9, max_size=9, unique=True))
 def test_they_come_to_the_same(step, numbers):
     agree(step, [torch.ones(4)], [torch.tensor(numbers).view(3, 3)])
+
+
+def test_empty_tensors_are_no_memory():
+    def step(total, nothing, x):
+        moved = torch._foreach_add([x.clone(), nothing], [x, nothing])
+        total[:3] += moved[0]
+        nothing.mul_(2)
+
+    agree(step, [torch.ones(4), torch.zeros(0)], [torch.arange(6.0).view(2, 3)])
 
 
 def test_results_that_nobody_needs_are_not_computed():

@@ -60,13 +60,16 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
     loop, stack = (replace(base, executor=name, workers=1) for name in ("loop", "stacked"))
     if base.device == "cpu":
         shared = [replace(base, executor="workers")] if base.workers > 1 else []
-        # One by one, if there is memory for what comes of so many; large stacks gain nothing by capturing.
-        alone = [replace(stack, graphs=True, chunk=1)] if max(chunks) >= ONE_BY_ONE else []
+        # One by one, if that is asked for or there is memory for what comes of so many. Large stacks gain
+        # nothing by capturing.
+        roomy = wanted.chunk == 1 or max(chunks) >= ONE_BY_ONE
+        alone = [replace(stack, graphs=True, chunk=1)] if roomy else []
         stacks = [
             replace(stack, conv=way, graphs=graphs, chunk=chunk)
             for way in ways
             for graphs in ((False,) if convolves else (False, True))
             for chunk in chunks
+            if not (graphs and chunk == 1)
         ]
         for plans in (alone, stacks):
             shared += plans

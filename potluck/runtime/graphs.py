@@ -1,11 +1,11 @@
 """Steps of a stack captured once and replayed, without the Python between their operations.
 
 On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations that it came to, which saves
-small models some of their time. A captured step always works on the same memory, so clients are copied into
+small models much of their time. A captured step always works on the same memory, so clients are copied into
 buffers of their own (and out again, if there are several sets of them). It is captured for a few numbers of
-clients, by the stack's own size: what is computed never depends on what was trained before, or a resumed run
-would differ. Who has no steps left, or fills up such a number, has a learning rate of 0. Several sets of
-buffers, on a stream each, train side by side.
+clients, or of rows of a client by itself, by the stack's own size: what is computed never depends on what was
+trained before, or a resumed run would differ. Who has no steps left, or fills up such a number, has a learning
+rate of 0. Several sets of buffers, on a stream each, train side by side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -126,9 +126,9 @@ class Replayed:
         """A step of the first clients' first rows, ready to be replayed."""
         k, _ = shape
         self.next.zero_()
-        # Libraries choose their kernels, reports get their places, and a loss that goes by its numbers, which
-        # would be those of today in a captured step, is refused.
-        self._advance(k, self._tensors(), mapped=True)
+        # Libraries choose their kernels, reports get their places, and at first a loss that goes by its
+        # numbers is refused: in a captured step they would always be those of today.
+        self._advance(k, self._tensors(), mapped=not self.steps)
         self.next.zero_()
         tensors = self._tensors()
         if self.stream is None:

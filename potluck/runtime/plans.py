@@ -16,7 +16,7 @@ import torch
 from potluck.data.files import cache
 
 FILE = "plans.json"
-VERSION = 2  # another one when executors have changed so much that old measurements mislead
+VERSION = 3  # another one when executors have changed so much that old measurements mislead
 MOST = 1000  # plans that are kept; the oldest go first
 
 

@@ -16,8 +16,10 @@ _LARGEST = 32 << 20  # bytes; glibc takes no more for the second
 
 @contextmanager
 def tuned_process() -> Iterator[None]:
-    """One thread, few garbage collections, memory that isn't given back to the system between two rounds;
-    afterwards as before, but that larger pieces are taken from the heap."""
+    """One thread, few garbage collections, memory that isn't given back to the system between two rounds.
+
+    Afterwards as before, but that the heap may keep, and lend pieces of, 32 MB: glibc doesn't tell what was.
+    """
     threads, thresholds = torch.get_num_threads(), gc.get_threshold()
     if hasattr(_LIBC, "mallopt"):  # else every round asks for its megabytes anew, and the first touch of a
         _LIBC.mallopt(_MMAP_THRESHOLD, _LARGEST)  # page takes as long as computing something with it

@@ -17,7 +17,16 @@ from torch import Tensor
 from potluck import keys
 from potluck.contracts import Batch, Result, Rows, Trace
 from potluck.runtime.recipe import Rates, Rebuild, Recipe, Step, all_of, rows_of
-from potluck.runtime.training import SCORING_BATCH, SENDING, Item, memory, weight_dtype, weighted_means, whole
+from potluck.runtime.training import (
+    SCORING_BATCH,
+    SENDING,
+    Item,
+    filled,
+    memory,
+    weight_dtype,
+    weighted_means,
+    whole,
+)
 from potluck.stacks import Part, over
 from potluck.trees import Tree, form, leaves, split
 
@@ -82,9 +91,7 @@ class Stack:
     @cached_property
     def filled(self) -> NDArray[np.int64]:
         """Rows of every batch [step, client] up to the last that counts, at least one."""
-        weight = self.table.weight.numpy()
-        last = weight.shape[2] - np.argmax(weight[..., ::-1] != 0, axis=2)
-        return np.where(weight.any(axis=2), last, 1)
+        return filled(self.table.weight.numpy())
 
     def rates_of(self, count: int) -> Rates:
         """The first clients' learning rates; one number if they are equal."""
@@ -109,7 +116,7 @@ class Stack:
                 current = [[t[:k] for t in row] for row in state]
                 seen, rates = [t[:k] for t in self.seen], self.rates_of(k)
             step = Step(*(t[s, :k] for t in self.table))
-            means = self.recipe.descend(active, current, step, seen, held, rates, s + 1)
+            means = self.recipe.descend(active, current, step, seen, held, rates, s + 1, mapped=True)
             for name, mean in means.items():
                 self.sums.setdefault(name, mean.new_zeros(len(self)))[:k] += mean
 

@@ -19,7 +19,13 @@ from potluck.trees import Tree, leaves, tmap
 Run = Callable[[], object]
 
 _aten = torch.ops.aten
-_EMPTY = {_aten.empty.memory_format, _aten.new_empty.default, _aten.empty_like.default}
+_EMPTY = {
+    _aten.empty.memory_format,
+    _aten.empty_like.default,
+    _aten.empty_strided.default,
+    _aten.new_empty.default,
+    _aten.new_empty_strided.default,
+}
 _ZEROS = {_aten.zeros.default, _aten.new_zeros.default, _aten.zeros_like.default}
 _CONSTANT = {  # makes the same numbers every time
     *_ZEROS,
@@ -59,15 +65,15 @@ class Traced(NamedTuple):
 def traced(step: Callable[..., object], fixed: list[Tensor], given: list[Tensor]) -> Traced:
     """A step of `(*fixed, *given)`.
 
-    They must stay where they are as long as the step is used; what they hold may change. It is run a few
-    times, so they must not hold anything yet.
+    They must stay where they are as long as the step is used; what they hold may change. It is run here, so
+    they must not hold anything yet.
     """
     with _Recorder() as recorder:
         step(*fixed, *given)
     try:
-        calls = _planned(recorder.calls, {_memory(t) for t in fixed})
-    except _UntracedError:  # it can still be computed
-        return Traced(lambda given: lambda: step(*fixed, *given), {_memory(t) for t in fixed})
+        calls = _planned(recorder.calls, _memories(fixed))
+    except Exception:  # what can't be traced can still be computed
+        return Traced(lambda given: lambda: step(*fixed, *given), _memories(fixed))
     return Traced(partial(_bound, calls, given), set().union(*(call.reads for call, _ in calls)))
 
 
@@ -81,7 +87,7 @@ class _Call(NamedTuple):
 
     @property
     def reads(self) -> set[int]:
-        return {_memory(t) for t in leaves((self.args, self.named))}
+        return _memories((self.args, self.named))
 
     @property
     def changes(self) -> set[int]:
@@ -91,11 +97,20 @@ class _Call(NamedTuple):
         names = self.op._schema.arguments
         given = {**dict(zip((a.name for a in names), self.args, strict=False)), **self.named}
         written = [given[a.name] for a in names if a.alias_info is not None and a.alias_info.is_write]
-        return {_memory(t) for t in leaves(written)}
+        return _memories(written)
 
     @property
     def makes(self) -> set[int]:
-        return {_memory(t) for t in leaves(self.out)}
+        """Memory of its own."""
+        return _memories(self.out) - self.reads
+
+    @property
+    def steady(self) -> bool:
+        """Whether it makes tensors of the same shapes next time."""
+        if self.op is _aten.index.Tensor:
+            return not any(t.dtype in (torch.bool, torch.uint8) for t in leaves(self.args[1]))
+        told = torch.Tag.dynamic_output_shape in self.op.tags or not any(True for _ in leaves(self.out))
+        return not told or bool(self.changes)
 
 
 class _Recorder(TorchDispatchMode):
@@ -121,24 +136,26 @@ class _UntracedError(Exception):
 
 def _planned(seen: Sequence[_Call], kept: set[int]) -> list[tuple[_Call, Callable[..., Run]]]:
     """The operations that are needed for what is to be kept, and how each is done again."""
-    if any(not any(True for _ in leaves(call.out)) and not call.changes for call in seen):
-        raise _UntracedError  # a tensor's value was asked for
+    known = kept.union(*(call.makes for call in seen))
+    for call in seen:
+        if not call.steady:
+            raise _UntracedError(f"{call.op} goes by numbers")
+        if call.changes - known or (call.changes and call.makes):
+            raise _UntracedError(f"{call.op} changes what wasn't made here, or makes something besides")
     needed, calls = set(kept), list[_Call]()
     for call in reversed(seen):
-        made = call.changes or call.makes
-        if made & needed and (call.changes or not call.makes & call.reads):  # no views: they are made
+        if (call.changes | call.makes) & needed:  # a view makes nothing, and is there
             calls.insert(0, call)
-            needed |= call.reads | made
+            needed |= call.reads
     changed = set().union(*(call.changes for call in calls))
     again = [c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed)]
-    lasting = set(kept).union(*(call.makes for call in calls if call.op in _CONSTANT))
-    made = set().union(*(call.makes for call in calls if not call.changes)) - lasting
-    return [(call, _into(call)) for call in _close(again, made)]
+    lasting = kept.union(*(call.makes for call in calls if call.op in _CONSTANT))
+    return [(call, _into(call)) for call in _close(again, known - lasting)]
 
 
 def _close(calls: Sequence[_Call], passing: set[int]) -> list[_Call]:
     """The same in less memory, so that it stays in the cache: what isn't read any more makes room."""
-    last = {name: i for i, call in enumerate(calls) for name in (call.reads | call.makes) & passing}
+    last = {name: i for i, call in enumerate(calls) for name in call.reads | call.makes}
     free: list[torch.UntypedStorage] = []
     lent: dict[int, torch.UntypedStorage] = {}
     out = []
@@ -161,10 +178,11 @@ def _close(calls: Sequence[_Call], passing: set[int]) -> list[_Call]:
 
 def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor], now: list[Tensor]) -> Run:
     """The step of other tensors than those that it was seen with."""
-    moves = {_memory(a): b.storage_offset() - a.storage_offset() for a, b in zip(was, now, strict=True)}
+    pairs = zip(was, now, strict=True)
+    moves = {_memory(a): (b.storage_offset() - a.storage_offset()) * a.itemsize for a, b in pairs}
 
     def moved(t: Tensor) -> Tensor:
-        by = moves.get(_memory(t), 0)
+        by = moves.get(_memory(t), 0) // t.itemsize  # it may be read as another type
         return t.as_strided(t.shape, t.stride(), t.storage_offset() + by) if by else t
 
     runs = [into(*tmap(moved, (call.args, call.named)), call.out) for call, into in calls]
@@ -177,18 +195,21 @@ def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor],
 
 
 def _into(call: _Call) -> Callable[..., Run]:
-    """How an operation is done again: by a way that is seen to make the same, or its results are copied."""
+    """How an operation is done again, which is done once: the next ones find what it makes. By a way that is
+    seen to make the same, or its results are copied."""
     if call.changes:
         op = _IN_PLACE.get(call.op, call.op)
+        op(*call.args, **call.named)
         return lambda args, named, out: partial(op, *args, **named)
+    want = call.op(*call.args, **call.named)
     for way in _ways(call.op):
-        want = call.op(*call.args, **call.named)
         try:
             way(call.args, call.named, call.out)()
         except (TypeError, RuntimeError, NotImplementedError):
             continue
         if all(map(_same, leaves(call.out), leaves(want))):
             return way
+    _copied(lambda: want, call.out)
     return lambda args, named, out: partial(_copied, partial(call.op, *args, **named), out)
 
 
@@ -221,6 +242,11 @@ def _copied(op: Callable[[], Tree], out: Tree) -> None:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
+
+
+def _memories(tensors: Tree) -> set[int]:
+    """Addresses of what isn't empty."""
+    return {_memory(t) for t in leaves(tensors)} - {0}
 
 
 def _memory(t: Tensor) -> int:

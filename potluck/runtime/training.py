@@ -79,7 +79,8 @@ def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
     """The steps' batches, without the padding at a batch's end: it counts nothing, but it takes time."""
     x, y = item.at.pool.x, item.at.pool.y
     columns = (part.unbind() for part in laid_out(item, rows))
-    for place, size, pick, weight, key in zip(rows.index, _filled(rows.weight), *columns, strict=True):
+    sizes = filled(rows.weight).tolist()
+    for place, size, pick, weight, key in zip(rows.index, sizes, *columns, strict=True):
         pick, seen = pick[:size], None
         if own is not None:
             among = torch.from_numpy(place[:size]).to(x.device)
@@ -88,10 +89,10 @@ def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
         yield Batch(x.index_select(0, pick), y.index_select(0, pick), weight[:size], key, seen)
 
 
-def _filled(weight: NDArray[np.float32]) -> list[int]:
-    """How many rows of each batch are left without the padding at its end; at least one."""
-    last = weight.shape[1] - np.argmax(weight[:, ::-1] != 0, axis=1)
-    return [int(size) for size in np.where(weight.any(axis=1), last, 1)]
+def filled(weight: NDArray[np.floating]) -> NDArray[np.int64]:
+    """How many rows of each batch [..., rows] are left without the padding at its end; at least one."""
+    last = weight.shape[-1] - np.argmax(weight[..., ::-1] != 0, axis=-1)
+    return np.where(weight.any(axis=-1), last, 1)
 
 
 def memory(item: Item) -> Tree:
