@@ -4,8 +4,8 @@ On a GPU a step becomes a CUDA graph. On a CPU it becomes the list of operations
 small models much of their time. A captured step always works on the same memory, so clients are copied into
 buffers of their own (and out again, if there are several sets of them). It is captured for a few numbers of
 clients, or of rows of a client by itself, by the stack's own size: what is computed never depends on what was
-trained before, or a resumed run would differ. Who has no steps left, or fills up such a number, has a learning
-rate of 0. Several sets of buffers, on a stream each, train side by side.
+trained before, or a resumed run would differ. Who has no steps left, or fills up such a number, has a rate of
+0. Several sets of buffers, on a stream each, train side by side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
