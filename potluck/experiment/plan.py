@@ -30,9 +30,13 @@ def decide(setting: Setting) -> Choice:
         workers = base.workers if run.executor == "workers" else 1
         return Choice(replace(said, workers=workers), "as the experiment says")
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
-    trial = {**setting.keywords(replace(base, executor="loop")), "evaluate": EvaluateAt()}
-    sim = Simulation(setting.world, setting.algorithm, **trial)
-    choice = choose(sim, Wanted(base, executors, run.chunk, run.graphs), Plans(default_path(), machine()))
+
+    def trial(plan: ExecutionPlan) -> Simulation:
+        keywords = {**setting.keywords(plan), "evaluate": EvaluateAt()}
+        return Simulation(setting.world, setting.algorithm, **keywords)
+
+    sim, wanted = trial(replace(base, executor="loop")), Wanted(base, executors, run.chunk, run.graphs)
+    choice = choose(sim, wanted, Plans(default_path(), machine()), trial)
     if run.device != "cpu":  # rows and models go there again for the run itself
         del sim
         gc.collect()
@@ -42,10 +46,17 @@ def decide(setting: Setting) -> Choice:
 
 def beside_others(choice: Choice) -> Choice:
     """A choice for one of several runs at a time: without workers of its own, and with the same numbers."""
-    if choice.plan.executor != "workers":
+    plan = choice.plan
+    if plan.executor == "workers":
+        alone = replace(plan, executor="loop", workers=1)
+    elif plan.workers > 1 and plan.graphs and plan.chunk == 1:
+        alone = replace(plan, workers=1)  # one by one: shares are alike, whoever has them
+    else:
         return choice
-    reason = f"{choice.reason}; beside other runs in a loop, which computes the same"
-    return choice._replace(plan=replace(choice.plan, executor="loop", workers=1), reason=reason)
+    how = "in a loop" if alone.executor == "loop" else "in one process"
+    return choice._replace(
+        plan=alone, reason=f"{choice.reason}; beside other runs {how}, which computes the same"
+    )
 
 
 def to_json(plan: ExecutionPlan, reason: str) -> str:

@@ -10,7 +10,7 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -31,7 +31,11 @@ from potluck.runtime.training import Item
 
 EVENTS, BATCHES, PATIENCE = 20_000, 20, 2.0  # events, batches of one client, seconds: until clients train
 SMALL = 0.01  # seconds of the loop: on a CPU, measuring a smaller batch costs more than most runs gain
+CLOSE, EARNEST = 2.0, 0.5  # times the best plan's: worth a run; seconds of that, and before they count
 GAIN = 0.9  # a way that takes more than this share of the plainest one's time isn't worth leaving it
+
+
+Again = Callable[[ExecutionPlan], Simulation]  # a simulation that hasn't begun, by this plan
 
 
 class Choice(NamedTuple):
@@ -97,15 +101,20 @@ def _shared_out(plan: ExecutionPlan, workers: int, told: int | None) -> Executio
     return replace(plan, workers=workers, chunk=told or -(-plan.chunk // workers))
 
 
-def choose(sim: Simulation, wanted: Wanted, known: Plans | None = None) -> Choice:
-    """The fastest plan for what a simulation trains first; it must not have begun, and is used up."""
+def choose(sim: Simulation, wanted: Wanted, known: Plans | None = None, again: Again | None = None) -> Choice:
+    """The fastest plan for what a simulation trains first; it must not have begun, and is used up.
+
+    `again` makes others like it: where many wait for a device each, the engine's own work counts as well, and
+    whether it has a core for itself, so one process and several are compared in short runs.
+    """
     first = "loop" if "loop" in wanted.executors else wanted.executors[0]
     plain = replace(wanted.base, executor=first, workers=1)
     try:
         with _undisturbed(wanted.base.device), tuned_process():
             items = first_batch(sim)
             if items:
-                return _chosen(items, wanted, known)
+                waiting = getattr(sim.states.get(sim.root), "open", ())  # lanes
+                return _chosen(items, wanted, known, again if len(waiting) > 1 else None)
             return Choice(plain, f"{first}: nothing was trained at first that could be measured")
     except Exception as error:  # if it isn't the measuring's fault, the run itself will tell
         return Choice(plain, f"{first}: measuring failed ({brief(error)})")
@@ -153,6 +162,23 @@ def first_batch(sim: Simulation) -> Sequence[Item]:
     return caught.items
 
 
+def tasks_a_second(sim: Simulation) -> float:
+    """How fast a simulation gets on, after it has warmed up; it is used up."""
+    sim.evaluated = sim.round, sim.now
+    try:
+        sim.start()
+        for seconds in (EARNEST, EARNEST):
+            began, before, on = time.perf_counter(), sim.accounts.tasks, True
+            while on and time.perf_counter() - began < seconds:
+                on = sim.step()
+            if not on:
+                break
+        sim.devices.settle()  # what others have begun takes time as well
+        return (sim.accounts.tasks - before) / (time.perf_counter() - began)
+    finally:
+        sim.close()
+
+
 @contextmanager
 def _undisturbed(device: str) -> Iterator[None]:
     """No warnings, and all generators as they were before: models and rules of one's own may use them."""
@@ -170,7 +196,7 @@ def _undisturbed(device: str) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------- the choice
 
 
-def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None) -> Choice:
+def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None, again: Again | None) -> Choice:
     count, device, one = len(items), wanted.base.device, largest(items)
     room = wanted.chunk or chunk_for(one, count, device)
     near = room if wanted.chunk or device != "cpu" else min(room, near_chunk(one, count))
@@ -194,6 +220,7 @@ def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None) -> Choic
         "row": list(items[0].at.pool.x.shape[1:]),
         "clients": _about(count),
         "steps": _about(sample.total),
+        "asynchronous": again is not None,
     }
     entry = None if known is None else known.find(about)
     plan = None if entry is None else recalled(entry, plans)
@@ -204,14 +231,14 @@ def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None) -> Choic
         return Choice(
             plan, f"{entry.get('reason')} (measured on {entry.get('date')}, from the cache {known.path})"
         )
-    choice = _measured(sample, plans)
+    choice = _measured(sample, plans, again)
     if known is not None:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         known.add(about, {"plan": asdict(choice.plan), "reason": choice.reason, "date": today})
     return choice
 
 
-def _measured(sample: Sample, plans: Sequence[ExecutionPlan]) -> Choice:
+def _measured(sample: Sample, plans: Sequence[ExecutionPlan], again: Again | None) -> Choice:
     if plans[0].device == "cpu" and sample.estimate < SMALL:
         loop = f"{len(sample)} clients take about {_time(sample.estimate)} in a loop"
         return Choice(plans[0], f"{named(plans[0])}: too small to measure, {loop}")
@@ -225,7 +252,17 @@ def _measured(sample: Sample, plans: Sequence[ExecutionPlan]) -> Choice:
     told = ", ".join(f"{named(t.plan)} {_time(t.seconds)}" for t in order if not t.failure)
     failed = "".join(f"; {named(t.plan)}: {t.failure}" for t in order if t.failure)
     of = "" if sample.enough == len(sample) else f"{sample.enough} of "
-    return Choice(best.plan, f"measured on {of}{len(sample)} clients: {told}{failed}", True)
+    choice = Choice(best.plan, f"measured on {of}{len(sample)} clients: {told}{failed}", True)
+    rivals = {t.plan.workers > 1: t.plan for t in order[::-1] if t.seconds < CLOSE * best.seconds}
+    return choice if again is None or len(rivals) < 2 else _in_earnest(choice, list(rivals.values()), again)
+
+
+def _in_earnest(choice: Choice, plans: list[ExecutionPlan], again: Again) -> Choice:
+    """The plan by which a simulation gets on faster."""
+    paces = {plan: tasks_a_second(again(plan)) for plan in plans}
+    told = ", ".join(f"{named(plan)} {pace:,.0f}" for plan, pace in paces.items())
+    best = max(plans, key=paces.__getitem__)
+    return choice._replace(plan=best, reason=f"{choice.reason}; tasks a second of short runs: {told}")
 
 
 def recalled(entry: dict[str, Any], plans: Sequence[ExecutionPlan]) -> ExecutionPlan | None:

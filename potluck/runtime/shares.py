@@ -40,7 +40,8 @@ class Shares(Workers):
         return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
 
     def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
-        workers = 1 if ahead else self.count  # others have batches of their own; a large stack costs less
+        # Ahead, others have batches of their own, and a large stack costs less; one by one it doesn't.
+        workers = 1 if ahead and self.stacked.pieces == 1 else self.count
         count = min(len(items), workers * -(-len(items) // (workers * self.stacked.together)))
         return _Stacks(items, count, inbox, self)
 

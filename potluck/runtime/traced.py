@@ -202,14 +202,15 @@ def _into(call: _Call) -> Callable[..., Run]:
         op(*call.args, **call.named)
         return lambda args, named, out: partial(op, *args, **named)
     want = call.op(*call.args, **call.named)
+    _copied(lambda: want, call.out)
     for way in _ways(call.op):
+        tried = tmap(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), call.out)
         try:
-            way(call.args, call.named, call.out)()
+            way(call.args, call.named, tried)()
         except (TypeError, RuntimeError, NotImplementedError):
             continue
-        if all(map(_same, leaves(call.out), leaves(want))):
+        if all(map(_same, leaves(tried), leaves(want))):
             return way
-    _copied(lambda: want, call.out)
     return lambda args, named, out: partial(_copied, partial(call.op, *args, **named), out)
 
 
