@@ -600,3 +600,54 @@ def test_free_memory_in_a_control_group_of_version_1(system):
     assert (
         system("4:cpuacct,memory:/not/here\n", **limits) == 0
     )  # over its limit, but never less than nothing
+
+
+# ------------------------------------------------------------------------------------- rules without rounds
+
+
+@pytest.fixture
+def paces(monkeypatch):
+    """How fast short runs get on, by their number of processes."""
+    told, asked = {1: 10.0, 2: 20.0}, []
+
+    def pace(sim):
+        asked.append(sim.plan)
+        sim.close()
+        return told[sim.plan.workers]
+
+    monkeypatch.setattr(autotune, "tasks_a_second", pace)
+    return SimpleNamespace(told=told, asked=asked)
+
+
+def test_where_many_wait_one_process_and_several_are_tried_in_earnest(world, clock, paces):
+    def again(plan):
+        return simulate(world, fedasync(LOCAL, 5), plan=plan)
+
+    clock.told |= {"Stacked": 0.1, "Shares": 0.15}
+    choice = choose(again(BASE), AUTO, None, again)
+    assert [p.workers for p in paces.asked] == [2, 1]
+    assert (choice.plan.workers, choice.fresh) == (2, True)
+    assert "tasks a second of short runs: stacked in 2 workers" in choice.reason
+    paces.told[1] = 30.0
+    assert choose(again(BASE), AUTO, None, again).plan.workers == 1
+    paces.asked.clear()
+    clock.told["Shares"] = 0.25  # too slow to be worth a run
+    assert choose(again(BASE), AUTO, None, again).plan.workers == 1
+    clock.told["Shares"] = 0.15
+    choose(simulate(world, RULE), AUTO, None, again)  # a round is one batch, which was measured
+    assert not paces.asked
+
+
+def test_a_short_run_tells_how_fast_it_is(world, monkeypatch):
+    monkeypatch.setattr(autotune, "EARNEST", 0.05)
+    assert autotune.tasks_a_second(simulate(world, fedasync(LOCAL, 5), rounds=10**6)) > 1
+    assert autotune.tasks_a_second(simulate(world, fedasync(LOCAL, 5), rounds=3)) > 1  # it ends before that
+
+
+@pytest.mark.parametrize("rule", [FedAvg(6, LOCAL), fedasync(LOCAL, 5)])
+def test_one_by_one_computes_the_same_in_several_processes(world, rule):
+    one = ExecutionPlan("stacked", 1, chunk=1, graphs=True, dtype="float64")
+    plans = one, replace(one, workers=2), replace(one, workers=3)
+    assert len({lines(finished(world, rule, plan=p)) for p in plans}) == 1
+    beside = plan.beside_others(autotune.Choice(plans[1], "so")).plan
+    assert beside == one

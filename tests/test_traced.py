@@ -18,7 +18,7 @@ def again(step, fixed, tables, first=0):
     """Steps that were seen, beside the same ones computed; both start from what `fixed` holds."""
     plain = [t.clone() for t in fixed]
     start = [t.clone() for t in fixed]
-    seen = traced(step, fixed, [t[first] for t in tables])
+    seen = traced(step, fixed, [t[first] for t in tables], [])
     for t, value_then in zip(fixed, start, strict=True):
         t.copy_(value_then)
     for s in (*range(len(tables[0])), 0):
@@ -126,14 +126,14 @@ def test_results_that_nobody_needs_are_not_computed():
 
 def test_what_it_does_not_look_at_is_known():
     used, idle, total = torch.ones(3), torch.ones(3), torch.zeros(3)
-    seen = traced(lambda a, b, c, x: c.add_(a * x), [used, idle, total], [torch.ones(3)])
+    seen = traced(lambda a, b, c, x: c.add_(a * x), [used, idle, total], [torch.ones(3)], [])
     assert used.data_ptr() in seen.reads
     assert idle.data_ptr() not in seen.reads
 
 
 def test_a_random_step_draws_anew():
     noise = traced(
-        lambda total, x: total.add_(torch.rand_like(x)), [total := torch.zeros(9)], [torch.ones(9)]
+        lambda total, x: total.add_(torch.rand_like(x)), [total := torch.zeros(9)], [torch.ones(9)], []
     )
     run, found = noise.bound([torch.ones(9)]), []
     for _ in range(2):

@@ -19,7 +19,7 @@ from potluck.runtime.traced import Run, traced
 from potluck.trees import Tree, split
 
 LADDER = 16  # numbers of clients, up to a buffer's size, that a step is captured for on a GPU
-FEW = 4  # and on a CPU, where capturing takes as long as many steps, and a client more takes little
+FEW = 4  # numbers of rows, up to a batch, that one is captured for if it is of one client on a CPU
 Shape = tuple[int, int]  # of a step: clients, rows of each
 KEPT = 8  # kinds of stacks that stay captured
 
@@ -56,6 +56,7 @@ class Replayed:
         self.next, self.count = like.table.pick.new_zeros(1), self.params[0].new_zeros(())
         self.sums: dict[str, Tensor] = {}
         self.steps: dict[Shape, Callable[[int], object]] = {}
+        self.rooms: list[torch.UntypedStorage] = []  # what steps on a CPU make goes there, of all in turn
         self.on_gpu = self.params[0].is_cuda
         self.aside = aside and self.on_gpu  # on a stream of its own
         self.stream = torch.cuda.Stream() if self.on_gpu else None
@@ -120,7 +121,12 @@ class Replayed:
         rows = self.table.pick.shape[2]
         if size == 1 and not self.on_gpu:  # a client by itself needs no rows that don't count
             return 1, _rung(stack.filled[s, start], rows, FEW)
-        return _rung(stack.still(s, start, stop), size, LADDER if self.on_gpu else FEW), rows
+        still = stack.still(s, start, stop)
+        if self.on_gpu:
+            return _rung(still, size, LADDER), rows
+        # Parts of powers of two: sizes have these in common, so batches of ever other sizes find them made.
+        part = 1 << max(0, still.bit_length() - 2, size.bit_length() - 3)
+        return min(size, -(-still // part) * part), rows
 
     def _captured(self, shape: Shape) -> Callable[[int], object]:
         """A step of the first clients' first rows, ready to be replayed."""
@@ -157,7 +163,7 @@ class Replayed:
         def step(*given: Tensor) -> None:
             self._descend(k, rebuild(given), given[len(flat) :])
 
-        bound, reads = traced(step, flat, tables[0])
+        bound, reads = traced(step, flat, tables[0], self.rooms)
         before = self.unread if self.steps else self.held
         self.unread = [t for t in before if t.untyped_storage().data_ptr() not in reads]
         made: dict[int, Run] = {}

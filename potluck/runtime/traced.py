@@ -62,16 +62,19 @@ class Traced(NamedTuple):
     reads: set[int]  # addresses of memory that it looks at
 
 
-def traced(step: Callable[..., object], fixed: list[Tensor], given: list[Tensor]) -> Traced:
+def traced(
+    step: Callable[..., object], fixed: list[Tensor], given: list[Tensor], rooms: list[torch.UntypedStorage]
+) -> Traced:
     """A step of `(*fixed, *given)`.
 
     They must stay where they are as long as the step is used; what they hold may change. It is run here, so
-    they must not hold anything yet.
+    they must not hold anything yet. `rooms` is memory for what it makes, which grows; steps that aren't run
+    at the same time may share it.
     """
     with _Recorder() as recorder:
         step(*fixed, *given)
     try:
-        calls = _planned(recorder.calls, _memories(fixed))
+        calls = _planned(recorder.calls, _memories(fixed), rooms)
     except Exception:  # what can't be traced can still be computed
         return Traced(lambda given: lambda: step(*fixed, *given), _memories(fixed))
     return Traced(partial(_bound, calls, given), set().union(*(call.reads for call, _ in calls)))
@@ -134,7 +137,9 @@ class _UntracedError(Exception):
     """A step may do something else next time."""
 
 
-def _planned(seen: Sequence[_Call], kept: set[int]) -> list[tuple[_Call, Callable[..., Run]]]:
+def _planned(
+    seen: Sequence[_Call], kept: set[int], rooms: list[torch.UntypedStorage]
+) -> list[tuple[_Call, Callable[..., Run]]]:
     """The operations that are needed for what is to be kept, and how each is done again."""
     known = kept.union(*(call.makes for call in seen))
     for call in seen:
@@ -150,14 +155,13 @@ def _planned(seen: Sequence[_Call], kept: set[int]) -> list[tuple[_Call, Callabl
     changed = set().union(*(call.changes for call in calls))
     again = [c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed)]
     lasting = kept.union(*(call.makes for call in calls if call.op in _CONSTANT))
-    return [(call, _into(call)) for call in _close(again, known - lasting)]
+    return [(call, _into(call)) for call in _close(again, known - lasting, rooms)]
 
 
-def _close(calls: Sequence[_Call], passing: set[int]) -> list[_Call]:
+def _close(calls: Sequence[_Call], passing: set[int], rooms: list[torch.UntypedStorage]) -> list[_Call]:
     """The same in less memory, so that it stays in the cache: what isn't read any more makes room."""
     last = {name: i for i, call in enumerate(calls) for name in call.reads | call.makes}
-    free: list[torch.UntypedStorage] = []
-    lent: dict[int, torch.UntypedStorage] = {}
+    free, lent = list(rooms), dict[int, torch.UntypedStorage]()
     out = []
 
     def moved(t: Tensor) -> Tensor:
@@ -169,7 +173,9 @@ def _close(calls: Sequence[_Call], passing: set[int]) -> list[_Call]:
             name, size = _memory(t), t.untyped_storage().nbytes()
             if name in passing and name not in lent:
                 fitting = [room for room in free if size <= room.nbytes() <= 4 * size + 4096]
-                lent[name] = min(fitting, key=lambda r: r.nbytes()) if fitting else torch.UntypedStorage(size)
+                if not fitting:
+                    rooms.append(torch.UntypedStorage(size))
+                lent[name] = min(fitting, key=lambda room: room.nbytes()) if fitting else rooms[-1]
                 free = [room for room in free if room is not lent[name]]
         out.append(_Call(call.op, *tmap(moved, (call.args, call.named, call.out))))
         free += [lent[name] for name in (call.reads | call.makes) & passing if last[name] == i]
