@@ -17,14 +17,21 @@ _HOLE = torch.empty(0)
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
     """The tensors of a tree, in order."""
+    found: list[Tensor] = []
+    _collect(tree, found)
+    return iter(found)
+
+
+def _collect(tree: Tree, found: list[Tensor]) -> None:
+    """Into a list, not by generators within generators: every task does this."""
     if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        for child in tree.values():
-            yield from leaves(child)
-    elif isinstance(tree, list | tuple):
-        for child in tree:
-            yield from leaves(child)
+        found.append(tree)
+    elif isinstance(tree, dict | list | tuple):
+        for child in tree.values() if isinstance(tree, dict) else tree:
+            if type(child) is Tensor:
+                found.append(child)
+            else:
+                _collect(child, found)
 
 
 def tmap(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
@@ -129,9 +136,9 @@ def same_form(tree: Tree, like: Tree) -> bool:
 def form(tree: Tree) -> Hashable:
     """Equal for trees with the same keys, shapes, types and other leaves: those that can be stacked."""
     if isinstance(tree, Tensor):
-        return tuple(tree.shape), tree.dtype
+        return tree.shape, tree.dtype
     if isinstance(tree, dict):
-        return tuple((k, form(v)) for k, v in tree.items())
+        return tuple([(k, v.shape, v.dtype) if type(v) is Tensor else (k, form(v)) for k, v in tree.items()])
     if isinstance(tree, list | tuple):
         return type(tree).__name__, tuple(form(v) for v in tree)
     return type(tree).__name__, tree

@@ -31,6 +31,8 @@ from potluck.messages import (
     Wake,
 )
 
+_ALL = Until()  # unless a plan says otherwise
+
 
 @value(frozen=False, eq=False)
 class Barrier:
@@ -158,7 +160,7 @@ class Rounds:
     def _open(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
         s.model, commands = self.rule.plan(s.model, lane, ctx)
         s.serial += 1
-        serial, until = s.serial, Until()
+        serial, until = s.serial, _ALL
         due: list[Task] = []
         out: list[Command] = []
         for c in commands:

@@ -65,8 +65,9 @@ class Stream:
     def plan(self, m: Flow, lane: int, ctx: Context) -> tuple[Flow, list[Command]]:
         nodes, picks = self.select.pick(m.picks, 1, ctx)
         jobs = self.select.jobs(self.local, nodes, picks)
-        tasks = [Task(n, job, m.send, m.version) for n, job in zip(nodes, jobs, strict=True)]
-        return m if picks is m.picks else replace(m, picks=picks), [Until(self.deadline), *tasks]
+        out: list[Command] = [] if self.deadline is None else [Until(self.deadline)]
+        out += [Task(n, job, m.send, m.version) for n, job in zip(nodes, jobs, strict=True)]
+        return m if picks is m.picks else replace(m, picks=picks), out
 
     def merge(self, m: Flow, lane: int, got: Got, ctx: Context) -> tuple[Flow, list[Command]]:
         reply = next((r for r in got.replies if r.weight > 0), None)  # one without rows has learnt nothing
