@@ -14,11 +14,11 @@ from potluck.runtime.traced import traced
 from potluck.runtime.training import train
 
 
-def again(step, fixed, tables, first=0):
+def again(step, fixed, tables):
     """Steps that were seen, beside the same ones computed; both start from what `fixed` holds."""
     plain = [t.clone() for t in fixed]
     start = [t.clone() for t in fixed]
-    seen = traced(step, fixed, [t[first] for t in tables], [])
+    seen = traced(step, fixed, [t[0] for t in tables], [])
     for t, value_then in zip(fixed, start, strict=True):
         t.copy_(value_then)
     for s in (*range(len(tables[0])), 0):
