@@ -49,8 +49,8 @@ def beside_others(choice: Choice) -> Choice:
     plan = choice.plan
     if plan.executor == "workers":
         alone = replace(plan, executor="loop", workers=1)
-    elif plan.workers > 1 and plan.graphs and plan.chunk == 1:
-        alone = replace(plan, workers=1)  # one by one: shares are alike, whoever has them
+    elif plan.one_by_one and plan.workers > 1:
+        alone = replace(plan, workers=1)  # it doesn't matter who is trained beside whom
     else:
         return choice
     how = "in a loop" if alone.executor == "loop" else "in one process"

@@ -282,8 +282,7 @@ def named(plan: ExecutionPlan) -> str:
     parts += ["graphs"] if plan.graphs else []
     parts += [f"{plan.streams} streams"] if plan.streams > 1 else []
     where = f" in {plan.workers} workers" if plan.workers > 1 else ""
-    alone = plan.graphs and plan.chunk == plan.streams == 1
-    parts.append("one by one" if alone else f"chunks of {plan.chunk}")
+    parts.append("one by one" if plan.one_by_one else f"chunks of {plan.chunk}")
     return f"stacked{where} ({', '.join(parts)})"
 
 

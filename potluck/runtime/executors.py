@@ -32,6 +32,11 @@ class ExecutionPlan:
     streams: int = 1  # stacks that train side by side (GPU, with graphs)
     torch: str = str(torch.__version__)
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a stack's clients are trained one after another, by captured steps."""
+        return self.executor == "stacked" and self.graphs and self.chunk == self.streams == 1
+
 
 class Executor(Protocol):
     """Runs training jobs of one shape; results come in the order of the items."""
