@@ -23,7 +23,7 @@ from potluck.runtime.process import tuned_process
 AT_ONCE = 50
 MU = 0.005  # FedAsync's proximal term; its synchronous counterpart has it too
 TURNS = 6  # the rules take turns, so that a machine whose speed changes is as fast for all of them
-WARMED = 3  # turns before those: most sizes of batches are captured by then
+WARMED = 6  # turns before those: sizes of batches are captured by then
 ONE, CAPTURED, TWO = "one process", "one process, captured", "two workers"
 PLANS = {  # and how many tasks a turn has
     ("linear", ONE): (ExecutionPlan("stacked", chunk=AT_ONCE), 500),

@@ -3,7 +3,7 @@
 Nothing here changes a tensor in place. A tree's other leaves (numbers, strings, None) are carried along.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from numbers import Number
 from typing import Any
 
@@ -15,11 +15,11 @@ Params = dict[str, Tensor]
 _HOLE = torch.empty(0)
 
 
-def leaves(tree: Tree) -> Iterator[Tensor]:
+def leaves(tree: Tree) -> list[Tensor]:
     """The tensors of a tree, in order."""
     found: list[Tensor] = []
     _collect(tree, found)
-    return iter(found)
+    return found
 
 
 def _collect(tree: Tree, found: list[Tensor]) -> None:
@@ -61,7 +61,7 @@ def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]
         rest = iter(tensors)
         return tmap(lambda _: next(rest), hollow)
 
-    return list(leaves(tree)), rebuild
+    return leaves(tree), rebuild
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:

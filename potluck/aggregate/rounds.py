@@ -131,7 +131,7 @@ class Rounds:
         missing = b.missing
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
         heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
-        got = Got(heard, [*(lost[i] for i in sorted(lost)), *b.astray])
+        got = Got(heard, [lost[i] for i in sorted(lost)] + b.astray)
         if missing:
             ctx.release(t.to for t in missing.values())
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))

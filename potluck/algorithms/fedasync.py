@@ -56,8 +56,9 @@ class Blend:
         if reply is None:
             return params, None, True
         sent, delta, share = reply.task.send["params"], reply.body["delta"], self.share(staleness)
-        # Without `tmap`'s walk: this is done for every single task.
-        mixed = {name: torch.lerp(ours, sent[name] + delta[name], share) for name, ours in params.items()}
+        # Without `tmap`'s walk and a second piece of memory: this is done for every single task.
+        theirs = {name: sent[name] + delta[name] for name in params}
+        mixed = {n: torch.lerp(ours, theirs[n], share, out=theirs[n]) for n, ours in params.items()}
         return mixed, None, True
 
 

@@ -54,7 +54,7 @@ class AtGroup:
 
     def upcoming(self, node: Node) -> Tensor:
         """Which batch is a device's next one."""
-        where = next(leaves(self.params)).device
+        where = leaves(self.params)[0].device
         return torch.tensor([self.key, self.place.get(node, 0)], device=where)
 
 

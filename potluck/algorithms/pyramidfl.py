@@ -45,7 +45,7 @@ class Thinned:
     def plan(self, m: Any, lane: Lane, ctx: Context) -> tuple[Any, list[Command]]:
         m, commands = self.inner.plan(m, lane, ctx)
         parts, made = m.picks.parts, dict[tuple[int, float], Train]()  # one job for all that do the same
-        device = next(leaves(m.params)).device
+        device = leaves(m.params)[0].device
 
         def thinned(task: Task) -> Task:
             drop, job = parts[task.to].drop if task.to in parts else 0.0, task.job

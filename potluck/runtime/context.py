@@ -100,7 +100,7 @@ class SimContext:
 
     @property
     def children(self) -> Children:
-        return self._sim.topology.children(self.me) if self._among is None else self._among
+        return self._sim.children[self.me] if self._among is None else self._among
 
     @property
     def models(self) -> Nets:
@@ -139,10 +139,11 @@ class SimContext:
         self._freed = {*self._freed, *nodes}
 
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
-        if self._taken is None:
-            self._taken = set()
         chosen = self._drawn(count, but)
-        self._taken.update(chosen)
+        if self._taken is None:
+            self._taken = set(chosen)
+        else:
+            self._taken.update(chosen)  # one set for all views of an event
         return chosen
 
     def ready(self, nodes: Sequence[Node]) -> list[Node]:

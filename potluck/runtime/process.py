@@ -10,8 +10,10 @@ from multiprocessing.process import BaseProcess
 import torch
 
 _LIBC = ctypes.CDLL(None)
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's names for them
-_LARGEST = 32 << 20  # bytes; glibc takes no more for the second
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # glibc's names for them
+_LARGEST = 32 << 20  # bytes; glibc takes no more for the last
+_HEAP = 128 << 20  # bytes that the heap is to have room for
+_PAGE, _LARGE_PAGES = 2 << 20, 14  # bytes of a large one; Linux's name for wanting them
 
 
 @contextmanager
@@ -24,6 +26,7 @@ def tuned_process() -> Iterator[None]:
     if hasattr(_LIBC, "mallopt"):  # else every round asks for its megabytes anew, and the first touch of a
         _LIBC.mallopt(_MMAP_THRESHOLD, _LARGEST)  # page takes as long as computing something with it
         _LIBC.mallopt(_TRIM_THRESHOLD, 8 * _LARGEST)
+        _prefer_large_pages()
     torch.set_num_threads(1)  # small batches: two threads are slower than one
     gc.freeze()  # messages come by the thousand and hold no cycles: don't look through
     gc.set_threshold(200_000, 20, 100)  # everything for some, again and again
@@ -36,6 +39,23 @@ def tuned_process() -> Iterator[None]:
         if hasattr(_LIBC, "mallopt"):
             _LIBC.mallopt(_TRIM_THRESHOLD, _LARGEST)
             _LIBC.malloc_trim(0)
+
+
+def _prefer_large_pages() -> None:
+    """Let the heap grow at once, and ask for large pages there: clients' tensors are many and lie apart, and
+    finding their small pages takes longer than some of the sums. Only what is used takes memory."""
+    if not hasattr(_LIBC, "madvise"):
+        return
+    for function in (_LIBC.sbrk, _LIBC.malloc):
+        function.restype = ctypes.c_void_p
+    before = _LIBC.sbrk(0)
+    _LIBC.mallopt(_TOP_PAD, _HEAP)
+    _LIBC.free(ctypes.c_void_p(_LIBC.malloc(ctypes.c_size_t(_LARGEST // 2))))
+    _LIBC.mallopt(_TOP_PAD, 0)
+    start = -(-before // _PAGE) * _PAGE
+    size = _LIBC.sbrk(0) - start
+    if size > 0:  # else there was room
+        _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _LARGE_PAGES)
 
 
 def start(process: BaseProcess) -> None:

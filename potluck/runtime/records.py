@@ -20,7 +20,9 @@ class Records:
     def write(self, round: int, time: float, metric: str, value: Any, **whose: Any) -> None:
         """`whose`: node, group or view, left out when None."""
         record = {"round": round, "time": time, "metric": metric, "value": value}
-        record |= {k: v for k, v in whose.items() if v is not None}
+        for k, v in whose.items():
+            if v is not None:
+                record[k] = v
         if self.file is None:
             self.kept.append(record)
         else:

@@ -68,6 +68,7 @@ class Simulation:
         self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
         self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
         self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
+        self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
         self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
         self.root, true = self.topology.root, machines(world.fleet, self.topology)
         honest = world.fleet.claimed is world.fleet.true

@@ -251,7 +251,7 @@ class _Common:
             self.part: Part = first, [False] * len(first)
             return
         apart = {id(tree): tree for tree in trees}  # several may have the same
-        tensors = {name: list(leaves(tree)) for name, tree in apart.items()}
+        tensors = {name: leaves(tree) for name, tree in apart.items()}
         columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
         counts = [any(t is not column[0] for t in column) for column in columns]
         self.part = [torch.stack(c) if n else c[0] for c, n in zip(columns, counts, strict=True)], counts

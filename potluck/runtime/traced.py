@@ -27,17 +27,12 @@ _EMPTY = {
     _aten.new_empty_strided.default,
 }
 _ZEROS = {_aten.zeros.default, _aten.new_zeros.default, _aten.zeros_like.default}
-_CONSTANT = {  # makes the same numbers every time
+_CONSTANT = {  # looks at a tensor's form alone
     *_ZEROS,
-    _aten.arange.default,
-    _aten.arange.start,
-    _aten.full.default,
     _aten.full_like.default,
     _aten.new_full.default,
     _aten.new_ones.default,
-    _aten.ones.default,
     _aten.ones_like.default,
-    _aten.scalar_tensor.default,
 }
 _IN_PLACE = {  # by their bindings: the same arguments in the same places
     _aten._foreach_add_.List: torch._foreach_add_,
@@ -108,11 +103,17 @@ class _Call(NamedTuple):
         return _memories(self.out) - self.reads
 
     @property
+    def constant(self) -> bool:
+        """Whether it makes the same numbers every time."""
+        drawn = torch.Tag.nondeterministic_seeded in self.op.tags
+        return self.op in _CONSTANT or not (drawn or self.reads or self.changes)
+
+    @property
     def steady(self) -> bool:
         """Whether it makes tensors of the same shapes next time."""
         if self.op is _aten.index.Tensor:
             return not any(t.dtype in (torch.bool, torch.uint8) for t in leaves(self.args[1]))
-        told = torch.Tag.dynamic_output_shape in self.op.tags or not any(True for _ in leaves(self.out))
+        told = torch.Tag.dynamic_output_shape in self.op.tags or not leaves(self.out)
         return not told or bool(self.changes)
 
 
@@ -153,8 +154,8 @@ def _planned(
             calls.insert(0, call)
             needed |= call.reads
     changed = set().union(*(call.changes for call in calls))
-    again = [c for c in calls if c.op not in _EMPTY and (c.op not in _CONSTANT or c.makes & changed)]
-    lasting = kept.union(*(call.makes for call in calls if call.op in _CONSTANT))
+    again = [c for c in calls if c.op not in _EMPTY and (not c.constant or c.makes & changed)]
+    lasting = kept.union(*(call.makes for call in calls if call.constant))
     return [(call, _into(call)) for call in _close(again, known - lasting, rooms)]
 
 
