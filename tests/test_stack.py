@@ -163,6 +163,20 @@ def test_captured_steps_do_not_depend_on_what_was_trained_before():
     assert all(map(equal, used.run(several[:20]), fresh.run(several[:20])))
 
 
+def test_models_of_their_own_are_laid_where_captured_steps_find_them():
+    job = replace(LOCAL, objective=Prox(0.1))
+    todo = items(small(), job, send=lambda node, world: {"params": world.models[job.model].init(node)})
+    alone, stacked, came = [train(item) for item in todo], Stacked(64, graphs=True), []
+    for some in (slice(3), slice(None), slice(1, None), slice(2), slice(None)):  # it grows and is used again
+        came.append((stacked.run(todo[some]), alone[some]))
+    assert all(close(one, other) for some, others in came for one, other in zip(some, others, strict=True))
+    (rooms,), (sets,) = stacked.replays._rooms.values(), stacked.replays.made.values()
+    where = {room.data_ptr() for room in rooms.values()}
+    assert {t.data_ptr() for t in sets[0].held} == where, "copied for nothing"
+    assert not {t.data_ptr() for t in sets[0].params} & where, "a model is needed as it was sent"
+    assert not stacked.unmapped
+
+
 def test_other_numbers_of_clients_find_their_steps_captured(monkeypatch):
     """Of asynchronous tasks another number falls due every time."""
     captured, capture = [], graphs.Replayed._captured
@@ -250,10 +264,10 @@ def test_a_chunk_that_does_not_fit_is_halved_and_stays_so(monkeypatch):
     from potluck.runtime import stacked as module
 
     class Tight(module.Stack):
-        def __init__(self, some, draws):
+        def __init__(self, some, draws, rooms):
             if len(some) > 3:
                 raise torch.OutOfMemoryError("tried to allocate 1 GiB")
-            super().__init__(some, draws)
+            super().__init__(some, draws, rooms)
 
     monkeypatch.setattr(module, "Stack", Tight)
     todo, told = items(small(), LOCAL), []

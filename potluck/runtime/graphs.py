@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from potluck.runtime.recipe import Recipe, Step
-from potluck.runtime.stack import Stack
+from potluck.runtime.stack import Rooms, Stack
 from potluck.runtime.traced import Run, traced
 from potluck.trees import Tree, split
 
@@ -45,7 +45,7 @@ class Replayed:
         self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.begun]
         self.state = like.job.optim.start(self.params)
         counts = zip(like.held, like.recipe.held, strict=True)
-        self.held = [t.new_zeros(clients, *t.shape[1:]) if n else t.clone() for t, n in counts]
+        self.held = [_room(t, clients, like.rooms) if n else t.clone() for t, n in counts]
         self.unread: list[Tensor] = []  # of those, what no captured step looks at, where that is known
         self.rows = like.seen[0].shape[1] if like.seen else 0
         self.seen = [t.new_zeros(clients, *t.shape[1:]) for t in like.seen]
@@ -81,8 +81,8 @@ class Replayed:
         n = stop - start
         to, source = [p[:n] for p in self.params], [p[start:stop] for p in stack.begun]
         for mine, theirs, counts in zip(self.held, stack.held, self.recipe.held, strict=True):
-            if any(mine is t for t in self.unread):
-                continue
+            if any(mine is t for t in self.unread) or mine.data_ptr() == theirs.data_ptr():
+                continue  # nobody looks, or it is there
             to.append(mine[:n] if counts else mine)
             source.append(theirs[start:stop] if counts else theirs)
         for mine, theirs in zip(self.seen, stack.seen, strict=True):
@@ -214,6 +214,7 @@ class Replays:
     def __init__(self, streams: int) -> None:
         self.streams = streams
         self.made: dict[Hashable, list[Replayed]] = {}
+        self._rooms: dict[Hashable, Rooms] = {}
 
     def train(self, stack: Stack, width: int) -> None:
         """All steps of a stack, in pieces of `width` clients, one a stream at a time.
@@ -247,6 +248,13 @@ class Replays:
             if mine.stream is not None and mine.aside:
                 torch.cuda.current_stream().wait_stream(mine.stream)
 
+    def rooms(self, kind: Hashable) -> Rooms:
+        """For stacks of a kind that are trained in one piece; others would find their rows written over."""
+        self._rooms[kind] = found = self._rooms.pop(kind, {})
+        while len(self._rooms) > KEPT:
+            del self._rooms[next(iter(self._rooms))]
+        return found
+
     def _sets(self, stack: Stack, clients: int, wanted: int) -> list[Replayed]:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
@@ -274,6 +282,14 @@ class _on:  # noqa: N801 - reads as a word
     def __exit__(self, *_: object) -> None:
         if self.stream is not None:
             self.context.__exit__(None, None, None)
+
+
+def _room(like: Tensor, clients: int, rooms: Rooms | None) -> Tensor:
+    """Memory for so many clients: what the stack itself was laid into, if it is there."""
+    for room in (rooms or {}).values():
+        if room.data_ptr() == like.data_ptr() and room.shape[1:] == like.shape[1:] and len(room) >= clients:
+            return room[:clients]
+    return like.new_zeros(clients, *like.shape[1:])
 
 
 def _copy(to: list[Tensor], source: list[Tensor]) -> None:

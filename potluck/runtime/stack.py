@@ -30,6 +30,9 @@ from potluck.runtime.training import (
 from potluck.stacks import Part, over
 from potluck.trees import Tree, form, leaves, split
 
+# What stacks of one kind are laid into, one after another: captured steps find them where others were before.
+Rooms = dict[tuple[str, int], Tensor]
+
 
 class Outcome(NamedTuple):
     """What came of clients that trained together: trees whose tensors count them, and a list entry each."""
@@ -50,14 +53,15 @@ class Outcome(NamedTuple):
 class Stack:
     """A chunk of clients, from their first step to their results."""
 
-    def __init__(self, items: Sequence[Item], draws: Sequence[Rows]) -> None:
-        self.items, self.draws = items, draws
+    def __init__(self, items: Sequence[Item], draws: Sequence[Rows], rooms: Rooms | None = None) -> None:
+        self.items, self.draws, self.rooms = items, draws, rooms
         self.job, at = items[0]
         self.models, self.pool, self.net = at.models, at.pool, at.models[self.job.model]
         self.steps = np.array([len(d.index) for d in draws])
         self._falling = [-len(d.index) for d in draws]  # sorted, as bisection wants it
         self.rates = [float(i.job.optim.lr) for i in items]
-        self.sent, self.keep = _Common([i.at.inbox for i in items]), _Common([memory(i) for i in items])
+        self.sent = _Common([i.at.inbox for i in items], rooms, "sent")
+        self.keep = _Common([memory(i) for i in items], rooms, "keep")
         self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
         with torch.no_grad():
             parts = self.sent.part, self.keep.part, all_of(self.own)
@@ -245,7 +249,7 @@ class Stack:
 class _Common:
     """A tree that every client has: leaves that are the same tensor are shared, others are stacked."""
 
-    def __init__(self, trees: Sequence[Tree]) -> None:
+    def __init__(self, trees: Sequence[Tree], rooms: Rooms | None, name: str) -> None:
         first, self.rebuild = split(trees[0])
         if all(tree is trees[0] for tree in trees):
             self.part: Part = first, [False] * len(first)
@@ -254,7 +258,17 @@ class _Common:
         tensors = {name: leaves(tree) for name, tree in apart.items()}
         columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
         counts = [any(t is not column[0] for t in column) for column in columns]
-        self.part = [torch.stack(c) if n else c[0] for c, n in zip(columns, counts, strict=True)], counts
+        both = enumerate(zip(columns, counts, strict=True))
+        self.part = [_laid(c, rooms, (name, i)) if n else c[0] for i, (c, n) in both], counts
+
+
+def _laid(rows: tuple[Tensor, ...], rooms: Rooms | None, name: tuple[str, int]) -> Tensor:
+    """Rows as one tensor, in the room of this name if there are rooms."""
+    if rooms is None:
+        return torch.stack(rows)
+    if name not in rooms or len(rooms[name]) < len(rows):
+        rooms[name] = rows[0].new_zeros(17 * len(rows) // 16 + 1, *rows[0].shape)  # a few more may come
+    return torch.stack(rows, out=rooms[name][: len(rows)])
 
 
 def _stacked(tree: Tree, counted: list[bool], clients: int, order: Tensor | None = None) -> Tree:

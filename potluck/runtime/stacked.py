@@ -91,7 +91,8 @@ class Stacked:
         if kind in self.unmapped:
             return [train(items[i]) for i in order]
         try:
-            stack = Stack(items, draws)
+            rooms = self.replays.rooms(kind) if self.replays is not None and self.pieces == 1 else None
+            stack = Stack(items, draws, rooms)
             if self.replays is None or not stack.steps[0]:
                 stack.train()
             else:
