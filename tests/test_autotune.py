@@ -442,10 +442,10 @@ def cramped(monkeypatch):
     """Stacks of more than two clients don't fit into memory."""
     real = stacked.Stack
 
-    def stack(items, draws):
+    def stack(items, *rest):
         if len(items) > 2:
             raise torch.OutOfMemoryError("no room")
-        return real(items, draws)
+        return real(items, *rest)
 
     monkeypatch.setattr(stacked, "Stack", stack)
 

@@ -264,10 +264,10 @@ def test_a_chunk_that_does_not_fit_is_halved_and_stays_so(monkeypatch):
     from potluck.runtime import stacked as module
 
     class Tight(module.Stack):
-        def __init__(self, some, draws, rooms):
+        def __init__(self, some, *rest):
             if len(some) > 3:
                 raise torch.OutOfMemoryError("tried to allocate 1 GiB")
-            super().__init__(some, draws, rooms)
+            super().__init__(some, *rest)
 
     monkeypatch.setattr(module, "Stack", Tight)
     todo, told = items(small(), LOCAL), []

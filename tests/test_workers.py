@@ -303,10 +303,10 @@ def test_a_share_that_does_not_fit_makes_all_smaller(world, monkeypatch):
     from potluck.runtime import stacked as module
 
     class Tight(module.Stack):
-        def __init__(self, some, draws):
+        def __init__(self, some, *rest):
             if len(some) > 2:
                 raise torch.OutOfMemoryError("tried to allocate 1 GiB")
-            super().__init__(some, draws)
+            super().__init__(some, *rest)
 
     monkeypatch.setattr(module, "Stack", Tight)
     todo, told = items(world, LOCAL), []
