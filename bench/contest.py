@@ -40,6 +40,7 @@ class Contest:
         self.weights = self.workload.weights[self.model]
         self.marks: list[float] = []
         self.samples: list[int] = []
+        self.way = ""  # how it trains, if that was its own choice
 
     def start(self) -> None:
         """The first round begins."""
@@ -57,4 +58,4 @@ class Contest:
         warmup = self.options.warmup
         seconds = np.diff(self.marks)[warmup:]
         line = {"seconds": [round(s, 6) for s in seconds.tolist()], "samples": self.samples[warmup:]}
-        print(json.dumps(line), flush=True)
+        print(json.dumps({**line, "way": self.way}), flush=True)

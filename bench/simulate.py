@@ -23,7 +23,7 @@ from potluck.jobs.sampling import Sampler
 from potluck.messages import Node
 from potluck.models import Models, register
 from potluck.runtime import EXECUTORS, EvaluateAt, ExecutionPlan, Simulation, StopAt, World
-from potluck.runtime.autotune import Wanted, choose
+from potluck.runtime.autotune import Wanted, choose, named
 from potluck.runtime.process import tuned_process
 
 
@@ -112,6 +112,7 @@ def main() -> None:
     if plan.executor == "auto":
         base = replace(plan, executor="loop")
         plan = choose(simulation(contest.workload, contest.model, base, 2), Wanted(base, EXECUTORS)).plan
+        contest.way = named(plan)
     sim = simulation(contest.workload, contest.model, plan, contest.total + 1)
     with tuned_process():
         sim.start()

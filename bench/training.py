@@ -42,6 +42,7 @@ class Line:
     samples: list[int] = field(default_factory=list)  # of the timed rounds
     loss: float | None = None  # of the last model, on rows of all classes
     apart: float | None = None  # how far its weights ended from bare's, in terms of the way that those went
+    ways: list[str] = field(default_factory=list)  # how it trained in each pass, if it chose
     failed: str | None = None  # why it has no ratio of the last pass
 
     @property
@@ -92,6 +93,7 @@ def _run(who: Contestant, line: Line, workload: Workload, path: Path, rounds: in
     else:
         line.failed, line.samples = None, wanted
         line.seconds.append(statistics.median(answer["seconds"]))
+        line.ways.append(answer["way"])
 
 
 def _saved(folder: Path, line: Line) -> Path:
@@ -99,7 +101,7 @@ def _saved(folder: Path, line: Line) -> Path:
 
 
 def _tell(number: int, passes: int, line: Line) -> None:
-    said = line.failed or f"{line.seconds[-1]:.4f} s a round"
+    said = line.failed or f"{line.seconds[-1]:.4f} s a round {line.ways[-1]}".rstrip()
     print(
         f"pass {number + 1} of {passes}, {MODELS[line.model]}: {line.name}: {said}",
         file=sys.stderr,
