@@ -12,11 +12,17 @@ LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 def test_threads_and_collections_are_as_before_afterwards():
-    before = torch.get_num_threads(), gc.get_threshold()
-    with pytest.raises(RuntimeError, match="broken off"), tuned_process():
-        assert torch.get_num_threads() == 1
-        assert gc.get_threshold() != before[1]
-        raise RuntimeError("broken off")
+    def inside():
+        with tuned_process():
+            seen.append((torch.get_num_threads(), gc.get_threshold()))
+            raise RuntimeError("broken off")
+
+    before, seen = (torch.get_num_threads(), gc.get_threshold()), []
+    with pytest.raises(RuntimeError, match="broken off"):
+        inside()
+    ((threads, thresholds),) = seen
+    assert threads == 1
+    assert thresholds != before[1]
     assert (torch.get_num_threads(), gc.get_threshold()) == before
 
 
