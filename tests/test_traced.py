@@ -131,10 +131,19 @@ def test_what_it_does_not_look_at_is_known():
     assert idle.data_ptr() not in seen.reads
 
 
-def test_a_random_step_draws_anew():
-    noise = traced(
-        lambda total, x: total.add_(torch.rand_like(x)), [total := torch.zeros(9)], [torch.ones(9)], []
-    )
+def test_constants_are_made_once_unless_they_are_changed():
+    def step(total, x):
+        total.add_(torch.arange(3.0) * x)
+        total.add_(torch.ones(3).mul_(x))
+
+    seen, _ = again(step, [torch.zeros(3)], [torch.ones(2, 3)])
+    made = [call.op.overloadpacket.__name__ for call, _ in seen.bound.args[0]]
+    assert made == ["mul", "add_", "ones", "mul_", "add_"]
+
+
+@pytest.mark.parametrize("draw", [torch.rand_like, lambda x: torch.rand(9)], ids=["like", "of nothing"])
+def test_a_random_step_draws_anew(draw):
+    noise = traced(lambda total, x: total.add_(draw(x)), [total := torch.zeros(9)], [torch.ones(9)], [])
     run, found = noise.bound([torch.ones(9)]), []
     for _ in range(2):
         total.zero_()

@@ -56,7 +56,7 @@ class Replayed:
         self.next, self.count = like.table.pick.new_zeros(1), self.params[0].new_zeros(())
         self.sums: dict[str, Tensor] = {}
         self.steps: dict[Shape, Callable[[int], object]] = {}
-        self.rooms: list[torch.UntypedStorage] = []  # what steps on a CPU make goes there, of all in turn
+        self.scratch: list[torch.UntypedStorage] = []  # what steps on a CPU make goes there, of all in turn
         self.on_gpu = self.params[0].is_cuda
         self.aside = aside and self.on_gpu  # on a stream of its own
         self.stream = torch.cuda.Stream() if self.on_gpu else None
@@ -163,7 +163,7 @@ class Replayed:
         def step(*given: Tensor) -> None:
             self._descend(k, rebuild(given), given[len(flat) :])
 
-        bound, reads = traced(step, flat, tables[0], self.rooms)
+        bound, reads = traced(step, flat, tables[0], self.scratch)
         before = self.unread if self.steps else self.held
         self.unread = [t for t in before if t.untyped_storage().data_ptr() not in reads]
         made: dict[int, Run] = {}

@@ -50,8 +50,8 @@ def _prefer_large_pages() -> None:
         function.restype = ctypes.c_void_p
     before = _LIBC.sbrk(0)
     _LIBC.mallopt(_TOP_PAD, _HEAP)
-    _LIBC.free(ctypes.c_void_p(_LIBC.malloc(ctypes.c_size_t(_LARGEST // 2))))
-    _LIBC.mallopt(_TOP_PAD, 0)
+    _LIBC.free(ctypes.c_void_p(_LIBC.malloc(ctypes.c_size_t(_LARGEST // 2))))  # more than is free, mostly
+    _LIBC.mallopt(_TOP_PAD, 128 << 10)  # glibc's own
     start = -(-before // _PAGE) * _PAGE
     size = _LIBC.sbrk(0) - start
     if size > 0:  # else there was room

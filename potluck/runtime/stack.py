@@ -255,7 +255,7 @@ class _Common:
             self.part: Part = first, [False] * len(first)
             return
         apart = {id(tree): tree for tree in trees}  # several may have the same
-        tensors = {name: leaves(tree) for name, tree in apart.items()}
+        tensors = {place: leaves(tree) for place, tree in apart.items()}
         columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
         counts = [any(t is not column[0] for t in column) for column in columns]
         both = enumerate(zip(columns, counts, strict=True))

@@ -58,18 +58,18 @@ class Traced(NamedTuple):
 
 
 def traced(
-    step: Callable[..., object], fixed: list[Tensor], given: list[Tensor], rooms: list[torch.UntypedStorage]
+    step: Callable[..., object], fixed: list[Tensor], given: list[Tensor], scratch: list[torch.UntypedStorage]
 ) -> Traced:
     """A step of `(*fixed, *given)`.
 
     They must stay where they are as long as the step is used; what they hold may change. It is run here, so
-    they must not hold anything yet. `rooms` is memory for what it makes, which grows; steps that aren't run
+    they must not hold anything yet. `scratch` is memory for what it makes, which grows; steps that aren't run
     at the same time may share it.
     """
     with _Recorder() as recorder:
         step(*fixed, *given)
     try:
-        calls = _planned(recorder.calls, _memories(fixed), rooms)
+        calls = _planned(recorder.calls, _memories(fixed), scratch)
     except Exception:  # what can't be traced can still be computed
         return Traced(lambda given: lambda: step(*fixed, *given), _memories(fixed))
     return Traced(partial(_bound, calls, given), set().union(*(call.reads for call, _ in calls)))
@@ -139,7 +139,7 @@ class _UntracedError(Exception):
 
 
 def _planned(
-    seen: Sequence[_Call], kept: set[int], rooms: list[torch.UntypedStorage]
+    seen: Sequence[_Call], kept: set[int], scratch: list[torch.UntypedStorage]
 ) -> list[tuple[_Call, Callable[..., Run]]]:
     """The operations that are needed for what is to be kept, and how each is done again."""
     known = kept.union(*(call.makes for call in seen))
@@ -156,13 +156,13 @@ def _planned(
     changed = set().union(*(call.changes for call in calls))
     again = [c for c in calls if c.op not in _EMPTY and (not c.constant or c.makes & changed)]
     lasting = kept.union(*(call.makes for call in calls if call.constant))
-    return [(call, _into(call)) for call in _close(again, known - lasting, rooms)]
+    return [(call, _into(call)) for call in _close(again, known - lasting, scratch)]
 
 
-def _close(calls: Sequence[_Call], passing: set[int], rooms: list[torch.UntypedStorage]) -> list[_Call]:
+def _close(calls: Sequence[_Call], passing: set[int], scratch: list[torch.UntypedStorage]) -> list[_Call]:
     """The same in less memory, so that it stays in the cache: what isn't read any more makes room."""
     last = {name: i for i, call in enumerate(calls) for name in call.reads | call.makes}
-    free, lent = list(rooms), dict[int, torch.UntypedStorage]()
+    free, lent = list(scratch), dict[int, torch.UntypedStorage]()
     out = []
 
     def moved(t: Tensor) -> Tensor:
@@ -175,8 +175,8 @@ def _close(calls: Sequence[_Call], passing: set[int], rooms: list[torch.UntypedS
             if name in passing and name not in lent:
                 fitting = [room for room in free if size <= room.nbytes() <= 4 * size + 4096]
                 if not fitting:
-                    rooms.append(torch.UntypedStorage(size))
-                lent[name] = min(fitting, key=lambda room: room.nbytes()) if fitting else rooms[-1]
+                    scratch.append(torch.UntypedStorage(size))
+                lent[name] = min(fitting, key=lambda room: room.nbytes()) if fitting else scratch[-1]
                 free = [room for room in free if room is not lent[name]]
         out.append(_Call(call.op, *tmap(moved, (call.args, call.named, call.out))))
         free += [lent[name] for name in (call.reads | call.makes) & passing if last[name] == i]
