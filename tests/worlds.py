@@ -24,6 +24,10 @@ SPEC = ModelSpec("mlp", width=0.03)  # 6 hidden units
 LOCAL = Train(SPEC, optim=SGD(0.1, momentum=0.9), batch=4)
 LOOP, WORKERS = ExecutionPlan("loop"), ExecutionPlan("workers", workers=2)
 STACKED = ExecutionPlan("stacked", chunk=3)  # one thread: forked children can't use two if their parent has
+STACKS = (  # every way to train them: captured, captured one by one, in processes of their own
+    *(STACKED, replace(STACKED, graphs=True), replace(STACKED, graphs=True, chunk=1)),
+    replace(STACKED, workers=2),
+)
 
 
 @cache
