@@ -42,6 +42,14 @@ STUDY = Study(
 """
 )
 
+VARIANTS = """
+from dataclasses import replace
+STUDIES = {
+    "of_one": replace(STUDY, title="One of them", arms=STUDY.arms[:1], quick=Scale(BASE, seeds=(1,))),
+    "q": replace(STUDY, title="The other"),
+}
+"""
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -280,6 +288,9 @@ def test_wrong_studies(study, message):
         (["many.py"], r"many.py: quick: 80 runs \(0 to tune, 80 to compare\), at most 40 are allowed; .*"),
         (["typo.py"], r"typo.py, line 3: NameError: name 'Studdy' is not defined"),
         (["none_in_it.py"], r"none_in_it.py: defines no STUDY; .*"),
+        (["no_table.py"], r"no_table.py: STUDIES is no table; write STUDIES = \{.*"),
+        (["no_table_x.py"], r"no_table.py: STUDIES is no table; .*"),
+        (["no_study.py"], r"no_study.py: no_study_few is 3; write Study\(.*"),
         (["wrong.py"], r"wrong.py: plain, quick: algorithms.fedavg.clinets = 3: no such .*'clients'\?"),
     ],
 )
@@ -287,6 +298,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, here, arguments, mess
     (here / "many.py").write_text(TWO.replace("quick=Scale(BASE)", "quick=Scale(BASE, range(40))"))
     (here / "typo.py").write_text(HEAD + "\nSTUDY = Studdy()\n")
     (here / "none_in_it.py").write_text(HEAD)
+    (here / "no_table.py").write_text(f"{TWO}\nSTUDIES = [STUDY]\n")
+    (here / "no_study.py").write_text(f"{TWO}\nSTUDIES = {{'few': 3}}\n")
     (here / "wrong.py").write_text(TWO.replace('"clients": 3}', '"clinets": 3}'))
     before = {path for path in here.rglob("*") if "__pycache__" not in path.parts}
     code, out, err = command("study", *arguments)
@@ -300,9 +313,28 @@ def test_listing(command, here):
     assert code == 0
     assert re.search(r"two +Two of them +Which \| one\?", out)
     assert json.loads(command("study", "--list", "--json")[1])[0]["name"] == "two"
+    (here / "studies" / "two.py").write_text(TWO + VARIANTS)
+    listed = json.loads(command("study", "--list", "--json")[1])
+    assert [study["name"] for study in listed] == ["two", "two_of_one", "two_q"]
     (here / "studies" / "two.py").unlink()
     assert "no studies" in command("study", "--list")[1]
     assert "there are none in ./studies; name a file" in command("study", "two")[2]
+
+
+def test_a_variant_has_its_own_name_folder_and_section(command, here):
+    (here / "studies" / "two.py").write_text(TWO + VARIANTS)
+    code, out, _ = command("study", "two_of_one", "--jobs", "1")
+    assert code == 0
+    assert "## One of them (quick)" in out
+    assert "`potluck study two_of_one --scale quick`" in out
+    folder = here / "runs" / "studies" / "two_of_one-quick"
+    assert json.loads((folder / "study.json").read_text())["study"] == "two_of_one"
+    assert "<!-- study two_of_one, quick -->" in (here / "docs" / "reproduction.md").read_text()
+    by_path, study = conduct.find("studies/two_of_one.py")
+    assert (by_path.name, study.title) == ("two.py", "One of them")
+    assert "did you mean 'two_of_one'?" in command("study", "two_of_oen")[2]
+    (here / "studies" / "two_of_one.py").write_text(TWO.replace("Two of them", "A file of its own"))
+    assert conduct.find("two_of_one")[1].title == "A file of its own"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("[a-z]*.py")), ids=lambda path: path.stem)
@@ -310,8 +342,9 @@ def test_listing(command, here):
 def test_the_studies_of_this_project_hold_together(path, scale):
     from potluck.experiment import build
 
-    plan = conduct.read(path).at(scale)
-    assert plan.total <= LIMIT
-    for arm in plan.arms:
-        for scenario in plan.scenarios:
-            build.settled(plan.experiment(arm, scenario, 1))
+    for study in conduct.read(path).values():
+        plan = study.at(scale)
+        assert plan.total <= LIMIT
+        for arm in plan.arms:
+            for scenario in plan.scenarios:
+                build.settled(plan.experiment(arm, scenario, 1))

@@ -50,7 +50,11 @@ def tune(
 def study(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A file in ./studies, or a path.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]",
+            help="A file in ./studies, FILE_VARIANT, or a path.",
+            show_default=False,
+        ),
     ] = None,
     scale: Annotated[
         str, typer.Option(metavar="quick|paper", help="Seconds, to see that it works; or the real one.")
@@ -79,13 +83,13 @@ def study(
     from potluck.report import reproduction
 
     if list_them:
-        found = [(each, conduct.read(conduct.find(each))) for each in conduct.names()]
-        told = [{"name": each, "title": s.title, "question": s.question} for each, s in found]
+        found = conduct.every()
+        told = [{"name": each, "title": s.title, "question": s.question} for each, s in found.items()]
         if not print_json(told, as_json):
             tables.console.print(tables.of_studies(found) if found else "no studies in ./studies")
         return
     if name is None:
-        raise ConfigError(f"study: name one ({', '.join(conduct.names()) or 'a file'}), or see --list")
+        raise ConfigError(f"study: name one ({', '.join(conduct.every()) or 'a file'}), or see --list")
     folder = out or conduct.default_folder(name, scale)
     with resumable(folder, "the same command"):
         results = conduct.conduct(

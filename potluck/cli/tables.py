@@ -73,10 +73,10 @@ def of_tuning(tuning: Tuning) -> RenderableType:
     return Group(table, Text(remark(tuning)))
 
 
-def of_studies(studies: list[tuple[str, Study]]) -> Table:
+def of_studies(studies: dict[str, Study]) -> Table:
     """Every study and its question."""
     table = _plain("study", "title", "question")
-    for name, study in studies:
+    for name, study in studies.items():
         table.add_row(name, Text(study.title), Text(study.question))
     return table
 

@@ -19,25 +19,44 @@ from potluck.experiment.tune import Tuning, search, trials, write
 STUDIES, RESULTS = Path("studies"), "study.json"
 
 
-def names() -> list[str]:
-    """The studies of this directory."""
-    return sorted(path.stem for path in STUDIES.glob("*.py") if not path.name.startswith("_"))
+def every() -> dict[str, Study]:
+    """The studies of this directory, by their names."""
+    found = {name: study for path in _files() for name, study in read(path).items()}
+    return {name: found[name] for name in sorted(found)}
 
 
-def find(name: str) -> Path:
-    """The file of a study: in ./studies by its name, or anywhere by its path."""
-    path = Path(name) if name.endswith(".py") else STUDIES / f"{name}.py"
-    if path.is_file():
-        return path
+def find(name: str) -> tuple[Path, Study]:
+    """A study and its file: in ./studies by its name, or anywhere by its path.
+
+    `fedrac_teach_few` (or `elsewhere/fedrac_teach_few.py`) may have a file of its own, or be `few` of the
+    STUDIES of `fedrac_teach.py`.
+    """
+    wanted = Path(name).with_suffix("") if name.endswith(".py") else STUDIES / name
+    known = [path.stem for path in _files()]
+    for end in _ends(wanted.name):
+        path = wanted.with_name(f"{wanted.name[:end]}.py")
+        if path.is_file():
+            found = read(path)
+            if wanted.name in found:
+                return path, found[wanted.name]
+            known += found
     if name.endswith(".py"):
         raise ConfigError(f"{name}: no such file")
-    known = names()
-    hint = nearest(name, known) if known else f"there are none in ./{STUDIES}; name a file"
+    hint = nearest(name, sorted(set(known))) if known else f"there are none in ./{STUDIES}; name a file"
     raise ConfigError(f"study {name!r}: no such study; {hint}")
 
 
-def read(path: Path) -> Study:
-    """The STUDY of a file."""
+def _files() -> list[Path]:
+    return sorted(path for path in STUDIES.glob("*.py") if not path.name.startswith("_"))
+
+
+def _ends(name: str) -> list[int]:
+    """Where the name of a study's file may end: the whole name, then before each underscore."""
+    return [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == "_")]
+
+
+def read(path: Path) -> dict[str, Study]:
+    """The studies of a file by their names: its STUDY has the file's, those of STUDIES a key behind it."""
     spec = importlib.util.spec_from_file_location(f"potluck_study_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -55,10 +74,18 @@ def read(path: Path) -> Study:
         raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
-    study = getattr(module, "STUDY", None)
-    if not isinstance(study, Study):
+    given = vars(module)
+    found = {path.stem: given["STUDY"]} if "STUDY" in given else {}
+    if variants := given.get("STUDIES"):
+        if not isinstance(variants, dict):
+            raise ConfigError(f'{path}: STUDIES is no table; write STUDIES = {{"few": Study(...), ...}}')
+        found |= {f"{path.stem}_{key}": study for key, study in variants.items()}
+    if not found:
         raise ConfigError(f"{path}: defines no STUDY; write STUDY = Study(title=..., ...)")
-    return study
+    for name, study in found.items():
+        if not isinstance(study, Study):
+            raise ConfigError(f"{path}: {name} is {study!r}; write Study(title=..., ...)")
+    return found
 
 
 def conduct(
@@ -75,9 +102,9 @@ def conduct(
 
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
-    path, place = find(name), default_folder(name, scale) if out is None else Path(out)
+    place = default_folder(name, scale) if out is None else Path(out)
+    path, study = find(name)
     side.check(jobs, place)
-    study = read(path)
     try:
         plan = study.at(scale, settings)
         total, grid = plan.total, plan.tune
@@ -106,7 +133,7 @@ def conduct(
     runs: dict[tuple[str, str], list[Run]] = {}
     for scenario, arm, run in tuned:
         runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
-    results = Results(path.stem, plan, runs, tunings, _machines(runs), place)
+    results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
     write(place / RESULTS, told(results))
     return results
 

@@ -10,7 +10,8 @@
     )
 
 Runs are arms x scenarios x seeds, and trials of learning rates before them. An ablation is some arms that
-share an algorithm; a curve over a parameter is one scenario for each of its values.
+share an algorithm; a curve over a parameter is one scenario for each of its values. A file may hold variants
+of its study, too: `STUDIES = {"long": replace(STUDY, ...)}` in fedprox.py is known as `fedprox_long`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,8 +13,9 @@ from potluck.report.units import NONE, duration, number, points, size
 
 HEAD = """# Reproduction
 
-Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py`. Sections
-marked as quick show that a study works; they say nothing about the methods.
+Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py` or, if
+it is a variant, from the file whose name its own begins with. Sections marked as quick show that a study
+works; they say nothing about the methods.
 """
 
 
