@@ -1,14 +1,13 @@
-"""TOML in and out: syntax errors in one line, and a writer for what experiments hold."""
+"""TOML in and out: syntax errors in one line, and what experiments hold, written."""
 
-import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from potluck.errors import ConfigError
+import tomli_w
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+from potluck.errors import ConfigError
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -44,34 +43,14 @@ def literal(text: str) -> Any:
 
 def write(table: dict[str, Any]) -> str:
     """A table as TOML; entries that are None are left out."""
-    return "\n".join(_lines(table, ())) + "\n"
+    return tomli_w.dumps(_without_none(table))
 
 
-def _lines(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    here = {key: value for key, value in table.items() if value is not None}
-    flat = [f"{_key(k)} = {_value(v)}" for k, v in here.items() if not isinstance(v, dict)]
-    inner = [line for k, v in here.items() if isinstance(v, dict) for line in _lines(v, (*path, k))]
-    head = ["", f"[{'.'.join(map(_key, path))}]"] if path and (flat or not inner) else []
-    return head + flat + inner
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _text(key)
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
+def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    raise ConfigError(f"a {type(value).__name__} can't be written to an experiment file: {value!r}")
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(entry) for entry in value]
+    if not isinstance(value, bool | int | float | str):
+        raise ConfigError(f"a {type(value).__name__} can't be written to an experiment file: {value!r}")
+    return value
