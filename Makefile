@@ -6,8 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # Tests that run every algorithm or study whole, or start processes by the dozen: counting lines would double their
 # time, and others reach the same.
-WHOLE := tests/test_contract.py tests/test_attacks.py tests/test_robust.py tests/test_studies.py \
-	tests/test_ahead.py tests/test_autotune.py tests/test_resume.py tests/test_side_by_side.py tests/test_workers.py
+WHOLE := tests/algorithms/test_contract.py tests/algorithms/test_attacks.py tests/rules/test_robust.py tests/project/test_studies.py \
+	tests/execute/test_ahead.py tests/execute/test_autotune.py tests/simulate/test_resume.py tests/experiment/test_side_by_side.py tests/execute/test_workers.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test lint format docs bench peers clean

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from bench import advice, asynchronous, engine, matching, memory, overheads, planner, population, training
-from potluck.experiment.machine import machine
+from potluck.experiment.launch.machine import machine
 
 
 def main() -> None:

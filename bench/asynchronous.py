@@ -15,10 +15,12 @@ from bench.workload import Workload, make
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedbuff import fedbuff
-from potluck.contracts import ModelSpec
+from potluck.core.job import ModelSpec
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan
+from potluck.execute.process import tuned_process
 from potluck.jobs import SGD, Prox, Train
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt
-from potluck.runtime.process import tuned_process
+from potluck.simulate import Simulation
 
 AT_ONCE = 50
 MU = 0.005  # FedAsync's proximal term; its synchronous counterpart has it too

@@ -3,13 +3,17 @@
 import statistics
 import time
 
-from potluck.codec import value
-from potluck.contracts import Context, Cost, Got, Local, ModelSpec, Result
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.job import Cost, Local, ModelSpec, Result
+from potluck.core.messages import Command, Task
+from potluck.core.rule import Got
 from potluck.data import divide, load
+from potluck.engine.schedule import StopAt
+from potluck.federation import World
 from potluck.fleet import build
-from potluck.messages import Command, Task
 from potluck.models import Models
-from potluck.runtime import Simulation, StopAt, World
+from potluck.simulate import Simulation
 
 COST, RESULT = Cost(1e6, {}), Result({})
 

@@ -23,18 +23,21 @@ import torch
 import torch.nn.functional as F
 
 from bench.workload import SHAPE, Workload, make
-from potluck import keys
 from potluck.algorithms.fedavg import FedAvg
-from potluck.contracts import Local, ModelSpec
+from potluck.core import keys
+from potluck.core.job import Local, ModelSpec
 from potluck.data import Cut, Pool, from_rows
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.captured.buffers import Replays
+from potluck.execute.plan import ExecutionPlan, make_executor
+from potluck.execute.reference import Item
+from potluck.execute.vectorised.stack import Stack
+from potluck.federation import World
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.models.convolve import using
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World, make_executor
-from potluck.runtime.graphs import Replays
-from potluck.runtime.stack import Stack
-from potluck.runtime.training import Item
+from potluck.simulate import Simulation
 
 BATCH = 20
 COHORTS = {"linear": (50, 1000), "lenet5": (50, 1000), "resnet8": (50, 200, 1000)}

@@ -10,18 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from potluck.aggregate.affinity import SLOT
-from potluck.algorithms.auxo import DOOR, Auxo
+from potluck.algorithms.auxo.algorithm import DOOR, Auxo
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Context, ModelSpec
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.job import ModelSpec
+from potluck.core.messages import Command
 from potluck.data import divide, load
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.process import tuned_process
+from potluck.federation import World
 from potluck.fleet import build
 from potluck.jobs import Train
-from potluck.messages import Command
+from potluck.jobs.affinity import SLOT
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, Simulation, StopAt, World
-from potluck.runtime.process import tuned_process
+from potluck.simulate import Simulation
 
 ASKED = 50_000
 LEAVES = ("0", "1", "2", "3")

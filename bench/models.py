@@ -9,7 +9,7 @@ from bench.workload import Floats
 
 
 def build(name: str, weights: Sequence[Floats]) -> nn.Module:
-    """Softmax regression ("lr") or LeNet-5 ("lenet"), layer by layer as in potluck/models/zoo.py."""
+    """Softmax regression ("lr") or LeNet-5 ("lenet"), layer by layer as in potluck/models/zoo/small.py."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)) if name == "lr" else _lenet()
     with torch.no_grad():
         for parameter, weight in zip(model.parameters(), weights, strict=True):

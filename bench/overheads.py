@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.contracts import Batch, Local, ModelSpec, Net
-from potluck.jobs import Contrast, Train
-from potluck.jobs.moon import Moon
+from potluck.algorithms.maverick.device import Contrast
+from potluck.algorithms.moon.device import Moon
+from potluck.core.job import Batch, Local, ModelSpec, Net
+from potluck.core.trees import Params, Tree, nbytes
+from potluck.execute.reference import Item, looked_at, memory, train
+from potluck.jobs import Train
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.models import Models
-from potluck.runtime.training import Item, looked_at, memory, train
-from potluck.trees import Params, Tree, nbytes
 
 ROWS, BATCH, PASSES = 1_200, 64, 7
 SPEC = ModelSpec("lenet5")

@@ -16,12 +16,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from potluck.aggregate.shuffle.fill import Fill
-from potluck.aggregate.shuffle.problem import Found, Planner, Problem, better, stay
-from potluck.aggregate.shuffle.relaxed import Slsqp
-from potluck.aggregate.shuffle.scaling import level
-from potluck.aggregate.shuffle.search import Search
-from potluck.aggregate.shuffle.times import slsqp_seconds, step_seconds
+from potluck.algorithms.shufflefl.planner.fill import Fill
+from potluck.algorithms.shufflefl.planner.problem import Found, Planner, Problem, better, stay
+from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
+from potluck.algorithms.shufflefl.planner.search import Search
+from potluck.algorithms.shufflefl.scaling import level
+from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
 
 LIMIT = 45.0  # seconds for SLSQP
 SIZES = ((3, 5), (5, 5), (7, 8), (3, 35), (4, 35), (6, 35), (3, 62), (4, 62), (6, 62), (4, 80), (6, 80))

@@ -5,12 +5,14 @@ import statistics
 import time
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.contracts import ModelSpec
+from potluck.core.job import ModelSpec
 from potluck.data import divide, load
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.federation import World
 from potluck.fleet import build
 from potluck.jobs import Train
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, Simulation, StopAt, World
+from potluck.simulate import Simulation
 
 ROUNDS = 10
 

@@ -14,17 +14,22 @@ from bench.contest import Contest
 from bench.models import build
 from bench.workload import CLASSES, SHAPE, Workload
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Context, Got, ModelSpec
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.job import ModelSpec
+from potluck.core.messages import Node
+from potluck.core.rule import Got
 from potluck.data import Held, Pool
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import EXECUTORS, ExecutionPlan
+from potluck.execute.process import tuned_process
+from potluck.execute.tune.autotune import Wanted, choose, named
+from potluck.federation import World
 from potluck.fleet import build as build_fleet
 from potluck.jobs import SGD, Shuffled, Train
 from potluck.jobs.sampling import Sampler
-from potluck.messages import Node
 from potluck.models import Models, register
-from potluck.runtime import EXECUTORS, EvaluateAt, ExecutionPlan, Simulation, StopAt, World
-from potluck.runtime.autotune import Wanted, choose, named
-from potluck.runtime.process import tuned_process
+from potluck.simulate import Simulation
 
 
 @value

@@ -11,14 +11,14 @@ from typing import Any
 from _algorithms import plain, table
 from pydantic.fields import FieldInfo
 
-from potluck.aggregate.robust import KINDS as JUDGES
 from potluck.data import KINDS as PARTITIONS
 from potluck.data import SOURCES as DATA
-from potluck.data import partition
+from potluck.data.partition import ways as partition
 from potluck.experiment import Experiment
-from potluck.experiment.tables import Table
+from potluck.experiment.schema.tables import Table
 from potluck.fleet.sources import SOURCES as FLEETS
 from potluck.models.registry import _builders as MODELS
+from potluck.rules.robust import KINDS as JUDGES
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}

@@ -6,8 +6,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import potluck
-from potluck import Experiment
 from potluck.data import from_dataset
+from potluck.experiment import Experiment
 
 
 class Mine(nn.Module):

@@ -7,8 +7,8 @@ minutes with `--jobs 2`.
 import numpy as np
 from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, per_tier, scales, tier_levels
 
-from potluck.aggregate.tiers.clustering import Method, find_clusters
-from potluck.aggregate.tiers.resources import weighed
+from potluck.algorithms.fedrac.clustering.methods import Method, find_clusters
+from potluck.algorithms.fedrac.clustering.resources import weighed
 from potluck.experiment.study import Results, Scale, Study, laid_over
 from potluck.fleet import fedrac40
 from potluck.report.reproduction import markdown, tables

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, shufflefl, sizes
 
-from potluck.aggregate.shuffle import merging
-from potluck.aggregate.shuffle.times import slsqp_seconds
+from potluck.algorithms.shufflefl import merging
+from potluck.algorithms.shufflefl.times import slsqp_seconds
 from potluck.experiment.study import Arm, Results, Scale, Study, laid_over
 from potluck.report.reproduction import markdown
 from potluck.report.units import duration

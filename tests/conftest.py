@@ -10,8 +10,8 @@ os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; read when Tr
 
 import torch
 
-from potluck.experiment import side
-from potluck.runtime import autotune
+from potluck.execute.tune import autotune
+from potluck.experiment.launch import side
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

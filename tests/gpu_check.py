@@ -6,17 +6,20 @@ before every event on the GPU equals one that isn't, to the byte.
 
 import torch
 
-from potluck import codec
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.scaffold import scaffold
-from potluck.contracts import ModelSpec
+from potluck.core import codec
+from potluck.core.job import ModelSpec
 from potluck.data import divide, load
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan
+from potluck.execute.tune.autotune import Wanted, choose
+from potluck.federation import World
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
-from potluck.runtime.autotune import Wanted, choose
+from potluck.simulate import Simulation
 
 
 def world(rows, clients, dtype, shape=None):

@@ -18,8 +18,10 @@ import torch
 from worlds import LOCAL, SIZES, STACKED, WORKERS, small
 
 from potluck import algorithms
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan
 from potluck.jobs import SGD
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt
+from potluck.simulate import Simulation
 
 PLANS = {"loop": ExecutionPlan("loop"), "stacked": STACKED, "workers": WORKERS}
 FEW = {"fedbuff": {"clients": 5, "buffer": 4}}

@@ -15,10 +15,11 @@ from kill_many import PLANS, same
 from worlds import LOCAL, SIZES, simulate, small, weights
 
 from potluck import algorithms, fleet
-from potluck.contracts import Result
+from potluck.core.job import Result
+from potluck.engine import flight
+from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import FLAWS
 from potluck.jobs import SGD
-from potluck.runtime import EvaluateAt, StopAt, flight
 
 ATTACKERS = [0, 1, 2, 4, 5, 6, 8, 9]  # of ten devices
 NOTHING = Result(None)
@@ -40,8 +41,8 @@ def lost():
         return "lost" if result is NOTHING else flight.problem(result, sends)
 
     with ExitStack() as patches:
-        patches.enter_context(patch("potluck.runtime.devices.lied", lambda *_: NOTHING))
-        patches.enter_context(patch("potluck.runtime.devices.problem", outright))
+        patches.enter_context(patch("potluck.simulate.devices.lied", lambda *_: NOTHING))
+        patches.enter_context(patch("potluck.simulate.devices.problem", outright))
         yield
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from potluck import keys
-from potluck.contracts import Batch, Local, ModelSpec, Trace
-from potluck.messages import Cancel, Note, Reply, Spent, Task
-from potluck.trees import leaves, sub
+from potluck.core import keys
+from potluck.core.job import Batch, Local, ModelSpec, Trace
+from potluck.core.messages import Cancel, Note, Reply, Spent, Task
+from potluck.core.trees import leaves, sub
 
 SPEC = ModelSpec()
 
@@ -155,3 +155,33 @@ def fit(job, at):
 def close(tree, expected, tolerance=1e-12):
     """Whether two trees of numbers agree."""
     return all(float(off.abs().max()) <= tolerance for off in leaves(sub(tree, expected)))
+
+
+class Script:
+    """Says what it is told at the start and after each event, and remembers what it heard."""
+
+    def __init__(self, *commands, then=None):
+        self.commands, self.then = list(commands), then or (lambda e, ctx: [])
+        self.heard = []
+
+    def init(self, ctx):
+        return None, [c(ctx) if callable(c) else c for c in self.commands]
+
+    def receive(self, s, e, ctx):
+        self.heard.append((ctx.now, e))
+        return s, self.then(e, ctx)
+
+    def serve(self, s, node, ctx):
+        return {}
+
+    def round(self, s):
+        return 0
+
+    def waiting(self, s, ctx):
+        return []
+
+    def of(self, kind):
+        return [(now, e) for now, e in self.heard if isinstance(e, kind)]
+
+    def times(self, kind=Reply):
+        return [now for now, _ in self.of(kind)]

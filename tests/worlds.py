@@ -7,15 +7,19 @@ from functools import cache
 import numpy as np
 import torch
 
-from potluck import codec, fleet, keys
-from potluck.contracts import ModelSpec
+from potluck import fleet
+from potluck.core import codec, keys
+from potluck.core.job import ModelSpec
+from potluck.core.trees import leaves
 from potluck.data import Held, load
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan
+from potluck.federation import World
 from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
-from potluck.runtime.evaluate import served
-from potluck.trees import leaves
+from potluck.simulate import Simulation
+from potluck.simulate.evaluate import served
 
 torch.set_num_threads(1)  # as Simulation.run does; here for those that step by hand
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.data import Split
-from potluck.runtime import World
+from potluck.federation import World
 
 DEALS = 10  # times that labels are dealt anew, to see what chance does
 

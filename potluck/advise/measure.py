@@ -15,8 +15,8 @@ from potluck.advise.conflict import Conflict, conflict
 from potluck.advise.labels import Ints, counted, gini, skew, unseen
 from potluck.advise.times import Floats, Times, below
 from potluck.experiment import Experiment
+from potluck.federation import World
 from potluck.fleet import Fleet, Topology, machines, transfer_seconds
-from potluck.runtime import World
 
 LOOKED_AT = 300  # devices whose rows are looked at; thousands would say the same, and take minutes
 ROWS = 200  # of each, at most, where rows are compared

@@ -20,18 +20,18 @@ from potluck import algorithms as registry
 from potluck import metrics
 from potluck.advise.measure import Measured, measure
 from potluck.advise.rules import Advice, Verdict
-from potluck.contracts import ModelSpec
+from potluck.core.errors import PotluckError
+from potluck.core.job import ModelSpec
 from potluck.data import Split
 from potluck.data.holding import Laid
-from potluck.errors import PotluckError
 from potluck.experiment import Experiment, run
-from potluck.experiment.batch import Show
 from potluck.experiment.build import build_world, local_training
-from potluck.experiment.tables import given
+from potluck.experiment.launch.batch import Show
+from potluck.experiment.schema.tables import given
+from potluck.federation import World
 from potluck.fleet import Fleet
 from potluck.models.footprint import training_bytes
 from potluck.models.functional import Model
-from potluck.runtime import World
 
 ROUNDS = 30  # of FedAvg: accuracies have parted by then, and it takes seconds
 POINTS = 6  # evaluations

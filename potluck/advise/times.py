@@ -3,10 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.contracts import ModelSpec
-from potluck.errors import PotluckError
+from potluck.core.errors import PotluckError
+from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
 from potluck.experiment.build import local_training
+from potluck.federation import World
 from potluck.fleet import (
     TRAINING_FACTOR,
     Fleet,
@@ -18,7 +19,6 @@ from potluck.fleet import (
 )
 from potluck.models.footprint import training_bytes
 from potluck.models.functional import Model
-from potluck.runtime import World
 
 SMALLER = (0.5, 0.25)  # widths of smaller models, as Fed-RAC would hand out (its alpha is 0.5)
 

@@ -1,9 +1,11 @@
-"""The algorithms, one short file each; the folder is the registry, so there is no list to edit.
+"""The algorithms: a short file each, or a folder; this folder is the registry, so there is no list to edit.
 
-Module NAME.py holds one callable called NAME, whatever its capitals and underscores: a `@value` rule, or a
-function that returns one. Its parameters are what an experiment may set in `[algorithms.NAME]`; `local` is
-the training that the experiment describes. Its rules come from the paper, unless a constant FIDELITY says
-that they come from the authors' code. A module whose name begins with an underscore is no algorithm.
+Module NAME.py, or NAME/algorithm.py, holds one callable called NAME, whatever its capitals and underscores: a
+`@value` rule, or a function that returns one. A folder's `__init__` holds the words alone (paper, idea,
+deviations), so that a device can import `NAME/device.py` without the rule. The callable's parameters
+are what an experiment may set in `[algorithms.NAME]`; `local` is the training that the experiment describes.
+Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. A module
+whose name begins with an underscore is no algorithm.
 """
 
 import importlib
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
 from potluck.jobs import Train
 
 __all__ = [
@@ -68,6 +70,8 @@ def find(name: str) -> Callable[..., Any]:
     """What makes an algorithm: the one callable of its module that bears its name."""
     name = canonical(name)
     module = importlib.import_module(f"{__name__}.{name}")
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{__name__}.{name}.algorithm")
     found = [v for k, v in vars(module).items() if _bare(k) == _bare(name) and callable(v)]
     if len(found) != 1:
         raise ConfigError(
@@ -80,7 +84,7 @@ def find(name: str) -> Callable[..., Any]:
 
 def make(name: str, local: Train, /, **params: Any) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
-    from potluck.algorithms._fit import arguments, placed  # here: rules alone need no pydantic
+    from potluck.algorithms._parameters import arguments, placed  # here: rules alone need no pydantic
 
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
@@ -90,7 +94,7 @@ def make(name: str, local: Train, /, **params: Any) -> Any:
 
 def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
     """The parameters and all defaults beside them, as TOML can hold them."""
-    from potluck.algorithms._fit import arguments, parameters, plain
+    from potluck.algorithms._parameters import arguments, parameters, plain
 
     build, path = find(name), f"algorithms.{canonical(name)}"
     filled = arguments(build, params, path, local, _inner)
@@ -106,7 +110,7 @@ def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
 
 def describe(name: str) -> Description:
     """What the file of an algorithm says: paper, idea, parameters."""
-    from potluck.algorithms._fit import parameters, short
+    from potluck.algorithms._parameters import parameters, short
 
     build, name = find(name), canonical(name)
     module = inspect.getmodule(importlib.import_module(f"{__name__}.{name}"))

@@ -20,15 +20,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.aggregate.fold import equally, fold
-from potluck.aggregate.grouped import DOOR, Grouped, Groups, parted
-from potluck.aggregate.vectors import Vector, length, means, numbered, units, vector
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Cohort, Context, Got
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Choice, Command, Node, Reply, Task
+from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
-from potluck.messages import Choice, Command, Node, Reply, Task
+from potluck.rules.fold import equally, fold
+from potluck.rules.grouped import DOOR, Grouped, Groups, parted
+from potluck.rules.vectors import Vector, length, means, numbered, units, vector
 
 FIDELITY: Final = "authors' code"
 

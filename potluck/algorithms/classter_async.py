@@ -15,13 +15,13 @@ answers get negative shares. Until as many answers have come as devices are at w
 `period = "off"` leaves staleness alone to decide. A round is one task, answered or lost.
 """
 
-from potluck.aggregate.as_they_come import AsTheyCome
-from potluck.aggregate.classwise import Convergence, Schedule
-from potluck.aggregate.critical import CriticalHinge, Period
-from potluck.algorithms.classter import ClassWise, class_wise
+from potluck.algorithms.classter.algorithm import ClassWise, class_wise
+from potluck.algorithms.classter.asynchronous import AsTheyCome
+from potluck.algorithms.classter.device.detect import Detect, Fall
+from potluck.algorithms.classter.device.distil import Distillation
+from potluck.algorithms.classter.rule import Convergence, Schedule
+from potluck.algorithms.classter.staleness import CriticalHinge, Period
 from potluck.jobs import Train
-from potluck.jobs.detect import Detect, Fall
-from potluck.jobs.distil import Distillation
 from potluck.jobs.switch import Personal
 
 

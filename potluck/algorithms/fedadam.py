@@ -7,9 +7,9 @@ Deviations: updates are weighted by samples (the paper's algorithm weights equal
 tau^2, the least that the paper allows. As in the paper, there is no bias correction.
 """
 
-from potluck.aggregate import Adaptive, Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
 from potluck.jobs import Train
+from potluck.rules import Adaptive, Select, Uniform
 
 
 def fedadam(

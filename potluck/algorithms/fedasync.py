@@ -14,12 +14,12 @@ from typing import Literal, get_args
 
 import torch
 
-from potluck.aggregate import Select, Stream, Uniform, hinge, polynomial
-from potluck.codec import value
-from potluck.errors import nearest, require
+from potluck.core.codec import value
+from potluck.core.errors import nearest, require
+from potluck.core.messages import Reply
+from potluck.core.trees import Params
 from potluck.jobs import Prox, Train
-from potluck.messages import Reply
-from potluck.trees import Params
+from potluck.rules import Select, Stream, Uniform, hinge, polynomial
 
 Damping = Literal["constant", "polynomial", "hinge"]
 

@@ -6,13 +6,14 @@ samples. Deviations: changes travel, not weights (the same mean); deadlines and 
 
 from dataclasses import replace
 
-from potluck.aggregate import Average, Global, Select, ServerOptim, Uniform
-from potluck.codec import value
-from potluck.contracts import Context, Got
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Node, Task, Until
+from potluck.core.rule import Got
+from potluck.core.trees import Tree, sub
 from potluck.jobs import Train, used
-from potluck.messages import Command, Node, Task, Until
-from potluck.trees import Tree, sub
+from potluck.rules import Average, Global, Select, ServerOptim, Uniform
 
 
 @value

@@ -9,12 +9,12 @@ updates that came. Neither server momentum nor scaling of the local rate. A roun
 
 import torch
 
-from potluck.aggregate import Select, Stream, Uniform, polynomial
-from potluck.codec import value
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.messages import Reply
+from potluck.core.trees import Params, add, scale
 from potluck.jobs import Train
-from potluck.messages import Reply
-from potluck.trees import Params, add, scale
+from potluck.rules import Select, Stream, Uniform, polynomial
 
 
 @value(eq=False, light=True)

@@ -10,9 +10,9 @@ late for a deadline are left out rather than folded in with part of their work.
 
 from dataclasses import replace
 
-from potluck.aggregate import Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
 from potluck.jobs import Prox, Train
+from potluck.rules import Select, Uniform
 
 
 def fedprox(

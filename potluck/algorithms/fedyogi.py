@@ -8,9 +8,9 @@ Deviations: updates are weighted by samples (the paper's algorithm weights equal
 tau^2, the least that the paper allows.
 """
 
-from potluck.aggregate import Adaptive, Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
 from potluck.jobs import Train
+from potluck.rules import Adaptive, Select, Uniform
 
 
 def fedyogi(

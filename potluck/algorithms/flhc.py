@@ -20,16 +20,17 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.aggregate.census import CENSUS, Census
-from potluck.aggregate.cohorts import ROOT
-from potluck.aggregate.grouped import Grouped, Groups, parted
-from potluck.aggregate.vectors import Metric, Vector, means, numbered
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Cohort, Context, Got
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Choice, Command, Node, Task, Wake
+from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
-from potluck.messages import Choice, Command, Node, Task, Wake
+from potluck.jobs.cohort_tree import ROOT
+from potluck.rules.census import CENSUS, Census
+from potluck.rules.grouped import Grouped, Groups, parted
+from potluck.rules.vectors import Metric, Vector, means, numbered
 
 FIDELITY: Final = "paper"
 Linkage = Literal["ward", "complete", "average", "single"]

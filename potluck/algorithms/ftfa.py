@@ -12,13 +12,13 @@ The global model is scored beside it, as the view `global`; at the cloud, which 
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from potluck.aggregate import Global, Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Context
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Node, Task
 from potluck.jobs import Train, fine_tuned
-from potluck.messages import Node, Task
+from potluck.rules import Global, Select, Uniform
 
 
 @value

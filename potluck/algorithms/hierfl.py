@@ -14,11 +14,11 @@ maverick are the same in the same order, so that all can be compared under each.
 
 from typing import Final
 
-from potluck.aggregate import Select, Uniform
-from potluck.aggregate.edges import EVERYBODY, Edged, OwnModels
 from potluck.algorithms.fedavg import FedAvg
-from potluck.errors import require
+from potluck.core.errors import require
 from potluck.jobs import Train
+from potluck.rules import Select, Uniform
+from potluck.rules.edges import EVERYBODY, Edged, OwnModels
 
 FIDELITY: Final = "authors' code"
 

@@ -12,10 +12,10 @@ there is instead. Averages go by samples. Views: as in hierfl.
 
 from typing import Final
 
-from potluck.aggregate import Select, Uniform
-from potluck.aggregate.edges import Edged
 from potluck.algorithms.hierfl import hierfl
 from potluck.jobs import Train
+from potluck.rules import Select, Uniform
+from potluck.rules.edges import Edged
 
 FIDELITY: Final = "paper of Maverick"
 

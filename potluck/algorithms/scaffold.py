@@ -13,14 +13,15 @@ from typing import Self
 
 import torch
 
-from potluck.aggregate import Average, Global, Select, Uniform
 from potluck.algorithms.fedavg import FedAvg
-from potluck.codec import value
-from potluck.contracts import Context, Got
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Node, Task
+from potluck.core.rule import Got
+from potluck.core.trees import Params, add, weighted_sum, zeros
 from potluck.jobs import SGD, Correct, Train
-from potluck.messages import Command, Node, Task
-from potluck.trees import Params, add, weighted_sum, zeros
+from potluck.rules import Average, Global, Select, Uniform
 
 
 @value(eq=False)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from potluck.errors import PotluckError
+from potluck.core.errors import PotluckError
 
 __all__ = ["main"]
 

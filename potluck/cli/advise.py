@@ -13,8 +13,9 @@ WIDTH = 100  # columns, at most: sentences across a wide screen are hard to read
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from potluck.advise import Measured, Verdict
+    from potluck.advise.measure import Measured
     from potluck.advise.pilot import Pilot
+    from potluck.advise.rules import Verdict
 
 
 def advise(
@@ -33,8 +34,8 @@ def advise(
     Rows, labels and machines are measured, whatever settings made them; nothing is written.
     """
     from potluck import experiment as ex
-    from potluck.advise import judge
     from potluck.advise import pilot as pilots
+    from potluck.advise.rules import judge
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
@@ -48,7 +49,7 @@ def advise(
 
 def headline(verdict: "Verdict") -> str:
     """The advice in a line."""
-    from potluck.advise import ENOUGH
+    from potluck.advise.rules import ENOUGH
 
     best = verdict.first
     rest = ", ".join(f"{a.algorithm} ({a.verdict})" for a in verdict.runners_up)

@@ -14,7 +14,7 @@ from potluck.cli.options import File, Folder, Force, Jobs, Json, Out, Quiet, Set
 from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 app = typer.Typer(
     help="Federated learning for crowds whose members differ.\n\n"

@@ -15,7 +15,7 @@ from potluck.cli.options import Quiet
 from potluck.cli.output import resumable
 
 if TYPE_CHECKING:
-    from potluck.data.fetch import Watch
+    from potluck.data.sources.fetch import Watch
 
 
 class _FileOrCommand(TyperGroup):
@@ -54,7 +54,7 @@ def get(
     What was interrupted goes on where it stopped. Experiments find the files by themselves: in data.root
     alone if it's given, else in $POTLUCK_DATA, ./data, the working directory and the user's cache.
     """
-    from potluck.data.fetch import fetch, folder_of, public
+    from potluck.data.sources.fetch import fetch, folder_of, public
 
     found, folder = public(name), folder_of(name, root)
     again = f"potluck data get {name}" + ("" if root is None else f" --root {shlex.quote(str(root))}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)

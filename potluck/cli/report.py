@@ -7,7 +7,7 @@ import typer
 
 from potluck.cli.options import Json, Quiet
 from potluck.cli.output import print_json
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 
 def report(

@@ -7,7 +7,7 @@ import typer
 
 from potluck.cli.options import File, Force, Jobs, Json, Quiet, Settings, listed, many
 from potluck.cli.output import print_json, resumable, screen
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 Again = Annotated[
     Path | None,
@@ -79,7 +79,7 @@ def study(
     the same command again does only what is missing.
     """
     from potluck.cli import tables
-    from potluck.experiment import conduct
+    from potluck.experiment import study_runner as conduct
     from potluck.report import reproduction
 
     if list_them:

@@ -3,12 +3,11 @@
 from potluck.data.arrange import Arrangement, Phase, arranged
 from potluck.data.aside import STOCKS, stocked
 from potluck.data.changes import CHANGE_KINDS, Change
-from potluck.data.datasets import from_dataset
-from potluck.data.external import columns, from_flwr, from_rows
 from potluck.data.flip import FLIP_KINDS, Flip
 from potluck.data.groups import GROUP_KINDS, Groups
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split
-from potluck.data.partition import (
+from potluck.data.partition.external import columns, from_flwr, from_rows
+from potluck.data.partition.ways import (
     KINDS,
     LAWS,
     USER_KINDS,
@@ -23,7 +22,8 @@ from potluck.data.partition import (
     user_devices,
 )
 from potluck.data.pool import Pool, fingerprint, limited, reserved, with_validators, without
-from potluck.data.sources import OPTIONS, SOURCES, load
+from potluck.data.sources.registry import OPTIONS, SOURCES, load
+from potluck.data.sources.torch_dataset import from_dataset
 
 __all__ = [
     "CHANGE_KINDS",

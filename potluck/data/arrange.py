@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.errors import ConfigError, PotluckError
+from potluck.core.keys import derive
 from potluck.data.changes import Change, drawn_clients, redealt
 from potluck.data.flip import Flip
 from potluck.data.groups import Groups, dealt
@@ -19,8 +21,6 @@ from potluck.data.holding import Held, Partition, stored, stream
 from potluck.data.pool import Pool
 from potluck.data.shift import shifted
 from potluck.data.views import View, Viewed, check_turn, developed
-from potluck.errors import ConfigError, PotluckError
-from potluck.keys import derive
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from potluck.core.errors import ConfigError, DataError, PotluckError, nearest
+from potluck.core.keys import derive, generator, hashed
 from potluck.data.holding import stream
 from potluck.data.pool import Pool
-from potluck.data.sources import SOURCES, load
-from potluck.errors import ConfigError, DataError, PotluckError, nearest
-from potluck.keys import derive, generator, hashed
+from potluck.data.sources.registry import SOURCES, load
 
 # Sources that need a path have none of their own here.
 STOCKS = ("data", "noise", *(name for name in SOURCES if name not in ("idx", "npz", "python")))

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.data.deal import labels
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import derive, hashed, shuffled
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split, lay_out
-from potluck.data.partition import dirichlet, divide
+from potluck.data.partition.deal import labels
+from potluck.data.partition.ways import dirichlet, divide
 from potluck.data.pool import Pool
-from potluck.errors import ConfigError, nearest
-from potluck.keys import derive, hashed, shuffled
 
 CHANGE_KINDS = ("labels", "rotation")
 # Where nobody has one to exchange, from which splits a client takes a row that lacks train, validation or

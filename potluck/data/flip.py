@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import hashed
 from potluck.data.pool import Pool
-from potluck.errors import ConfigError, nearest
-from potluck.keys import hashed
 
 FLIP_KINDS = ("random", "next")
 

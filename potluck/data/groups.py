@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import derive, shuffled, uniforms
 from potluck.data.holding import stream
 from potluck.data.pool import Pool
 from potluck.data.views import View, check_turn
-from potluck.errors import ConfigError, nearest
-from potluck.keys import derive, shuffled, uniforms
 
 GROUP_KINDS = ("rotation", "permutation", "affine")
 # Of affine: scales are within a factor of 2, offsets within a deviation of the normalised features. So

@@ -6,8 +6,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, DataError
-from potluck.keys import derive, hashed, shuffled
+from potluck.core.errors import ConfigError, DataError
+from potluck.core.keys import derive, hashed, shuffled
 
 Split = Literal["train", "validation", "test"]
 _SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}

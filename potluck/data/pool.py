@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.errors import ConfigError, DataError
-from potluck.keys import derive, hashed
+from potluck.core.errors import ConfigError, DataError
+from potluck.core.keys import derive, hashed
 
 TEST_SHARE = 0.2  # of every class, where a source names no test rows itself
 # Fixed: the global test set, validators and `limit` must be the same in runs of different seeds.

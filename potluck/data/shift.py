@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.errors import ConfigError, DataError
+from potluck.core.keys import derive, hashed
 from potluck.data.holding import Held, Laid, Partition, Procedural, Split, distinct, stored, stream
 from potluck.data.pool import Pool
-from potluck.errors import ConfigError, DataError
-from potluck.keys import derive, hashed
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from potluck.core.errors import ConfigError
 from potluck.data.flip import wrong
 from potluck.data.holding import Laid, Split
 from potluck.data.pool import Pool
-from potluck.errors import ConfigError
 
 _AT_ONCE = 4096  # images turned in one call; bounds memory
 

@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 PER_CLIP = 2.0  # distance of two clipped updates, in clips: a client's data replaced by any other
 

@@ -9,22 +9,26 @@ from typing import Any
 
 import torch
 
-from potluck import algorithms, codec, data, fleet
-from potluck.aggregate.affinity import SLOT
-from potluck.aggregate.guarded import guarded
-from potluck.algorithms._fit import keyed
-from potluck.contracts import ModelSpec
-from potluck.errors import ConfigError, PotluckError
+from potluck import algorithms, data, fleet
+from potluck.algorithms._parameters import keyed
+from potluck.core import codec
+from potluck.core.errors import ConfigError, PotluckError
+from potluck.core.job import ModelSpec
+from potluck.core.keys import derive
+from potluck.engine.memories import remembered
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import accountant
-from potluck.experiment.config import Experiment
 from potluck.experiment.crowd import belonging, divided, populated
-from potluck.experiment.fleet_tables import Devices
-from potluck.experiment.tables import Table, Training, every, given
+from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.fleet import Devices
+from potluck.experiment.schema.tables import Table, Training, every, given
+from potluck.federation import World
 from potluck.jobs import SGD, Adam, Private, Train
-from potluck.keys import derive
+from potluck.jobs.affinity import SLOT
 from potluck.models import Models
-from potluck.runtime import EvaluateAt, ExecutionPlan, Simulation, StopAt, World
-from potluck.runtime.keeps import remembered
+from potluck.rules.guarded import guarded
+from potluck.simulate import Simulation
 
 # Streams of the run's seed.
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.experiment import build, folder, problems, side
-from potluck.experiment.batch import Batch, Show
-from potluck.experiment.config import Experiment
+from potluck.experiment import build, folder
+from potluck.experiment.launch import side
+from potluck.experiment.launch.batch import Batch, Show
+from potluck.experiment.launch.side import Missing
 from potluck.experiment.runs import Run, load, resume, run
-from potluck.experiment.side import Missing
-from potluck.experiment.tables import given
+from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.tables import given
 from potluck.experiment.tune import Tuning, at_rate, count, filled, load_tuning, search
+from potluck.federation import World
 from potluck.metrics import Interval, Spread
-from potluck.runtime import World
 
 
 @dataclass(frozen=True)

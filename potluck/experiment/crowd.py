@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck import data, fleet
-from potluck.contracts import Nets
-from potluck.errors import ConfigError, PotluckError
-from potluck.experiment.fleet_tables import Devices
-from potluck.experiment.tables import Data, every
-from potluck.runtime import World
+from potluck.core.errors import ConfigError, PotluckError
+from potluck.core.job import Nets
+from potluck.experiment.schema.fleet import Devices
+from potluck.experiment.schema.tables import Data, every
+from potluck.federation import World
 
 _DIVIDED_BY = (
     *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),

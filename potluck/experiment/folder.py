@@ -25,12 +25,12 @@ import safetensors
 import safetensors.torch
 from torch import nn
 
-from potluck.contracts import ModelSpec
-from potluck.errors import ConfigError, SnapshotError
-from potluck.experiment.config import Experiment
-from potluck.experiment.lock import held
+from potluck.core.errors import ConfigError, SnapshotError
+from potluck.core.job import ModelSpec
+from potluck.core.trees import Params
+from potluck.experiment.run_lock import held
+from potluck.experiment.schema.experiment import Experiment
 from potluck.models import Models
-from potluck.trees import Params
 
 EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
 SESSIONS, SNAPSHOTS, MODELS, REPORT = "sessions.jsonl", "snapshots", "models", "report.html"

@@ -14,16 +14,18 @@ import torch
 from torch import nn
 
 from potluck import metrics
+from potluck.core.errors import ConfigError
 from potluck.data import Pool
-from potluck.errors import ConfigError
+from potluck.engine.schedule import Progress
+from potluck.execute.tune.autotune import Choice, named
 from potluck.experiment import accountant, build, folder
-from potluck.experiment import plan as plans
 from potluck.experiment.build import Setting
-from potluck.experiment.config import Experiment
-from potluck.experiment.lock import held
-from potluck.experiment.portrait import portrait
-from potluck.runtime import Progress, Simulation, World
-from potluck.runtime.autotune import Choice, named
+from potluck.experiment.device_summary import portrait
+from potluck.experiment.launch import plan as plans
+from potluck.experiment.run_lock import held
+from potluck.experiment.schema.experiment import Experiment
+from potluck.federation import World
+from potluck.simulate import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from potluck import metrics
-from potluck.errors import ConfigError, nearest
-from potluck.experiment import folder, problems
-from potluck.experiment.config import Experiment
+from potluck.core.errors import ConfigError, nearest
+from potluck.experiment import folder
 from potluck.experiment.runs import Run
-from potluck.experiment.tables import Tune
+from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.tables import Tune
 from potluck.experiment.tune import Tuning, at_rate, count, filled
 from potluck.metrics import Interval, Spread
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tomli_w
 
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from statistics import fmean
 from typing import Any
 
 from potluck import algorithms as registry
-from potluck.errors import SnapshotError
-from potluck.experiment import build, folder, problems, side
-from potluck.experiment.batch import Asked, Batch, Show
-from potluck.experiment.config import Experiment
-from potluck.experiment.tables import Tune, given
+from potluck.core.errors import SnapshotError
+from potluck.experiment import build, folder
+from potluck.experiment.launch import side
+from potluck.experiment.launch.batch import Asked, Batch, Show
+from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.tables import Tune, given
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import derive, shuffled
 from potluck.fleet.checks import check, check_count, check_share, number
-from potluck.keys import derive, shuffled
 
 if TYPE_CHECKING:
     from potluck.fleet.profiles import Fleet

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.keys import derive, hashed
 from potluck.fleet.checks import check, number
-from potluck.keys import derive, hashed
 
 Times = NDArray[np.float64]
 

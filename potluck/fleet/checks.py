@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from potluck.data.files import listed, places
-from potluck.errors import DataError, require
+from potluck.core.errors import DataError, require
+from potluck.data.sources.files import listed, places
 
 
 def check(name: str, value: object, good: bool, fix: str) -> None:

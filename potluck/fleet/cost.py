@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
+from potluck.core.keys import derive, uniforms
 from potluck.fleet.profiles import COLUMNS, Fleet, Profiles
 from potluck.fleet.topology import CLOUD, Topology
-from potluck.keys import derive, uniforms
 
 REFERENCE_OPS = 416_520  # multiply-accumulates of one forward pass of LeNet-5 on 28x28, padded by 2
 TRAINING_FACTOR = 3  # forward passes that training on a sample costs: forward, and twice that backward

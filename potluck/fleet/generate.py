@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import derive, shuffled, uniforms
 from potluck.fleet.checks import check, check_count, check_share, check_up_share, ends, number
 from potluck.fleet.profiles import Column, Profiles
-from potluck.keys import derive, shuffled, uniforms
 
 GIB = 2.0**30
 MEDIAN_COMPUTE = 41.0  # ms per sample

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.data.files import read_arrays
-from potluck.errors import DataError
+from potluck.core.errors import DataError
+from potluck.data.sources.files import read_arrays
 from potluck.fleet.availability import Times
 from potluck.fleet.checks import find
 

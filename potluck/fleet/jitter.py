@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from potluck.core.keys import derive
 from potluck.fleet.checks import check, number
-from potluck.keys import derive
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from potluck.data.files import read_arrays
-from potluck.errors import ConfigError, DataError, nearest
+from potluck.core.errors import ConfigError, DataError, nearest
+from potluck.core.keys import derive, hashed, shuffled
+from potluck.data.sources.files import read_arrays
 from potluck.fleet.checks import check, check_count, check_up_share, find, number
 from potluck.fleet.generate import GIB, LATENCY, MEDIAN_COMPUTE, MEMORY, UP_SHARE, alike, between
 from potluck.fleet.profiles import COLUMNS, Column, Profiles
-from potluck.keys import derive, hashed, shuffled
 
 _TRACE = (
     "save numpy.savez(path, compute=ms_per_sample, bandwidth_kbps=...), for instance of "

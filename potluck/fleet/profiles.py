@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
 from potluck.fleet.attack import Attack
 from potluck.fleet.availability import Availability
 from potluck.fleet.checks import check, ends, number

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
+from potluck.core.keys import derive, shuffled
 from potluck.fleet.availability import Always, Availability
 from potluck.fleet.checks import check, check_count, check_share, ends, number
 from potluck.fleet.generate import mix, mobile, uniform
 from potluck.fleet.jitter import Jitter
 from potluck.fleet.measured import fedrac40, table, trace
 from potluck.fleet.profiles import Fleet, Profiles, known_column
-from potluck.keys import derive, shuffled
 
 SOURCES: dict[str, Callable[..., Profiles]] = {
     "mobile": mobile,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest
 
 CLOUD, DEVICE = "cloud", "device"
 

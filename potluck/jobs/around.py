@@ -4,9 +4,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from potluck.contracts import Batch, Local, Net, Nets, Trace
+from potluck.core.job import Batch, Local, Net, Nets, Trace
+from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective
-from potluck.trees import Params, Tree
 
 
 class Around(Objective, Protocol):
@@ -21,6 +21,10 @@ class Around(Objective, Protocol):
     @property
     def packs(self) -> bool:  # type: ignore[override]
         return self.inner.packs
+
+    @property
+    def keeps_model(self) -> bool:  # type: ignore[override]
+        return self.inner.keeps_model
 
     def blank(self, sent: Tree) -> Tree:
         return self.inner.blank(sent)

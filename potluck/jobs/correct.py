@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Net, Trace
+from potluck.core.codec import value
+from potluck.core.job import Batch, Net, Trace
+from potluck.core.trees import Params, Tree, add, sub, tmap, zeros
 from potluck.jobs.objective import Objective
-from potluck.trees import Params, Tree, add, sub, tmap, zeros
 
 
 @value

@@ -1,9 +1,9 @@
 """What a device kept of its own training, put to use."""
 
-from potluck.codec import value
-from potluck.contracts import Batch
+from potluck.core.codec import value
+from potluck.core.job import Batch
+from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective
-from potluck.trees import Params, Tree
 
 
 @value

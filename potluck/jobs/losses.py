@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from potluck.stacks import by_row, mapping
+from potluck.core.vmap import by_row, mapping
 
 
 def row_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -43,3 +43,9 @@ _along_rows: Callable[..., Tensor] = _AlongRows.apply
 def direction(z: Tensor) -> Tensor:
     """Rows of length 1: products of these are cosines."""
     return F.normalize(z, dim=-1, eps=1e-8)  # torch's own bound for cosines
+
+
+def divergence(teacher: Tensor, said: Tensor, heat: float) -> Tensor:
+    """Per row: KL(teacher || softmax(said / heat)), with the teacher's distribution first."""
+    off = teacher.clamp_min(1e-30).log() - (said / heat).log_softmax(-1)
+    return (teacher * off).sum(-1)

@@ -8,11 +8,11 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Local, Net, Nets, Trace
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.job import Batch, Local, Net, Nets, Trace
+from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import row_losses
-from potluck.trees import Params, Tree
 
 
 class Objective(Protocol):
@@ -20,6 +20,7 @@ class Objective(Protocol):
 
     looks: ClassVar[bool] = False  # whether `look` and `review` are wanted: a pass over all own rows each
     packs: ClassVar[bool] = False  # whether what is sent must be `opened` before it can be folded
+    keeps_model: ClassVar[bool] = False  # the device keeps the model that it trains, as `personal`
 
     def blank(self, sent: Tree) -> Tree:
         """What a device that kept nothing starts from."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from potluck.codec import value
+from potluck.core.codec import value
 
 Rates = float | Sequence[Tensor]
 

@@ -19,10 +19,10 @@ whoever knows the seed. A deployment needs a secret, cryptographic source, and c
 import torch
 from torch import Tensor
 
-from potluck import keys
-from potluck.codec import value
-from potluck.errors import require
-from potluck.trees import Params
+from potluck.core import keys
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.trees import Params
 
 
 @value

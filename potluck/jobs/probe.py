@@ -2,8 +2,8 @@
 
 import torch
 
-from potluck.codec import value
-from potluck.contracts import Cost, Local, Result
+from potluck.core.codec import value
+from potluck.core.job import Cost, Local, Result
 
 
 @value

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Net, Nets, Trace
+from potluck.core.codec import value
+from potluck.core.job import Batch, Net, Nets, Trace
+from potluck.core.trees import Params, Tree, add
 from potluck.jobs.around import Around
 from potluck.jobs.objective import CrossEntropy, Objective
-from potluck.trees import Params, Tree, add
 
 
 @value

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from potluck import keys
-from potluck.codec import value
-from potluck.contracts import Local, Rows
+from potluck.core import keys
+from potluck.core.codec import value
+from potluck.core.job import Local, Rows
 
 
 class Sampler(Protocol):

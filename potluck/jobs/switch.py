@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Net, Nets
-from potluck.errors import require
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.job import Batch, Net, Nets
+from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import Objective, weighted_mean
 from potluck.jobs.train import Train
-from potluck.trees import Params, Tree
 
 
 class Home(NamedTuple):

@@ -4,12 +4,12 @@ from typing import Any
 
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Net
+from potluck.core.codec import value
+from potluck.core.job import Batch, Net
+from potluck.core.trees import Params, Tree
 from potluck.jobs.around import Around
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import CrossEntropy, Objective
-from potluck.trees import Params, Tree
 
 
 class _Overheard:

@@ -6,16 +6,16 @@ from typing import Literal, Self
 
 from torch import Tensor
 
-from potluck.codec import value
-from potluck.contracts import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
-from potluck.errors import ConfigError
+from potluck.core.codec import value
+from potluck.core.errors import ConfigError
+from potluck.core.job import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
+from potluck.core.trees import Params, Tree, sub
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
 from potluck.jobs.sampling import Sampler, Shuffled
 from potluck.models.footprint import training_bytes
-from potluck.trees import Params, Tree, sub
 
 
 @value

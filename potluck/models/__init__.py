@@ -1,15 +1,16 @@
 """Models as pure functions of their parameters; bring your own with `register`."""
 
-# These register their models.
-from potluck.models import sequences as sequences
-from potluck.models import vision as vision
-from potluck.models import zoo as zoo
-from potluck.models.blocks import PlainLSTM, Residual
+from potluck.core.trees import Params
 from potluck.models.functional import Model, Models
 from potluck.models.registry import register
 from potluck.models.resize import covered, padded, sliced
-from potluck.models.zoo import scaled
-from potluck.trees import Params
+
+# These register their models.
+from potluck.models.zoo import sequences as sequences
+from potluck.models.zoo import small as small
+from potluck.models.zoo import vision as vision
+from potluck.models.zoo.blocks import PlainLSTM, Residual
+from potluck.models.zoo.small import scaled
 
 __all__ = [
     "Model",

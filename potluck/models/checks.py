@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
-from potluck.errors import ModelError
-from potluck.models.blocks import PlainLSTM
+from potluck.core.errors import ModelError
 from potluck.models.layers import COUNTED, known
 from potluck.models.program import Layer, prepared
+from potluck.models.zoo.blocks import PlainLSTM
 
 
 def refuse(module: nn.Module, name: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from potluck.keys import fold_in, uniform
+from potluck.core.keys import fold_in, uniform
 
 # AlphaDropout and the like are left alone: the trial run finds that they draw by themselves.
 _ORDINARY = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)

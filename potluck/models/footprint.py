@@ -7,9 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from potluck.contracts import Net
+from potluck.core.job import Net
+from potluck.core.trees import nbytes
 from potluck.models.functional import Model
-from potluck.trees import nbytes
 
 
 class Remembers(Protocol):

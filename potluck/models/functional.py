@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from potluck.contracts import ModelSpec
-from potluck.errors import ModelError, PotluckError
-from potluck.models.blocks import PlainLSTM
+from potluck.core.errors import ModelError, PotluckError
+from potluck.core.job import ModelSpec
+from potluck.core.trees import Params, nbytes, owned
 from potluck.models.checks import count_ops, refuse, run, trial
 from potluck.models.program import program
 from potluck.models.registry import builder
-from potluck.trees import Params, nbytes, owned
+from potluck.models.zoo.blocks import PlainLSTM
 
 
 class Model:

@@ -14,11 +14,11 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from potluck.keys import fold_in
-from potluck.models.blocks import PlainLSTM, Residual, lstm
+from potluck.core.keys import fold_in
+from potluck.core.trees import Params
 from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.pooled import MOST_CHANNELS, convolved_maxima, fits
-from potluck.trees import Params
+from potluck.models.zoo.blocks import PlainLSTM, Residual, lstm
 
 Step = Callable[[Params, Tensor, Tensor | None], Tensor]
 Name = Callable[[Tensor | None], str]  # a parameter's name in the whole model; "" for one that isn't there
@@ -74,7 +74,7 @@ def known(leaf: nn.Module) -> bool:
     """Whether only those of COUNTED can be what costs time in a layer."""
     if type(leaf) is Residual:
         return all(map(known, [*leaves(leaf.body), *leaves(leaf.shortcut)]))
-    ours = type(leaf).__module__.startswith(("torch.nn.", "potluck.models.blocks"))
+    ours = type(leaf).__module__.startswith(("torch.nn.", "potluck.models.zoo.blocks"))
     return type(leaf) in _COMPILERS or (_stateless(leaf) and ours)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from potluck.contracts import ModelSpec
-from potluck.errors import ConfigError, ModelError, nearest
+from potluck.core.errors import ConfigError, ModelError, nearest
+from potluck.core.job import ModelSpec
 
 Build = Callable[..., nn.Module]
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from potluck.errors import ModelError
+from potluck.core.errors import ModelError
+from potluck.core.trees import Params
 from potluck.models.functional import Model
-from potluck.trees import Params
 
 
 def sliced(params: Params, big: Model, small: Model) -> Params:

@@ -15,12 +15,12 @@ from torch._C._functorch import is_batchedtensor, peek_interpreter_stack
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from potluck import stacks
-from potluck.models.blocks import Last, PlainLSTM, Residual, Steps
+from potluck.core import vmap as stacks
+from potluck.core.trees import Params
 from potluck.models.convolve import Geometry, convolve
 from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.layers import Name, Step, compiled, joined, leaves, plain
-from potluck.trees import Params
+from potluck.models.zoo.blocks import Last, PlainLSTM, Residual, Steps
 
 PIECE = 128  # rows: the quickest for convolutions on a CPU, and hardly slower for other layers
 FUSED: dict[int, float | Tensor] = {}  # weights, by address, that descend in the backward pass: their rates

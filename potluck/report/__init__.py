@@ -12,8 +12,8 @@ __all__ = ["write_report"]
 def write_report(comparison: "Comparison", path: str | Path, csv: str | Path | None = None) -> Path:
     """Write a comparison's report, and the data of its figures into the folder `csv`; where the report is."""
     from potluck.report.contents import contents  # here: plotly is slow to import
+    from potluck.report.csv_files import save
     from potluck.report.page import render
-    from potluck.report.sheets import save
 
     place, drawn = Path(path), contents(comparison)
     place.write_text(render(comparison, drawn), encoding="utf-8")

@@ -6,7 +6,7 @@ goal are known as finely as these are frequent. Rounds are the tier's own, whate
 
 from typing import Any, NamedTuple
 
-from potluck.aggregate.tiers.metrics import overall, total_rounds
+from potluck.algorithms.fedrac.metrics import overall, total_rounds
 from potluck.metrics import Point, groups, totals
 
 

@@ -6,7 +6,6 @@ import plotly.graph_objects as go
 
 from potluck.experiment import Comparison, Run
 from potluck.report import (
-    anatomy,
     anomalies,
     counters,
     curves,
@@ -14,11 +13,16 @@ from potluck.report import (
     groups,
     holdings,
     judged,
-    people,
     tiers,
     traffic,
 )
 from potluck.report import fleet as fleets
+from potluck.report import (
+    per_device as people,
+)
+from potluck.report import (
+    round_timeline as anatomy,
+)
 from potluck.report.canvas import Drawn
 from potluck.report.cohorts import final_agreement
 from potluck.report.gather import alike

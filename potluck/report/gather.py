@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from potluck.errors import ConfigError
+from potluck.core.errors import ConfigError
 from potluck.experiment import Comparison, Experiment, Run, load
 from potluck.experiment import folder as folders
 from potluck.experiment.comparison import load_comparison

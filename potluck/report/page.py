@@ -10,10 +10,10 @@ from potluck.experiment import Comparison, Tuning
 from potluck.report.canvas import Drawn
 from potluck.report.columns import columns
 from potluck.report.contents import contents
+from potluck.report.csv_files import sheet, slug
 from potluck.report.gather import alike
 from potluck.report.grid import grid, remark
 from potluck.report.setup import crowd
-from potluck.report.sheets import sheet, slug
 from potluck.report.verdict import listed, verdict
 
 STYLE = """

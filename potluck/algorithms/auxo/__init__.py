@@ -1,0 +1,20 @@
+"""Auxo (Liu et al. 2023, Auxo: Efficient Federated Learning via Scalable Client Clustering).
+
+In a large population a few kinds of clients share a model that suits none of them. Auxo lets cohorts find
+themselves: a cohort clusters the updates that it gets anyway; when its members fall into camps it splits,
+each part going on with its own copy of the model; and a device that is told after each round how well it
+fitted asks, when it next checks in, for the cohort that suits it best. What is known of a device lives on the
+device, so the server holds no more for a million of them than for a hundred.
+
+Deviations: rewards of the paper's formula would count an explored cohort's accumulated reward; the text's
+instant one is used. Labels begin with a cohort, not with round 1, else no cohort would split twice. The split
+bonus goes by the parent's reward before the split. Epsilon decays by rounds, not by requests. A cohort has an
+equal share of the clients; in `Faithful` its learning rate follows that share (the paper's linear rule).
+`Faithful` measures the paper's criterion on the last layer, centred, over five rounds, since on whole updates
+it never holds; `Calibrated` is Potluck's own way to tell sides and cohorts. Devices are invited when a cohort
+lacks them, rather than turned away. A device never seen uses the cohort with the least loss on its own rows.
+"""
+
+from typing import Final
+
+FIDELITY: Final = "authors' code (mode faithful; calibrated is Potluck's own)"

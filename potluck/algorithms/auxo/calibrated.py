@@ -1,0 +1,229 @@
+"""Potluck's own way to tell kinds of participants apart, where the paper's loses them.
+
+The paper's rules lose them in four places. A cut in two can't lower the heterogeneity of four equal kinds
+enough, and lowers that of pure noise at times: so here several numbers of kinds are tried at once, and what
+counts is whether *returning* devices fall on their old side (Cohen's kappa), which noise can't fake. Sides
+are carried from round to round by their centroids rather than by members, who may be away. And a newcomer who
+lands in the wrong cohort learns only that it is wrong: so here every cohort remembers what visitors from each
+other cohort look like in it, and one visit tells a device about all of them. Last, at a high learning rate
+the training of some devices blows up: their updates are long and point anywhere, and a few of them hide what
+the others would show. So updates much longer than the median are not listened to.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potluck.algorithms.auxo import clustering as online
+from potluck.algorithms.auxo.faithful import Heard, Told, check
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.trees import tmap
+from potluck.jobs.affinity import Explore
+from potluck.jobs.cohort_tree import children, halved
+from potluck.rules.vectors import units, vector
+
+LEAST = 3  # participants, below which a round says nothing of them
+MEMBERS = 10  # and members, below which it says nothing of their sides
+TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
+
+
+@value(eq=False)
+class Kinds:
+    """What a cohort remembers of kinds, none of whom."""
+
+    centre: dict[int, Tensor]  # by the number of sides: the running mean of each one's updates [sides, size]
+    tables: dict[int, list[Any]]  # old side against new side of returning members, of the last rounds
+    like: dict[str, Tensor]  # what updates of each cohort's members look like when they train here
+
+
+@value
+class Calibrated:
+    """Several numbers of kinds at once; a split needs sides that returning devices keep."""
+
+    most: int = 4  # sides that are looked for
+    kappa: float = 0.9  # agreement of returning devices' sides
+    returning: int = 40  # so many of them at least
+    window: int = 10  # rounds that they are counted over
+    smallest: float = 0.3  # share of an even side that the smallest one must have
+    directions: int = 8  # principal components in which sides are sought
+    size: int = 4096  # numbers that an update is condensed to
+    momentum: float = 0.5  # of centroids
+    longest: float = 1.5  # times the median length, up to which an update is listened to
+    gamma: float = 0.5
+    explore: Explore = "told"
+    bonus: float = 1.0
+    epsilon: float = 0.05
+    decay: float = 0.98
+    scaling: float = 0.0
+    parts: int = 2
+
+    def __post_init__(self) -> None:
+        require(2 <= self.most <= 10, "most", self.most, "must be 2 to 10: sides that are looked for")
+        require(0 < self.kappa <= 1, "kappa", self.kappa, "must be above 0 and at most 1, such as 0.9")
+        require(self.window >= 1, "window", self.window, "must be at least 1 round")
+        require(self.directions >= 1, "directions", self.directions, "must be at least 1")
+        require(self.size >= 16, "size", self.size, "must be at least 16 numbers, such as 4096")
+        require(self.longest >= 1, "longest", self.longest, "must be at least 1 median, such as 1.5")
+        require(0 < self.momentum <= 1, "momentum", self.momentum, "must be above 0 and at most 1")
+        check(self)
+
+    def start(self) -> Kinds:
+        return Kinds({}, {}, {})
+
+    def learn(self, heard: Heard) -> Told:
+        s = _on_host(heard.learnt[heard.cohort])
+        count = len(heard.updates)
+        vectors = np.stack([vector(u, self.size) for u in heard.updates])
+        length = np.linalg.norm(vectors, axis=1)
+        calm = np.flatnonzero(length <= self.longest * np.median(length))
+        if len(calm) < LEAST:
+            return Told(s, [{}] * count, None, None, 0, {})
+        told = self._learn(s, torch.from_numpy(units(vectors[calm])), calm, heard)
+        # The others hear nothing: what they know stays as it is.
+        side: list[Mapping[int, int]] = [{}] * count
+        gain: list[float | None] = [None] * count
+        others: list[Mapping[str, float]] = [{}] * count
+        for place, i in enumerate(calm.tolist()):
+            side[i] = told.side[place]
+            if told.gain is not None and told.others is not None:
+                gain[i], others[i] = told.gain[place], told.others[place]
+        known = told.gain is not None
+        facts = {**told.facts, "wild": count - len(calm)}
+        return Told(told.state, side, gain if known else None, others if known else None, told.into, facts)
+
+    def _learn(self, s: Kinds, rows: Tensor, calm: online.Sides, heard: Heard) -> Told:
+        """What the rows tell, of participants at these places."""
+        count = len(rows)
+        heard = heard._replace(requests=[heard.requests[i] for i in calm.tolist()])
+        facts: dict[str, Any] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
+        gain, others, like, member = None, None, s.like, np.ones(count, bool)
+        if len(heard.learnt) > 1:
+            names = list(heard.learnt)
+            fits = None
+            if all(name in s.like for name in names):
+                fits = _fits(rows, torch.stack([s.like[name] for name in names])).tolist()
+                gain = [line[names.index(heard.cohort)] for line in fits]
+                others = [dict(zip(names, line, strict=True)) for line in fits]
+            home = self._homes(fits, names, heard)
+            like = self._seen(s.like, rows, home, heard.cohort)
+            member = np.array([name == heard.cohort for name in home])
+            facts["members"] = int(member.sum())
+        side: list[dict[int, int]] = [{} for _ in range(count)]
+        if member.sum() < MEMBERS:
+            return Told(Kinds(s.centre, s.tables, like), side, gain, others, 0, facts)
+        centre, tables = dict(s.centre), dict(s.tables)
+        places = np.flatnonzero(member)
+        mine = rows[torch.from_numpy(places)]
+        points = online.coordinates(mine, self.directions)
+        found: dict[int, float] = {}
+        for k in range(2, self.most + 1):
+            new, centre[k] = self._sides(points, mine, k, s.centre.get(k), heard.rng)
+            old = [heard.requests[int(i)]["side"].get(k, online.UNKNOWN) for i in places]
+            tables[k] = [*tables.get(k, []), _table(np.array(old), new, k)][-self.window :]
+            found[k] = self._persistence(tables[k], k)
+            for i, one in zip(places, new, strict=True):
+                side[int(i)][k] = int(one)
+        facts["persistence"] = {str(k): round(kappa, 4) for k, kappa in found.items()}
+        good = [k for k in found if k <= heard.room and found[k] >= self.kappa]
+        into = max(good, key=lambda k: found[k], default=0)
+        kept = into or max(found, key=lambda k: found[k])  # what a split would leave within sides
+        sides = np.array([side[int(i)][kept] for i in places])
+        facts["heterogeneity_after"] = (online.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
+        return Told(Kinds(centre, tables, like), side, gain, others, into, facts)
+
+    def split(self, learnt: Mapping[str, Any], cohort: str, into: int) -> dict[str, Any]:
+        old: Kinds = learnt[cohort]
+        names = children(cohort, into)
+        centres = old.centre.get(into)
+        parts = {} if centres is None else dict(zip(names, centres, strict=True))
+        away = {name: seen for name, seen in old.like.items() if name != cohort}
+        young = [Kinds({}, {}, {**away, **parts}) for _ in names]
+        out: dict[str, Any] = halved(dict(learnt), cohort, young)
+        for name, kinds in out.items():
+            if name not in names:  # elsewhere, children look as their parent did, until they are told apart
+                like = dict(kinds.like)
+                if cohort in like:
+                    like |= dict.fromkeys(names, like.pop(cohort))
+                out[name] = Kinds(kinds.centre, kinds.tables, like)
+        return out
+
+    def _homes(self, fits: list[list[float]] | None, names: list[str], heard: Heard) -> list[str]:
+        """Where each participant will think that it belongs, once it has heard of this round."""
+        homes = []
+        for i, request in enumerate(heard.requests):
+            after = dict(request["rewards"])
+            if fits is not None:
+                for name, now in zip(names, fits[i], strict=True):
+                    after[name] = self.gamma * now + (1 - self.gamma) * after.get(name, now)
+            homes.append(max(after, key=lambda name: after[name]) if after else heard.cohort)
+        return homes
+
+    def _seen(self, like: dict[str, Tensor], rows: Tensor, home: list[str], here: str) -> dict[str, Tensor]:
+        """What members of each cohort look like here, after another look."""
+        out = dict(like)
+        for name in dict.fromkeys(home):
+            who = [i for i, one in enumerate(home) if one == name]
+            now = rows[who].mean(0)
+            weight = self.momentum if name == here else 1 - 0.8 ** min(len(who), TRUST)
+            out[name] = (1 - weight) * like[name] + weight * now if name in like else now
+        return out
+
+    def _sides(
+        self, points: online.Points, rows: Tensor, sides: int, before: Tensor | None, rng: np.random.Generator
+    ) -> tuple[online.Sides, Tensor]:
+        """Sides of this round, named as the centroids of the rounds before say, and the centroids now."""
+        unknown = np.full(len(points), online.UNKNOWN)
+        side = online.first_sides(points, unknown, sides, rng)
+        now = _means(rows, side, sides)
+        if before is None:
+            return side, now
+        side = online.linked(before, now)[side]
+        now = _means(rows, side, sides, before)
+        return side, (1 - self.momentum) * before + self.momentum * now
+
+    def _persistence(self, tables: list[Any], sides: int) -> float:
+        """Kappa of the last rounds; 0 as long as too few have returned or a side is too small."""
+        whole = np.sum(tables, axis=0)
+        total = whole.sum()
+        if total < self.returning or whole.sum(0).min() / total < self.smallest / sides:
+            return 0.0
+        return online.agreement(whole)
+
+
+def _on_host(kinds: Kinds) -> Kinds:
+    """What is remembered stays off a GPU; a resumed run finds all its tensors there."""
+    return Kinds(tmap(Tensor.cpu, kinds.centre), kinds.tables, tmap(Tensor.cpu, kinds.like))
+
+
+def _fits(rows: Tensor, like: Tensor) -> Tensor:
+    """How much nearer than on average each is to what members of each cohort look like [rows, cohorts].
+
+    In units of the round's typical nearness, so that models that have learnt more don't speak more softly.
+    """
+    far = torch.cdist(rows, like).square()
+    nearer = far.mean(1, keepdim=True) - far
+    return nearer / nearer.max(1).values.mean().clamp_min(1e-12)
+
+
+def _means(rows: Tensor, side: online.Sides, sides: int, otherwise: Tensor | None = None) -> Tensor:
+    """The mean of every side; of one that is empty, what is given or the mean of all."""
+    at = torch.from_numpy(side)
+    out = []
+    for k in range(sides):
+        if (side == k).any():
+            out.append(rows[at == k].mean(0))
+        else:
+            out.append(rows.mean(0) if otherwise is None else otherwise[k])
+    return torch.stack(out)
+
+
+def _table(old: online.Sides, new: online.Sides, sides: int) -> Any:
+    """How many went from each side to each."""
+    table = np.zeros((sides, sides))
+    known = old != online.UNKNOWN
+    np.add.at(table, (old[known], new[known]), 1)
+    return table

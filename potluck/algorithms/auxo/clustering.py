@@ -1,0 +1,103 @@
+"""Clustering participants by what they send, round by round, without remembering anybody.
+
+Updates of different rounds can't well be compared, since they start from different models. So centres are
+those of one round: the means of participants whose side is known from before, who lend it to the others.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from potluck.core.trees import Params
+
+Points = NDArray[np.float64]  # [participants, coordinates]
+Sides = NDArray[np.int64]  # [participants]; UNKNOWN where nobody knows
+UNKNOWN = -1
+
+
+def stacked(updates: Sequence[Params], names: Sequence[str] | None = None) -> Tensor:
+    """Updates as rows [participants, parameters]; of these parameters only, if they are named."""
+    return torch.stack([torch.cat([u[n].flatten() for n in names or u]) for u in updates])
+
+
+def normalised(rows: Tensor, centred: bool = False) -> Tensor:
+    """Rows of length 1, so that who has more data isn't farther away; from their mean, if asked."""
+    rows = rows - rows.mean(0) if centred else rows
+    lengths: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows / lengths.clamp_min(1e-12)
+
+
+def coordinates(rows: Tensor, most: int | None = None) -> Points:
+    """The same points in as many dimensions as there are points: all distances stay, and all means.
+
+    With `most`, only the directions in which the points (centred before) spread most: principal components.
+    """
+    table = rows.double()
+    if most is not None:
+        table = table - table.mean(0)
+    values, vectors = torch.linalg.eigh((table @ table.T).cpu())
+    points: Points = (vectors * values.clamp_min(0).sqrt()).flip(1).numpy()
+    return points if most is None else points[:, :most]
+
+
+def first_sides(points: Points, before: Sides, sides: int, rng: np.random.Generator) -> Sides:
+    """Sides from nothing: k-means, the best of ten starts; named so as to agree with what is known."""
+    if len(points) < sides:
+        return before
+    from sklearn.cluster import KMeans  # here: it takes a second to import
+
+    found = KMeans(sides, n_init=10, random_state=int(rng.integers(2**31))).fit(points).labels_
+    agreed = np.array(
+        [[((found == k) & (before == name)).sum() for name in range(sides)] for k in range(sides)]
+    )
+    _, names = linear_sum_assignment(-agreed)
+    return np.asarray(names[found], np.int64)
+
+
+def centres(points: Points, known: Sides, sides: int) -> Points | None:
+    """The mean of every side's known members; None if one has none here."""
+    if any(not (known == k).any() for k in range(sides)):
+        return None
+    return np.stack([points[known == k].mean(0) for k in range(sides)])
+
+
+def nearest(points: Points, middle: Points) -> Sides:
+    """The closest centre of each."""
+    far = ((points[:, None] - middle[None]) ** 2).sum(-1)
+    return np.asarray(far.argmin(1), np.int64)
+
+
+def linked(before: Tensor, now: Tensor) -> Sides:
+    """Which old centre each new one continues: the matching of greatest cosine, each from their mean."""
+    old, new = (normalised(c, centred=True) for c in (before, now))
+    here, there = linear_sum_assignment(-(new @ old.T).double().numpy())
+    return np.asarray(there[np.argsort(here)], np.int64)
+
+
+def spread(points: Points, sides: Sides | None = None) -> float:
+    """The sum of squared distances to the mean, of all or within each side."""  # J
+    if sides is None:
+        return float(((points - points.mean(0)) ** 2).sum()) if len(points) else 0.0
+    return sum(spread(points[sides == k]) for k in np.unique(sides))
+
+
+def fit(points: Points, known: NDArray[np.bool_], b: float = 1.0) -> Points | None:
+    """How well each fits the known members: 1 at their mean, below 0 for outliers; None with too few."""
+    if known.sum() < 2:
+        return None
+    far = np.linalg.norm(points - points[known].mean(0), axis=1)
+    scale = far.mean() + b * far.std()  # over all participants; population deviation
+    return np.asarray(1 - far / max(scale, 1e-12))
+
+
+def agreement(table: NDArray[np.float64]) -> float:
+    """Cohen's kappa of a confusion table: 1 if all agree, 0 if no more than by chance."""
+    total = table.sum()
+    if total == 0:
+        return 0.0
+    chance = float((table.sum(0) * table.sum(1)).sum() / total**2)
+    return float((np.trace(table) / total - chance) / (1 - chance)) if chance < 1 else 0.0

@@ -1,0 +1,1 @@
+"""What ClassTer's devices do."""

@@ -1,0 +1,50 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fededge.device import Anchored
+from potluck.algorithms.moon.device import Moon
+from potluck.core.errors import require
+from potluck.core.rule import Cohort
+from potluck.jobs import Prox, Train
+from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels
+from potluck.rules.guarded import Guarded
+from potluck.rules.robust import AdaptiveKrum, Robust
+
+
+def fededge(
+    local: Train = Train(),
+    inner: Cohort[Any] | None = None,  # what edges train by, its `clients` aside; left out: fedavg
+    local_rounds: int | tuple[int, ...] | None = None,  # of all edges, or of each; left out: as many as fit
+    clients: int | None = None,  # devices of an edge a round; left out: all
+    robust: Robust | None = AdaptiveKrum(),  # which updates an edge leaves out; attackers = 0: none
+    upload_before_mix: bool = False,  # the cloud is sent the edge's own model, not the mixed one
+    anchor: Literal["global", "edge"] = "global",  # the model that fedprox and moon draw devices to
+) -> Edged:
+    """Edges that go on training between the cloud's models."""
+    rule: Any = FedAvg(local=local) if inner is None else inner
+    fits = hasattr(rule, "adopt") and hasattr(rule, "resized")
+    fix = "can't train for an edge; take a rule in rounds with one model, such as 'fedprox'"
+    require(fits, "inner", type(rule).__name__, fix)
+    model = getattr(getattr(rule, "local", None), "model", local.model)
+    fix = f"the cloud has {local.model.name!r}: give `local` and the inner rule the same model"
+    require(model == local.model, "inner.local.model", model, fix)
+    require(anchor in ("global", "edge"), "anchor", anchor, "must be 'global' or 'edge'")
+    rule = rule.resized(EVERYBODY if clients is None else clients, 1.0)
+    drawn = anchored(rule) if anchor == "global" else rule
+    judged = drawn if robust is None else Guarded(drawn, robust)
+    edge = Edge(judged, local_rounds, upload_before_mix, shows=drawn is not rule)
+    return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
+
+
+def anchored(rule: Any) -> Any:
+    """The same rule with its devices drawn to the global model, if they are drawn to any."""
+    if isinstance(rule, FedAvg):
+        job = rule.local
+        pulls = isinstance(job.objective, Prox | Moon)
+        return replace(rule, local=replace(job, objective=Anchored(job.objective))) if pulls else rule
+    inside = getattr(rule, "inner", None)
+    changed = inside if inside is None else anchored(inside)
+    return rule if changed is inside else replace(rule, inner=changed)

@@ -1,0 +1,194 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fedgs.device import NextCounts, OneBatch
+from potluck.algorithms.fedgs.selection import nearest_sum
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Node, Task
+from potluck.core.rule import Got
+from potluck.core.trees import Params, Tree, leaves, sub
+from potluck.jobs import LabelCounts, Train
+from potluck.rules import Average, Global
+from potluck.rules.edges import EVERYBODY, altered
+
+CENSUS, ASK, TRAIN = "census", "ask", "train"
+
+
+@value(eq=False)
+class AtGroup:
+    """What a group remembers; nothing that lasts may live elsewhere."""
+
+    params: Params
+    key: int  # of the orders in which devices go through their rows
+    share: Tensor | None = None  # [classes] labels of the federation
+    census: Tensor | None = None  # [classes] labels of the group, if they were asked for just now
+    doing: str = TRAIN  # what was asked for last
+    told: dict[Node, tuple[int, ...]] = field(default_factory=dict)  # labels of next batches
+    place: dict[Node, int] = field(default_factory=dict)  # batches that a device has trained
+    round: int = 0  # steps
+    since: int = 0  # of these, since the cloud's model came
+    updates: int = 0  # since then
+
+    def upcoming(self, node: Node) -> Tensor:
+        """Which batch is a device's next one."""
+        where = leaves(self.params)[0].device
+        return torch.tensor([self.key, self.place.get(node, 0)], device=where)
+
+
+@value
+class Group:
+    """Steps of a few devices each, whose next batches balance."""
+
+    local: Train  # of one batch
+    clients: int  # devices a step; L
+    syncs: int  # steps before the cloud is answered
+
+    def start(self, ctx: Context) -> AtGroup:
+        return AtGroup(ctx.models[self.local.model].init(ctx.key), ctx.key >> 1)
+
+    def lanes(self, m: AtGroup, ctx: Context) -> tuple[None, ...]:
+        return (None,) if ctx.working else ()
+
+    def plan(self, m: AtGroup, lane: None, ctx: Context) -> tuple[AtGroup, list[Command]]:
+        classes, there = ctx.models[self.local.model].classes, ctx.ready([int(n) for n in ctx.children])
+        if _asks_labels(ctx.owed):
+            return replace(m, doing=CENSUS), [Task(n, LabelCounts(classes), {}) for n in there]
+        able, silent = [n for n in there if n in m.told], [n for n in there if n not in m.told]
+        if silent and (m.doing != ASK or not able):
+            ask = NextCounts(classes, self.local.batch)
+            return replace(m, doing=ASK), [Task(n, ask, {"next": m.upcoming(n)}) for n in silent]
+        nodes = self.chosen(m, able)
+        tasks = [Task(n, self.local, {"params": m.params, "next": m.upcoming(n)}) for n in nodes]
+        return replace(m, doing=TRAIN), [*tasks]
+
+    def chosen(self, m: AtGroup, able: list[Node]) -> list[Node]:
+        """Those of some devices whose next batches together are most like the federation."""
+        if not able:
+            return []
+        assert m.share is not None
+        table = np.array([m.told[n] for n in able], np.float64).T
+        count = min(self.clients, len(able))
+        target = m.share.cpu().numpy() * count * table.sum() / len(able)
+        return [able[i] for i in nearest_sum(table, target, count)]
+
+    def merge(self, m: AtGroup, lane: None, got: Got, ctx: Context) -> tuple[AtGroup, list[Command]]:
+        heard = [r for r in got.replies if r.weight > 0]
+        if m.doing == CENSUS:
+            none = torch.zeros(ctx.models[self.local.model].classes, dtype=torch.int64)
+            return replace(m, census=sum((r.body["counts"].cpu() for r in heard), none)), []
+        if m.doing == ASK:
+            said = {r.task.to: tuple(r.body["counts"].tolist()) for r in heard}
+            told = m.told | said
+            vain = 0 if told else 1  # a step that nobody takes, else the cloud would wait for ever
+            return replace(m, told=told, since=m.since + vain), []
+        bad = [lost.what for lost in got.lost if lost.why == "bad"]
+        through = {task.to for task in (*(r.task for r in got.replies), *bad) if isinstance(task, Task)}
+        m = replace(
+            m,
+            params=Average().step(m.params, None, got.replies)[0],
+            told={n: counts for n, counts in m.told.items() if n not in through},
+            place=m.place | {n: m.place.get(n, 0) + 1 for n in through},
+            round=m.round + 1,
+            since=m.since + 1,
+            updates=m.updates + len(heard),
+        )
+        return m, []
+
+    def adopt(self, m: AtGroup, task: Task, ctx: Context) -> AtGroup:
+        if _asks_labels(task):
+            return replace(m, census=None)
+        return replace(m, params=task.send["params"], share=task.send["share"], since=0, updates=0)
+
+    def report(self, m: AtGroup, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        if _asks_labels(task):
+            return None if m.census is None else ({"counts": m.census}, 1.0)
+        due = m.since >= self.syncs
+        return ({"delta": sub(m.params, task.send["params"])}, float(m.updates)) if due else None
+
+    def serve(self, m: AtGroup, node: Node, ctx: Context) -> dict[str, Task]:
+        return {}  # the cloud's word is all
+
+
+@value(eq=False)
+class AtCloud:
+    """The model, and the labels of the federation once they are known."""
+
+    inner: Global
+    share: Tensor | None = None  # [classes]
+
+    @property
+    def round(self) -> int:
+        return self.inner.round
+
+
+@value
+class Cloud:
+    """FedAvg of groups, which are asked for their labels first."""
+
+    inner: FedAvg
+
+    def start(self, ctx: Context) -> AtCloud:
+        return AtCloud(self.inner.start(ctx))
+
+    def lanes(self, m: AtCloud, ctx: Context) -> tuple[None, ...]:
+        return self.inner.lanes(m.inner, ctx)
+
+    def plan(self, m: AtCloud, lane: None, ctx: Context) -> tuple[AtCloud, list[Command]]:
+        groups = ctx.only(int(node) for node in ctx.children if node > ctx.me)
+        if m.share is None:
+            ask = LabelCounts(ctx.models[self.inner.local.model].classes)
+            return m, [Task(node, ask, {}) for node in groups.sample(len(groups.children))]
+        inner, commands = self.inner.plan(m.inner, lane, groups)
+        return replace(m, inner=inner), altered(commands, send=lambda sent: {**sent, "share": m.share})
+
+    def merge(self, m: AtCloud, lane: None, got: Got, ctx: Context) -> tuple[AtCloud, list[Command]]:
+        if m.share is not None:
+            inner, commands = self.inner.merge(m.inner, lane, got, ctx)
+            return replace(m, inner=inner), commands
+        counts = [r.body["counts"].double() for r in got.replies]
+        total = torch.stack(counts).sum(0) if counts else torch.zeros(1)
+        return (replace(m, share=total / total.sum()) if total.sum() > 0 else m), []
+
+    def serve(self, m: AtCloud, node: Node, ctx: Context) -> dict[str, Task]:
+        return self.inner.serve(m.inner, node, ctx)
+
+
+@value
+class Groups:
+    """Devices, the groups that they belong to, and a cloud."""
+
+    cloud: Cloud
+    group: Group
+    tiers: tuple[str, ...]
+
+    def at(self, tier: str) -> Any:
+        return self.cloud if tier == "cloud" else self.group
+
+
+def fedgs(
+    local: Train = Train(),
+    clients: int = 10,  # devices of a group a step
+    syncs: int = 50,  # steps of a group before the cloud averages
+    group: Literal["edge", "user"] = "edge",  # whose devices make a group: those of an edge, or of a user
+) -> Groups:
+    """FedAvg of groups that take many small steps, each with devices whose next batches balance."""
+    require(clients >= 1, "clients", clients, "must be at least 1: devices of a group a step")
+    require(syncs >= 1, "syncs", syncs, "must be at least 1: steps of a group a round")
+    require(group in ("edge", "user"), "group", group, "must be 'edge' or 'user'")
+    fix = "covers updates alone, but devices also tell the labels of their batches; leave it out"
+    require(local.privacy is None, "train.privacy", local.privacy, fix)
+    one = replace(local, sampler=OneBatch(), epochs=1, steps=1)
+    return Groups(Cloud(FedAvg(EVERYBODY, local)), Group(one, clients, syncs), (group,))
+
+
+def _asks_labels(task: Task | None) -> bool:
+    return task is not None and "params" not in task.send

@@ -1,0 +1,125 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import replace
+from typing import Any, Self
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fedpvr.device.own_part import OwnPart
+from potluck.algorithms.fedpvr.device.spared import Spared
+from potluck.algorithms.scaffold import Controlled, ControlVariates
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.job import Net
+from potluck.core.messages import Command, Node, Task
+from potluck.core.rule import Got
+from potluck.core.trees import Params, Tree
+from potluck.jobs import SGD, Correct, Kept, Train, used
+from potluck.rules import Average, Global, Select, Uniform
+
+
+@value
+class LastControlled:
+    """Control variates for the last layers of a model."""
+
+    inner: ControlVariates
+    layers: int = 1
+
+    def start(self, ctx: Context) -> Controlled:
+        m = self.inner.start(ctx)
+        names = last_layers(ctx.models[self.inner.inner.local.model], m.control, self.layers)
+        return replace(m, control={name: m.control[name] for name in names})
+
+    def lanes(self, m: Controlled, ctx: Context) -> tuple[None, ...]:
+        return self.inner.lanes(m, ctx)
+
+    def plan(self, m: Controlled, lane: None, ctx: Context) -> tuple[Controlled, list[Command]]:
+        inner, local = self.inner.inner, self.inner.inner.local
+        objective, optim = Correct(tuple(m.control)), local.optim
+        if isinstance(optim, SGD) and optim.momentum and m.control:
+            places = tuple(i for i, name in enumerate(m.inner.params) if name in m.control)
+            optim = Spared(optim.lr, optim.momentum, optim.weight_decay, places)
+        partly = replace(inner, local=replace(local, objective=objective, optim=optim))
+        return replace(self.inner, inner=partly).plan(m, lane, ctx)
+
+    def merge(self, m: Controlled, lane: None, got: Got, ctx: Context) -> tuple[Controlled, list[Command]]:
+        return self.inner.merge(m, lane, got, ctx)
+
+    def adopt(self, m: Controlled, task: Task, ctx: Context) -> Controlled:
+        return replace(m, inner=self.inner.inner.adopt(m.inner, task, ctx))
+
+    def report(self, m: Controlled, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        return self.inner.inner.report(m.inner, task, ctx)
+
+    def resized(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resized(clients, rate))
+
+    def serve(self, m: Controlled, node: Node, ctx: Context) -> dict[str, Task]:
+        return self.inner.serve(m, node, ctx)
+
+
+@value
+class OwnHeads:
+    """FedAvg of all but the last layers, of which every device has its own."""
+
+    inner: FedAvg
+    layers: int = 1
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
+        local = self.inner.local
+        own = OwnPart(last_layers(ctx.models[local.model], m.params, self.layers))
+        return replace(self.inner, local=replace(local, objective=own)).plan(m, lane, ctx)
+
+    def resized(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resized(clients, rate))
+
+    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+        plain = self.inner.serve(m, node, ctx)
+        if node == ctx.me:  # an aggregator has no head of its own
+            return plain
+        return {"personal": replace(plain["global"], job=used(self.inner.local.model, Kept())), **plain}
+
+
+def last_layers(net: Net, params: Params, layers: int) -> tuple[str, ...]:
+    """The parameters of the last layers, in the model's order; the very last one is its head."""
+    if not layers:
+        return ()
+    head = set(net.head_names)
+    below = list(dict.fromkeys(_layer(name) for name in params if name not in head))
+    most = len(below) + 1
+    require(layers <= most, "layers", layers, f"must be at most {most}: the model has no more")
+    last = set(below[most - layers :])
+    return tuple(name for name in params if name in head or _layer(name) in last)
+
+
+def fedpvr(
+    local: Train = Train(),
+    clients: int = 10,  # devices a round
+    layers: int = 1,  # last ones that are corrected, or stay on the device; norms count too
+    local_head: bool = False,  # the last layers stay on the device instead of being corrected
+    server_lr: float = 1.0,  # the server's step
+    select: Select = Uniform(),  # who takes part
+    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
+    deadline: float | None = None,  # seconds
+) -> LastControlled | OwnHeads:
+    """FedAvg whose last layers are corrected towards everybody's; or, with `local_head`, aren't shared."""
+    least = int(local_head)
+    require(layers >= least, "layers", layers, f"must be at least {least}; 0 corrects nothing")
+    require(local.part == "all", "train.part", local.part, "must be 'all': FedPVR trains whole models")
+    average = FedAvg(clients, local, select, Average(server_lr), overcommit, deadline)
+    if local_head:
+        return OwnHeads(average, layers)
+    optim, why = local.optim, "FedPVR divides by steps x rate, which suits SGD only"
+    require(isinstance(optim, SGD), "train.optimizer", type(optim).__name__.lower(), f"{why}; write 'sgd'")
+    require(optim.lr > 0, "train.lr", optim.lr, f"{why}; write a rate above 0")
+    return LastControlled(ControlVariates(average), layers)
+
+
+def _layer(name: str) -> str:
+    """The module that a parameter belongs to; a parameter of the model itself is a layer of its own."""
+    return name.rpartition(".")[0] or name

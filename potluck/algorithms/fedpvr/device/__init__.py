@@ -1,0 +1,1 @@
+"""What FedPVR's devices do."""

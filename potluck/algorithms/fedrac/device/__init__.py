@@ -1,0 +1,1 @@
+"""What Fed-RAC's devices do."""

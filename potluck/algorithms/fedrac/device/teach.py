@@ -1,0 +1,142 @@
+"""A follower's device side (Fed-RAC): learn from own rows, and from what a richer tier's model says of them.
+
+The teacher is frozen, so it looks at every row once: when it is sent. The device keeps what it said, a few
+numbers a row, and the teacher is neither sent nor run again until there is another one. A row is known by a
+mark, a weighted sum of its numbers: what is kept of rows that have gone since isn't taken for that of others.
+Rows without a lesson (new ones, or all, if the device lost its memory) are learnt by their labels alone.
+"""
+
+from typing import ClassVar, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from potluck.core.codec import value
+from potluck.core.errors import ModelError, require
+from potluck.core.job import Batch, Local, ModelSpec, Net, Nets, Trace
+from potluck.core.trees import Params, Tree
+from potluck.jobs.losses import divergence, row_losses
+from potluck.jobs.objective import Objective, weighted_mean
+
+ADAPTER: Final = (
+    "hint.adapter"  # [teacher's features, student's features]; trained and averaged with the rest
+)
+CLOSE = 1e-5  # marks that differ by less, for the sizes of their terms, are of one row: sums depend on order
+
+
+@value
+class Teach(Objective):
+    """a CE + (1 - a) T^2 KL(teacher || student), of logits softened by T.
+
+    T^2 makes up for the softening, which scales the gradient of the second term by about 1 / T^2. With
+    `hint`, as much of the mean squared distance between the features before both heads is added, the
+    student's through a linear map.
+    """
+
+    teacher: ModelSpec
+    a: float = 0.1  # how much labels count
+    heat: float = 3.0  # T
+    hint: float = 0.0  # how much features count
+    room: int = 0  # rows whose lessons are kept, the same for all devices, so that they train in one stack
+    slower: float = 1.0  # times that the teacher's pass takes where its weights are streamed from flash
+
+    looks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(0 <= self.a <= 1, "teach.a", self.a, "must be between 0 (the teacher alone) and 1 (labels)")
+        require(0 < self.heat < float("inf"), "teach.heat", self.heat, "must be above 0, such as 3.0")
+        require(0 <= self.hint < float("inf"), "teach.hint", self.hint, "must be 0 or more; 0: no features")
+
+    def blank(self, sent: Tree) -> Tree:
+        return {}
+
+    def form(self, sent: Tree) -> Params:
+        params: Params = sent["params"]
+        return {**params, ADAPTER: sent["adapter"]} if self.hint else params
+
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        mark = marks(batch.x)
+        if "teacher" in sent:
+            return {**self._said(models[self.teacher], sent["teacher"], batch.x), "mark": mark,
+                    "known": torch.ones_like(mark)}  # fmt: skip
+        rows = len(mark)
+        if not keep:
+            seen = {
+                "logits": mark.new_zeros(rows, net.classes),
+                "mark": mark,
+                "known": torch.zeros_like(mark),
+            }
+            return {**seen, "features": mark.new_zeros(rows, len(sent["adapter"]))} if self.hint else seen
+        kept = {name: _resized(t, rows) for name, t in keep.items()}
+        known = (kept["mark"] - mark).abs() <= CLOSE * marks(batch.x.abs())  # False of NaN
+        return {**kept, "mark": mark, "known": known.to(mark.dtype)}
+
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
+        assert own is not None
+        if "teacher" not in sent:
+            return {}
+        real = own.weight > 0
+        kept = {name: torch.where(real.reshape(-1, *[1] * (t.ndim - 1)), t, torch.zeros_like(t))
+                for name, t in own.seen.items() if name in ("logits", "features")}  # fmt: skip
+        kept["mark"] = torch.where(real, own.seen["mark"], torch.nan)
+        return {name: _resized(t, self.room) for name, t in kept.items()}
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        seen, far = batch.seen, 0.0
+        if self.hint:
+            z = net.features(params, batch.x, batch.key)
+            logits, far = net.head(params, z), (z @ params[ADAPTER].T - seen["features"]).square().mean(-1)
+        else:
+            logits = net(params, batch.x, batch.key)
+        data = row_losses(logits, batch.y)
+        off = divergence((seen["logits"] / self.heat).softmax(-1), logits, self.heat)
+        taught = self.a * data + (1 - self.a) * self.heat**2 * off + self.hint * far
+        loss = weighted_mean(data + seen["known"] * (taught - data), batch.weight)
+        told = {"loss": data, "loss_teacher": off * seen["known"]}
+        return loss, {name: weighted_mean(rows, batch.weight).detach() for name, rows in told.items()}
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        return {"taught": own.seen["known"]}
+
+    def finish(
+        self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
+    ) -> tuple[dict[str, Tree], Tree]:
+        return {}, held or None
+
+    def tells_change_only(self) -> bool:
+        return (
+            True  # lessons stay on the device; the share of rows that have one is told without privacy only
+        )
+
+    def ops(self, net: Net, at: Local, passes: int) -> float:
+        teacher, adapter = at.models[self.teacher], at.inbox.get("adapter")
+        if teacher.classes != net.classes:
+            raise ModelError(
+                f"a follower of {net.classes} outputs can't be taught by {self.teacher}, which has "
+                f"{teacher.classes}: give both the same outputs"
+            )
+        lesson = self.slower * len(at.rows) * teacher.ops if "teacher" in at.inbox else 0.0
+        return lesson + (0.0 if adapter is None else 3.0 * passes * adapter.numel())
+
+    def _said(self, teacher: Net, params: Params, x: Tensor) -> dict[str, Tensor]:
+        # Without a key: as it would be used, no dropout.
+        if not self.hint:
+            return {"logits": teacher(params, x)}
+        z = teacher.features(params, x)
+        return {"logits": teacher.head(params, z), "features": z}
+
+
+def marks(x: Tensor) -> Tensor:
+    """A number for every row, by which it is known again."""
+    flat = x.flatten(1) if x.is_floating_point() else x.flatten(1).to(torch.float32)
+    place = torch.linspace(1, 2, flat.shape[1], dtype=flat.dtype, device=flat.device)
+    return flat @ place
+
+
+def _resized(t: Tensor, rows: int) -> Tensor:
+    """The first rows; where there are fewer, NaN marks of no row, or zeros."""
+    if t.shape[0] >= rows:
+        return t[:rows]
+    fill = torch.nan if t.ndim == 1 else 0.0
+    return F.pad(t, [*[0, 0] * (t.ndim - 1), 0, rows - t.shape[0]], value=fill)

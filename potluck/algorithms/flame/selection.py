@@ -1,0 +1,123 @@
+"""FLAME's selection: devices of high utility, and with each of them others of the same user.
+
+The utility of a device that was heard is a product: how large its losses were (as in Oort), less if it takes
+longer than a round should, and, where devices have a budget, less the more of it is used up. From the highest
+down, each leads its user's devices into the round, up to a number a user; users whose devices were taken make
+way for the next. In a share of the cases the lead goes to a device never heard, drawn as Oort does it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import field, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.algorithms.oort.selection import Known, Oort
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Node, Task
+from potluck.core.rule import Got
+from potluck.jobs import Train
+
+Floats = NDArray[np.float64]
+LEAST = 1e-9  # seconds: who took no time at all has used up next to nothing
+
+
+@value(eq=False)
+class Drained:
+    """What is known of devices, and the seconds that each has worked so far."""
+
+    known: Known
+    drain: dict[Node, float] = field(default_factory=dict)
+
+
+@value
+class Flame:
+    """Chooses the best devices and completes their users."""
+
+    alpha: float = 0.5  # factor on the utility of a device that is just too slow; the lower the harsher
+    seconds: float = 30.0  # what a task should take; T
+    devices: int = 4  # of a user, at most; K
+    budget: float | None = None  # seconds that a device can work; None: as many as it likes; D_max
+    rank: Oort = Oort()  # how devices never heard are drawn, and what is learnt of the others
+
+    def __post_init__(self) -> None:
+        good = self.budget is None or 0 < self.budget < inf
+        require(0 < self.alpha <= 1, "alpha", self.alpha, "must be above 0 and at most 1, such as 0.5")
+        require(0 < self.seconds < inf, "seconds", self.seconds, "must be above 0, such as 30")
+        require(self.devices >= 1, "devices", self.devices, "must be at least 1, such as 4")
+        require(good, "budget", self.budget, "must be above 0 seconds; left out: energy doesn't count")
+
+    def start(self) -> Drained:
+        return Drained(self.rank.start())
+
+    def pick(self, picks: Drained, count: int, ctx: Context) -> tuple[list[Node], Drained]:
+        known = picks.known
+        share = max(known.explore * self.rank.explore_decay, self.rank.explore_least)
+        there = ctx.ready(self._looked_at(known, ctx))
+        fresh, old = [n for n in there if n not in known.heard], [n for n in there if n in known.heard]
+        score = dict(zip(old, self.utilities(old, picks).tolist(), strict=True))
+        speed = self.timely(known.expected(fresh, ctx).sum(1))
+        drawn = [fresh[i] for i in self.rank.explored(speed, min(count, len(fresh)), ctx.rng)]
+        ranked = sorted(score, key=lambda n: -score[n])
+        chosen: list[Node] = []
+        passed: set[Node] = set()  # devices of users who had their turn
+        while len(chosen) < count:
+            new, best = (next((n for n in nodes if n not in passed), None) for nodes in (drawn, ranked))
+            explores = new is not None and (best is None or ctx.rng.random() < share)
+            lead = new if explores else best
+            if lead is None:
+                break
+            user = ctx.siblings(lead)
+            others = sorted((n for n in ctx.ready(user) if n != lead), key=lambda n: -score.get(n, -inf))
+            chosen += [lead, *others][: min(self.devices, count - len(chosen))]
+            passed.update(user)
+        if not chosen:
+            return [], picks
+        ctx.only(chosen).sample(len(chosen))  # nobody else gets them during this event
+        asked = known.asked | {n: (ctx.now, n in known.heard) for n in chosen}
+        return chosen, replace(picks, known=replace(known, explore=share, round=known.round + 1, asked=asked))
+
+    def jobs(self, local: Train, nodes: list[Node], picks: Drained) -> list[Train]:
+        return self.rank.jobs(local, nodes, picks.known)
+
+    def learn(self, picks: Drained, got: Got, ctx: Context) -> Drained:
+        drain = picks.drain.copy()
+        for r in got.replies:
+            drain[r.task.to] = drain.get(r.task.to, 0.0) + r.spent.total
+        for lost in got.lost:
+            if isinstance(lost.what, Task) and lost.why == "late":
+                since, _ = picks.known.asked.get(lost.what.to, (ctx.now, False))
+                drain[lost.what.to] = drain.get(lost.what.to, 0.0) + ctx.now - since
+        return Drained(self.rank.learn(picks.known, got, ctx), drain)
+
+    # ---------------------------------------------------------------------------------------------- formulas
+
+    def utilities(self, nodes: Sequence[Node], picks: Drained) -> Floats:
+        """Of devices that were heard."""
+        heard = [picks.known.heard[n] for n in nodes]
+        stat = np.array([h.utility for h in heard])
+        time = self.timely(np.array([h.spent.total for h in heard]))
+        return np.asarray(stat * time * self.energy(np.array([picks.drain.get(n, 0.0) for n in nodes])))
+
+    def timely(self, seconds: Floats) -> Floats:
+        """1, or less for devices that take too long; those of whom nothing is known (NaN) don't."""
+        late = self.alpha * self.seconds / np.maximum(seconds, self.seconds)
+        return np.where(seconds > self.seconds, late, 1.0)
+
+    def energy(self, drain: Floats) -> Floats:
+        """ln(budget / drain), 0 from where it is used up; 1 if there is no budget."""
+        if self.budget is None:
+            return np.ones(len(drain))
+        return np.asarray(np.maximum(np.log(self.budget / np.maximum(drain, LEAST)), 0.0))
+
+    def _looked_at(self, known: Known, ctx: Context) -> list[Node]:
+        """All devices; of a large crowd those that were heard and as many others as can be looked at."""
+        children, n = ctx.children, len(ctx.children)
+        if n <= self.rank.reach:
+            return [int(node) for node in children]
+        within = children if isinstance(children, range) else set(np.asarray(children).tolist())
+        some = (int(children[i]) for i in np.unique(ctx.rng.integers(n, size=self.rank.reach)))
+        return [*(node for node in known.heard if node in within), *(i for i in some if i not in known.heard)]

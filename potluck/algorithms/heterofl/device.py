@@ -1,0 +1,107 @@
+"""Training of a narrow part of a wider model (HeteroFL)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.core.codec import value
+from potluck.core.errors import require
+from potluck.core.job import Batch, Net, Nets, Trace
+from potluck.core.trees import Params, Tree
+from potluck.jobs.around import Around
+from potluck.jobs.objective import CrossEntropy, Objective
+
+
+class _Scaled:
+    """A net whose narrow layers speak up for the channels that they lack; absent classes are silent."""
+
+    __slots__ = ("job", "net", "present")
+
+    def __init__(self, net: Net, job: "Narrow", present: Tensor | None = None) -> None:
+        self.net, self.job, self.present = net, job, present
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        return self._heard(self.net(self._louder(params), x, key))
+
+    def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        return self.net.features(self._louder(params), x, key)
+
+    def head(self, params: Params, z: Tensor) -> Tensor:
+        return self._heard(self.net.head(self._louder(params), z))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.net, name)
+
+    def _louder(self, params: Params) -> Params:
+        # A layer's output divided by the rate is the layer with weight and bias divided by it.
+        return params | {name: params[name] / self.job.rate for name in self.job.scaled}
+
+    def _heard(self, logits: Tensor) -> Tensor:
+        return logits if self.present is None else torch.where(self.present, logits, 0.0)
+
+
+@value
+class Narrow(Around):
+    """Any objective, on a narrow part of a wider model.
+
+    What the layers of `scaled` give is divided by `rate`, in training and in use: they have only that share
+    of the wide model's channels, and the whole, which is used without, is to find sums of the same size. With
+    `classes`, logits of classes that the device has no rows of are 0, and it tells which ones it holds.
+    """
+
+    inner: Objective = CrossEntropy()
+    rate: float = 1.0
+    scaled: tuple[str, ...] = ()  # parameters
+    classes: int | None = None  # of the data; None: nothing is masked or told
+
+    def __post_init__(self) -> None:
+        require(0 < self.rate <= 1, "rate", self.rate, "must be above 0 and at most 1: a share of channels")
+
+    @property
+    def looks(self) -> bool:  # type: ignore[override]
+        return self.classes is not None or self.inner.looks  # the device's labels are seen so
+
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        return self.inner.look(models, self._scaled(net), sent, keep, batch) if self.inner.looks else {}
+
+    def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
+        return self.inner.hold(sent, keep, own), self._present(own)
+
+    def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
+        return self.inner.penalty(self._scaled(net, held[1]), params, batch, held[0])
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.inner.loss(self._scaled(net, held[1]), params, batch, held[0])
+
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
+        return self.inner.review(self._scaled(net), params, own, held[0])
+
+    def sends(self, params: Params) -> dict[str, Tree]:
+        more = self.inner.sends(params)
+        return (
+            more if self.classes is None else {**more, "holds": torch.zeros(self.classes, dtype=torch.bool)}
+        )
+
+    def finish(
+        self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
+    ) -> tuple[dict[str, Tree], Tree]:
+        more, kept = self.inner.finish(delta, sent, keep, held[0], trace)
+        return (more if self.classes is None else {**more, "holds": held[1]}), kept
+
+    def tells_change_only(self) -> bool:
+        return self.classes is None and self.inner.tells_change_only()
+
+    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
+        return self.inner.score(self._scaled(net), params, batch, held[0])
+
+    def _scaled(self, net: Net, present: Tensor | None = None) -> Net:
+        return net if present is None and not self.scaled else _Scaled(net, self, present)
+
+    def _present(self, own: Batch | None) -> Tensor | None:
+        """Which classes the device has rows of [classes]."""
+        if self.classes is None:
+            return None
+        assert own is not None
+        every = torch.arange(self.classes, device=own.y.device).unsqueeze(1)
+        return ((own.y == every) & (own.weight > 0)).any(1)

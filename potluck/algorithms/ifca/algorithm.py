@@ -1,0 +1,99 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+
+from potluck.algorithms.ifca.device import Pick
+from potluck.core import keys
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Node, Note, Task, Until
+from potluck.core.rule import Got
+from potluck.core.trees import Params, add, sub
+from potluck.jobs import Train, used
+from potluck.rules import Average, Select, ServerOptim, Uniform
+
+
+@value(eq=False)
+class Models:
+    """Several models, and what their parts remember."""
+
+    params: list[Params]
+    opt: list[Any]  # of the server optimiser, one a model
+    picks: Any  # of the selector
+    round: int = 0
+
+
+@value
+class BestOfSeveral:
+    """Averaging of several models, of which each device trains the one that suits it best."""
+
+    models: int = 2
+    clients: int = 10
+    local: Train = Train()
+    select: Select = Uniform()
+    server: ServerOptim = Average()
+    separation: float = 1.0
+    overcommit: float = 1.0
+    deadline: float | None = None
+
+    def start(self, ctx: Context) -> Models:
+        net = ctx.models[self.local.model]
+        first, *others = (net.init(keys.derive(ctx.key, k) if k else ctx.key) for k in range(self.models))
+        apart = [add(first, sub(other, first), self.separation) for other in others]
+        params = [first, *apart]
+        return Models(params, [self.server.start(p) for p in params], self.select.start())
+
+    def lanes(self, m: Models, ctx: Context) -> tuple[None, ...]:
+        return (None,) if ctx.working else ()
+
+    def plan(self, m: Models, lane: None, ctx: Context) -> tuple[Models, list[Command]]:
+        nodes, picks = self.select.pick(m.picks, round(self.clients * self.overcommit), ctx)
+        send, jobs = {"models": stacked(m.params)}, self.select.jobs(self.local, nodes, picks)
+        tasks = [Task(n, job, send) for n, job in zip(nodes, jobs, strict=True)]
+        return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
+
+    def merge(self, m: Models, lane: None, got: Got, ctx: Context) -> tuple[Models, list[Command]]:
+        chosen = [int(r.body["model"]) for r in got.replies]
+        params, opt, notes = list(m.params), list(m.opt), list[Command]()
+        for k in range(self.models):
+            mine = [r for r, c in zip(got.replies, chosen, strict=True) if c == k]
+            params[k], opt[k] = self.server.step(params[k], opt[k], mine)  # nobody: as it was
+            notes.append(Note("chose", [r.task.to for r in mine], group=k))
+        return Models(params, opt, self.select.learn(m.picks, got, ctx), m.round + 1), notes
+
+    def resized(self, clients: int, rate: float) -> Self:
+        return replace(self, clients=clients, local=self.local.slowed(rate))
+
+    def serve(self, m: Models, node: Node, ctx: Context) -> dict[str, Task]:
+        model = self.local.model
+        if node == ctx.me:
+            return {f"model {k}": Task(node, used(model), {"params": p}) for k, p in enumerate(m.params)}
+        return {"chosen": Task(node, used(model, Pick(self.models)), {"models": stacked(m.params)})}
+
+
+def stacked(params: list[Params]) -> Params:
+    """Several models as one tree: each tensor counts models along its first axis."""
+    return {name: torch.stack([p[name] for p in params]) for name in params[0]}
+
+
+def ifca(
+    local: Train = Train(),
+    models: int = 2,  # models that are trained; as many as there are groups
+    clients: int = 10,  # devices a round
+    select: Select = Uniform(),  # who takes part
+    server: ServerOptim = Average(),  # what becomes of each model's changes
+    separation: float = 1.0,  # how far models start from the first one; 1: as their seeds have it
+    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
+    deadline: float | None = None,  # seconds
+) -> BestOfSeveral:
+    """Several models, of which each device trains the one that suits it best."""
+    require(models >= 2, "models", models, "must be at least 2; one model is fedavg")
+    require(clients >= 1, "clients", clients, "must be at least 1: devices a round")
+    fix = "must be above 0; models that start alike stay alike"
+    require(0 < separation < float("inf"), "separation", separation, fix)
+    job = replace(local, objective=Pick(models))
+    return BestOfSeveral(models, clients, job, select, server, separation, overcommit, deadline)

@@ -1,0 +1,105 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.maverick.device import Contrast
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Lost, Note, Task
+from potluck.core.rule import Got
+from potluck.core.trees import Params
+from potluck.jobs import Train
+from potluck.jobs.kept import trained
+from potluck.rules import Select, Uniform
+from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels, altered
+from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, untouched
+
+
+@value(eq=False)
+class Sorted:
+    """The inner rule's state, and what the last round's verdict was."""
+
+    inner: Any
+    odd: Sequence[Params]  # the farthest anomalous models
+    share: Tensor  # [odd] how much each of them counts; 1 together
+
+    @property
+    def round(self) -> int:
+        return int(self.inner.round)
+
+
+@value
+class Negatives:
+    """FedAvg of genuine models; the anomalous ones are shown to devices, as what not to become."""
+
+    inner: Any  # FedAvg
+    robust: Robust | None
+    top: int  # k
+    alike: bool = False  # whether they count the same, however far off
+
+    def start(self, ctx: Context) -> Sorted:
+        inner = self.inner.start(ctx)
+        return Sorted(inner, [], next(iter(inner.params.values())).new_zeros(0))
+
+    def plan(self, m: Sorted, lane: None, ctx: Context) -> tuple[Sorted, list[Command]]:
+        inner, commands = self.inner.plan(m.inner, lane, ctx)
+        more = {"odd": m.odd, "share": m.share}
+        return replace(m, inner=inner), altered(commands, send=lambda sent: {**sent, **more})
+
+    def merge(self, m: Sorted, lane: None, got: Got, ctx: Context) -> tuple[Sorted, list[Command]]:
+        heard = [r for r in got.replies if r.weight > 0]  # an update without rows behind it tells nothing
+        found = untouched(heard) if self.robust is None else self.robust.judge(heard)
+        lost = [*got.lost, *(Lost(r.task, "bad") for r in found.odd)]
+        inner, commands = self.inner.merge(m.inner, lane, Got(found.kept, lost), ctx)
+        told = {"replies": len(got.replies), "odd": len(found.odd), "changed": found.changed}
+        judged = sorted(r.task.to for r in heard) if found.judged else []
+        notes: list[Command] = [Note("guarded", {**told, "judged": judged}, ctx.me)]
+        if found.odd:
+            notes.append(Note("anomalous", [r.task.to for r in found.odd], ctx.me))
+        odd = farthest(found, self.top)
+        share = m.share.new_tensor([1 / len(odd) if self.alike else share for _, share in odd])
+        return Sorted(inner, [model for model, _ in odd], share), [*commands, *notes]
+
+    def adopt(self, m: Sorted, task: Task, ctx: Context) -> Sorted:
+        return replace(m, inner=self.inner.adopt(m.inner, task, ctx))
+
+    def serve(self, m: Sorted, node: int, ctx: Context) -> dict[str, Task]:
+        served: dict[str, Task] = self.inner.serve(m.inner, node, ctx)
+        return served
+
+
+def farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
+    """The anomalous models that are farthest off, at most so many, and their shares of these distances."""
+    off = [(far, r) for far, r in zip(found.far, found.odd, strict=True) if far > 0]
+    first = sorted(off, key=lambda pair: -pair[0])[:top]
+    total = sum(far for far, _ in first)
+    return [(trained(r.task.send, r.body["delta"]), far / total) for far, r in first]
+
+
+def maverick(
+    local: Train = Train(),
+    mu_p: float = 10.0,  # how much the contrast of edge and global model counts; 0: not at all
+    mu_a: float = 1.0,  # how much the contrast with anomalous models counts; 0: not at all
+    tau: float = 0.5,  # temperature: the lower, the more the nearest representations count
+    top: int = 3,  # anomalous models that devices are sent, at most
+    alike: bool = False,  # these count the same; else by how far off they are
+    local_rounds: int | tuple[int, ...] | None = None,  # of all edges, or of each; left out: as many as fit
+    clients: int | None = None,  # devices of an edge a round; left out: all
+    robust: Robust | None = AdaptiveKrum(),  # which models are anomalous; attackers = 0: none
+    upload_before_mix: bool = False,  # the cloud is sent the edge's own model, not the mixed one
+    select: Select = Uniform(),  # who takes part
+    deadline: float | None = None,  # seconds that an edge waits for its devices
+) -> Edged:
+    """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
+    require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")
+    job = replace(local, objective=Contrast(mu_p, mu_a, tau))
+    average = FedAvg(EVERYBODY if clients is None else clients, job, select, deadline=deadline)
+    sorting = Negatives(average, robust, top if mu_a else 0, alike)
+    edge = Edge(sorting, local_rounds, upload_before_mix, shows=True)
+    return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))

@@ -1,0 +1,75 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.oort.selection import Oort
+from potluck.algorithms.pyramidfl.device import Thin
+from potluck.algorithms.pyramidfl.selection import Pyramid
+from potluck.core import keys
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Lane, Task
+from potluck.core.trees import leaves
+from potluck.jobs import Train
+from potluck.rules import Average, ServerOptim
+
+
+@value
+class Thinned:
+    """A rule whose devices send as much of their updates as its selector, a Pyramid, has planned."""
+
+    inner: Any  # a rule whose state holds the selector's as `picks`, such as FedAvg
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)  # all else is as the inner rule does it
+
+    def plan(self, m: Any, lane: Lane, ctx: Context) -> tuple[Any, list[Command]]:
+        m, commands = self.inner.plan(m, lane, ctx)
+        parts, made = m.picks.parts, dict[tuple[int, float], Train]()  # one job for all that do the same
+        device = leaves(m.params)[0].device
+
+        def thinned(task: Task) -> Task:
+            drop, job = parts[task.to].drop if task.to in parts else 0.0, task.job
+            if drop == 0 or not isinstance(job, Train):
+                return task
+            if (id(job), drop) not in made:
+                made[id(job), drop] = replace(job, objective=Thin(job.objective, drop))
+            mask = torch.tensor(keys.derive(ctx.key, task.to) >> 1, device=device)
+            return replace(task, job=made[id(job), drop], send={**task.send, "mask": mask})
+
+        return m, [thinned(c) if isinstance(c, Task) else c for c in commands]
+
+    def resized(self, clients: int, rate: float) -> "Thinned":
+        return replace(self, inner=self.inner.resized(clients, rate))
+
+
+def pyramidfl(
+    local: Train = Train(),
+    clients: int = 10,  # devices a round
+    drop_least: float = 0.1,  # share that isn't sent of the update that matters most
+    drop_most: float = 0.6,  # and of the one that matters least
+    more: float = 1.0,  # part of the time that fast devices have left which they train on
+    most: float = 10.0,  # times the usual training that this may add
+    explore: float = 0.9,  # share of a round that goes to devices never heard, at first
+    explore_decay: float = 0.98,  # factor on it, every round
+    explore_least: float = 0.3,  # and where it ends
+    cutoff: float = 0.7,  # known ones are drawn above this share of the lowest score that would do
+    clip: float = 0.98,  # utilities above this quantile count as if at it
+    penalty: float = 2.0,  # how much slowness counts; 0: not at all
+    pace: float = 10.0,  # percentile of durations that is preferred, at first
+    server: ServerOptim = Average(),  # what becomes of a round's updates
+    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
+    deadline: float | None = None,  # seconds
+) -> Thinned:
+    """Oort, with more training for fast devices and smaller updates from those that matter less."""
+    require(overcommit >= 1, "overcommit", overcommit, "must be at least 1: the clients themselves")
+    rank = Oort(explore, explore_decay, explore_least, 5.0, cutoff, clip, 0.1, penalty, pace)
+    select = Pyramid(rank, drop_least, drop_most, more=more, most=most, wait=1 / overcommit)
+    return Thinned(FedAvg(clients, local, select, server, overcommit, deadline))

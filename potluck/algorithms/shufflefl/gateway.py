@@ -1,0 +1,108 @@
+"""Planning as work of a user's gateway, grouping classes as work of the cloud: jobs, charged on the clock.
+
+What a search costs is known only when it is done, but a job's cost must be known before it runs. So `Solve`
+solves when it is asked what it costs. Solving is a pure function of what was sent, and the last answers are
+remembered by content: `run` finds the same plan again, and solves anew where nothing is remembered, as after
+a resume.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from potluck.algorithms.shufflefl.merging import by_class, grouped, merged, wanted
+from potluck.algorithms.shufflefl.planner.problem import Floats, Found, Ints, Planner, Problem, stay, worth
+from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
+from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
+from potluck.core import codec
+from potluck.core.codec import value
+from potluck.core.job import Cost, Local, ModelSpec, Result
+from potluck.core.trees import Tree
+
+PER_CLASS = 50  # rows of a class that are laid out: t-SNE takes its time
+
+
+@value
+class Solve:
+    """Which rows go where: an answer to what `question` wrote down."""
+
+    planner: Planner
+    gateway: str = "pi4"
+
+    def cost(self, at: Local) -> Cost:
+        problem: Problem = at.inbox["problem"]
+        if isinstance(self.planner, Slsqp):  # as the paper measured it, whatever it comes to here
+            seconds = slsqp_seconds(self.gateway, problem.devices, problem.classes)
+        else:
+            seconds = self._found(at).steps * step_seconds(self.gateway)
+        devices, classes = at.inbox["counts"].shape
+        plan = torch.zeros((devices, classes, devices), dtype=torch.int64)
+        return Cost(0.0, {"plan": plan, "before": 0.0, "after": 0.0}, seconds)
+
+    def run(self, at: Local) -> Result:
+        problem, found, groups = at.inbox["problem"], self._found(at), at.inbox["groups"]
+        plan = found.plan if groups is None else by_class(found.plan, at.inbox["counts"], groups, at.seed)
+        before = worth(problem, stay(problem.counts))
+        return Result({"plan": torch.tensor(plan), "before": before, "after": float(found.worth)})
+
+    def _found(self, at: Local) -> Found:
+        return _solved(codec.encode((self.planner, at.inbox["problem"], at.seed)))
+
+
+@value
+class Group:
+    """Which classes look alike to the model that was sent, by the rows of whoever is asked."""
+
+    model: ModelSpec
+    gamma: float
+
+    def cost(self, at: Local) -> Cost:
+        net = at.models[self.model]
+        groups = torch.zeros(net.classes, dtype=torch.int64)
+        return Cost(float(len(_some(_array(at.y))) * net.ops), {"groups": groups})
+
+    def run(self, at: Local) -> Result:
+        net, labels = at.models[self.model], _array(at.y)
+        some = _some(labels)
+        with torch.no_grad():
+            features = net.features(at.inbox["params"], at.x[torch.from_numpy(some)])
+        seen = features.cpu().numpy().astype(np.float64)
+        found = grouped(seen, labels[some], net.classes, self.gamma, at.seed)
+        return Result({"groups": torch.tensor(found)})
+
+
+def question(
+    counts: Ints,
+    compute: Floats,
+    rates: tuple[Floats, Floats],
+    row_bytes: int,
+    epochs: int,
+    alpha: float,
+    spread: bool,
+    groups: Ints | None,
+) -> dict[str, Tree]:
+    """A problem as it is sent; over groups of classes, if there are some. Rates are up and down."""
+    share = None if groups is None else wanted(groups)
+    table = counts if groups is None else merged(counts, groups)
+    problem = Problem(table, compute, *rates, 8.0 * row_bytes, epochs, alpha, spread, share)
+    return {"problem": problem, "counts": counts, "groups": groups}
+
+
+@functools.lru_cache(maxsize=256)
+def _solved(stored: bytes) -> Found:
+    planner, problem, key = codec.decode(stored)
+    found: Found = planner.solve(problem, key)
+    return found
+
+
+def _some(labels: Ints) -> NDArray[np.intp]:
+    """Places of the first rows of each class."""
+    found = [np.flatnonzero(labels == label)[:PER_CLASS] for label in np.unique(labels)]
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
+
+
+def _array(tensor: Any) -> Any:
+    return tensor.cpu().numpy()

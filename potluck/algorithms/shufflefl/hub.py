@@ -1,0 +1,205 @@
+"""A user's hub: gauges devices, plans which rows they exchange, lets them move and train, and answers.
+
+One task of the cloud takes three barriers: gauge, solve, train. What is kept from one participation to the
+next is how fast devices were then, to tell how much longer a user will take now.
+"""
+
+from collections.abc import Iterable
+from dataclasses import field, replace
+
+import numpy as np
+from torch import Tensor
+
+from potluck.algorithms.shufflefl.device import Gauge, Gauged, gauged
+from potluck.algorithms.shufflefl.gateway import Solve, question
+from potluck.algorithms.shufflefl.planner.problem import imbalance
+from potluck.algorithms.shufflefl.scaling import computing, level, slowdown
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.messages import Command, Move, Node, Note, Reply, Task
+from potluck.core.rule import Got
+from potluck.core.trees import Params, Tree, sub
+from potluck.jobs import Train
+from potluck.rules.server_optim import Average
+
+GAUGE, SOLVE, TRAIN, DONE = "gauge", "solve", "train", "done"  # steps of a participation
+BALLAST = bytes(4096)  # there and back, to measure rates
+
+
+@value
+class Past:
+    """A user's last participation, to compare with."""
+
+    found: dict[Node, Gauged]
+    rows: int
+    went: int  # of these, those that moved
+
+
+@value(eq=False)
+class AtHub:
+    """What a user's hub remembers; nothing that lasts may live elsewhere."""
+
+    params: Params
+    doing: str = DONE  # what is next
+    found: dict[Node, Gauged] = field(default_factory=dict)  # devices, as gauged for what is at hand
+    beta: float = 1.0  # expected time now, over that of the last time
+    alpha: float | None = None
+    level: float = 0.0  # the alpha at which this user's two terms are equal; 0: there is none
+    groups: Tensor | None = None  # [classes]
+    moves: tuple[Move, ...] = ()
+    keen: tuple[Node, ...] = ()  # who will have rows to train on
+    past: Past | None = None
+    weight: float = 0.0
+    round: int = 0
+
+
+@value
+class Hub:
+    """Gauges a user's devices, plans moves, lets rows move and devices train, and answers with the mean."""
+
+    local: Train
+    solve: Solve
+    spread: bool
+    shuffle: bool
+
+    def start(self, ctx: Context) -> AtHub:
+        return AtHub(ctx.models[self.local.model].init(ctx.key))
+
+    def lanes(self, m: AtHub, ctx: Context) -> tuple[None, ...]:
+        return (None,) if ctx.working and m.doing != DONE else ()
+
+    def plan(self, m: AtHub, lane: None, ctx: Context) -> tuple[AtHub, list[Command]]:
+        if m.doing == GAUGE:
+            job, ballast = Gauge(self.local.model), {"ballast": BALLAST}
+            return m, [Task(n, job, ballast) for n in ctx.ready([int(n) for n in ctx.children])]
+        if m.doing == SOLVE:
+            return m, [Task(ctx.here, self.solve, self._question(m))]
+        nodes = m.keen if self.shuffle else ctx.sample(len(ctx.children))
+        send = {"params": m.params}
+        return m, [*m.moves, *(Task(n, self.local, send) for n in nodes)]  # training waits for its moves
+
+    def merge(self, m: AtHub, lane: None, got: Got, ctx: Context) -> tuple[AtHub, list[Command]]:
+        if m.doing == GAUGE:
+            return self._gauged(m, got.replies, ctx)
+        if m.doing == SOLVE:
+            return self._solved(m, got.replies, ctx)
+        astray = [lost for lost in got.lost if isinstance(lost.what, Move)]
+        went = _rows(m.moves) - _rows(lost.what for lost in astray if isinstance(lost.what, Move))
+        rows = sum(sum(device.counts) for device in m.found.values())
+        weight = sum(r.weight for r in got.replies)
+        m = replace(
+            m,
+            params=Average().step(m.params, None, got.replies)[0],
+            doing=DONE,
+            found={},
+            past=Past(m.found, rows, went) if m.found and weight > 0 else m.past,  # as the cloud counts
+            moves=(),
+            weight=weight,
+            round=m.round + 1,
+        )
+        told: list[Command] = [Note("rows_moved", went, ctx.me)] if self.shuffle else []
+        return m, [*told, *(Note("not moved", lost.why, ctx.me) for lost in astray)]
+
+    def adopt(self, m: AtHub, task: Task, ctx: Context) -> AtHub:
+        if isinstance(task.job, Gauge):
+            return replace(m, doing=GAUGE, found={})
+        alpha, groups = task.send.get("alpha"), task.send.get("groups")
+        m = replace(
+            m, params=task.send["params"], alpha=alpha, groups=groups, level=0.0, weight=0.0, moves=()
+        )
+        if not self.shuffle:
+            return replace(m, doing=TRAIN)
+        if m.doing == DONE and m.found:  # gauged just now, to tell how it has changed
+            return self._weighed(m)
+        return replace(m, doing=GAUGE, found={})
+
+    def report(self, m: AtHub, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        if m.doing != DONE:
+            return None
+        if isinstance(task.job, Gauge):
+            return {"beta": m.beta}, 1.0
+        told = {"level": m.level} if m.alpha is None and self.shuffle else {}
+        return {"delta": sub(m.params, task.send["params"]), **told}, m.weight
+
+    def serve(self, m: AtHub, node: Node, ctx: Context) -> dict[str, Task]:
+        return {}  # the cloud's word is all
+
+    # ------------------------------------------------------------------------------------------- its steps
+
+    def _gauged(self, m: AtHub, replies: list[Reply], ctx: Context) -> tuple[AtHub, list[Command]]:
+        nodes = [r.task.to for r in replies]
+        latency = ctx.profiles(nodes).latency
+        found = {n: gauged(r, float(t)) for n, r, t in zip(nodes, replies, latency, strict=True)}
+        if ctx.owed is None:  # called off
+            return replace(m, doing=DONE, found={}), []
+        m = replace(m, found=found, beta=_beta(m.past, found))
+        return (replace(m, doing=DONE) if isinstance(ctx.owed.job, Gauge) else self._weighed(m)), []
+
+    def _weighed(self, m: AtHub) -> AtHub:
+        """With what balance is worth to this user, and on to the next step."""
+        keen = tuple(n for n, device in m.found.items() if sum(device.counts))
+        if not keen:
+            return replace(m, doing=DONE, found={})  # nobody is there, or nobody has anything
+        problem = self._question(m)["problem"]
+        uneven = float(imbalance(problem.counts, problem.wanted).max()) > 1e-9
+        own = level([problem]) if uneven else 0.0
+        return replace(m, level=own, keen=keen, doing=SOLVE if len(m.found) > 1 else TRAIN)
+
+    def _solved(self, m: AtHub, replies: list[Reply], ctx: Context) -> tuple[AtHub, list[Command]]:
+        m = replace(m, doing=TRAIN)
+        if not replies:
+            return m, []
+        (reply,), nodes = replies, list(m.found)
+        plan = reply.body["plan"]
+        has = plan.sum((0, 1)).tolist()
+        m = replace(m, moves=_moves(nodes, plan), keen=tuple(n for n, h in zip(nodes, has, strict=True) if h))
+        told = {
+            "objective_before": reply.body["before"],
+            "objective_after": reply.body["after"],
+            "planning_seconds": reply.spent.compute,
+            "alpha": self._alpha(m),
+        }
+        return m, [Note(name, number, ctx.me) for name, number in told.items()]
+
+    def _alpha(self, m: AtHub) -> float:
+        return (m.level or 1.0) if m.alpha is None else m.alpha
+
+    def _question(self, m: AtHub) -> dict[str, Tree]:
+        devices = list(m.found.values())
+        return question(
+            np.array([d.counts for d in devices], np.int64),
+            np.array([d.compute for d in devices]),
+            (np.array([d.up for d in devices]), np.array([d.down for d in devices])),
+            devices[0].row_bytes,
+            self.local.epochs,
+            self._alpha(m),
+            self.spread,
+            None if m.groups is None else m.groups.cpu().numpy(),
+        )
+
+
+def _beta(past: Past | None, found: dict[Node, Gauged]) -> float:
+    """How much longer a user should take than the last time, by its devices that were there both times."""
+    both = [] if past is None else [n for n in found if n in past.found]
+    if past is None or not both or not past.rows:
+        return 1.0
+    then, now = [past.found[n] for n in both], [found[n] for n in both]
+    compute = np.array([d.compute for d in then]), np.array([d.compute for d in now])
+    rates = np.array([d.rate for d in then]), np.array([d.rate for d in now])
+    return slowdown(computing(past.rows, past.went), compute, rates)
+
+
+def _moves(nodes: list[Node], plan: Tensor) -> tuple[Move, ...]:
+    """One for each ordered pair of devices between which rows are to go."""
+    table = plan.tolist()
+    found = []
+    for a, source in enumerate(nodes):
+        for b, target in enumerate(nodes):
+            take = tuple((label, to[b]) for label, to in enumerate(table[a]) if a != b and to[b])
+            if take:
+                found.append(Move(source, target, take))
+    return tuple(found)
+
+
+def _rows(moves: Iterable[Move]) -> int:
+    return sum(count for move in moves for _, count in move.take)

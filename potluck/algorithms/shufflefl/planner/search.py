@@ -1,0 +1,73 @@
+"""Planning by search among whole rows: one row at a time, first under a softened objective, then exactly.
+
+The worst device alone decides what a plan is worth, so most single moves change nothing and a plain search
+stops early. A softened maximum lets all devices count a little; it hardens stage by stage until the objective
+is the true one. Relaxing rows to parts of rows, as the paper's solver does, is no way round: it empties slow
+devices down to a fifth of a row of perfect balance, which no rounding can keep.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from potluck.algorithms.shufflefl.planner.fill import dealt
+from potluck.algorithms.shufflefl.planner.problem import Found, Ints, Problem, stay
+from potluck.algorithms.shufflefl.planner.walk import Walk
+from potluck.core import keys
+from potluck.core.codec import value
+from potluck.core.errors import require
+
+
+@value
+class Search:
+    """Annealed local search over whole rows; only its kicks are random, by key."""
+
+    first: float = 2.0  # hardness of the first stage: the softening is the worst value over this
+    growth: float = 1.4  # from stage to stage
+    last: float = 2000.0
+    again: float = 20.0  # hardness at which the best plan of all starts is softened once more
+    compiled: bool = False  # by numba, an extra: faster, and now and then another plan
+    kicks: int = 0  # times that some of the best plan's rows are thrown anywhere, to search on from there
+
+    def __post_init__(self) -> None:
+        require(self.first > 0, "first", self.first, "give a hardness above 0, such as 2")
+        require(self.growth > 1, "growth", self.growth, "stages must harden: give more than 1, such as 1.4")
+        require(self.last >= self.first, "last", self.last, f"give at least first = {self.first:g}")
+        require(self.again > 0, "again", self.again, "give a hardness above 0, such as 20")
+        require(self.kicks >= 0, "kicks", self.kicks, "give 0 or more")
+
+    def solve(self, problem: Problem, key: int) -> Found:
+        at = Walk(problem, stay(problem.counts), self.compiled)
+        if problem.devices == 1:
+            return at.found()
+        at.anneal(self._stages(self.first))
+        at.restart(dealt(problem))
+        at.anneal(self._stages(self.first))
+        at.restart(at.best)
+        at.anneal(self._stages(self.again))
+        for kick in range(self.kicks):
+            at.restart(kicked(at.best, keys.derive(key, kick)))
+            at.anneal(self._stages(self.again))
+        return at.found()
+
+    def polish(self, problem: Problem, plan: Ints) -> Found:
+        """The best plan on the way from a given one."""
+        at = Walk(problem, stay(problem.counts), self.compiled)
+        if problem.devices > 1:
+            at.restart(plan)
+            at.anneal(self._stages(self.again))
+        return at.found()
+
+    def _stages(self, hard: float) -> Iterator[float]:
+        while hard <= self.last:
+            yield hard
+            hard *= self.growth
+
+
+def kicked(plan: Ints, key: int) -> Ints:
+    """A plan with a twentieth of its rows, at least two, thrown anywhere."""
+    rng, rows, devices = keys.generator(key), int(plan.sum()), len(plan)
+    count = min(rows, max(2, rows // 20))
+    drawn = rng.multivariate_hypergeometric(plan.ravel(), count).reshape(plan.shape)
+    thrown: Ints = rng.multinomial(drawn.sum(-1), np.full(devices, 1 / devices))
+    return plan - drawn + thrown

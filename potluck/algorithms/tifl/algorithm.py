@@ -1,0 +1,180 @@
+"""The algorithm and its parameters; the package says what it is and where it departs from the paper."""
+
+from dataclasses import field, replace
+from typing import Any
+
+from potluck.algorithms.tifl.device import Examine
+from potluck.algorithms.tifl.tiers import chances, tiers_by_speed
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.errors import require
+from potluck.core.messages import Command, Node, Note, Task, Until
+from potluck.core.rule import Got
+from potluck.core.trees import Params
+from potluck.jobs import Train, used
+from potluck.rules import Average, ServerOptim
+
+TIME, EXAMINE, TRAIN = "time", "examine", "train"
+
+
+@value(eq=False)
+class Timed:
+    """The model, and all that is known of devices and tiers."""
+
+    params: Params
+    opt: Any  # of the server optimiser
+    seconds: dict[Node, tuple[float, ...]] = field(default_factory=dict)  # of profiling, once each
+    unable: frozenset[Node] = frozenset()  # those that refused
+    tiers: tuple[tuple[Node, ...], ...] = ()  # the fastest first
+    accuracy: tuple[float, ...] = ()  # of each tier when it was last examined; 0 before
+    chance: tuple[float, ...] = ()
+    credits: tuple[int, ...] | None = None  # that are left; None: no limit
+    doing: str = TRAIN  # what was asked for last
+    timings: int = 0  # in a row
+    tier: int = 0  # drawn last
+    looked: int = 0  # the round of the last look at accuracy
+    round: int = 0
+
+    def has_credit(self) -> list[bool]:
+        return [self.credits is None or self.credits[t] > 0 for t in range(len(self.tiers))]
+
+    def open(self) -> list[float]:
+        """Chances of the tiers that have credit."""
+        return [c if has else 0.0 for c, has in zip(self.chance, self.has_credit(), strict=True)]
+
+
+@value
+class TiFL:
+    """FedAvg with devices of one speed a round."""
+
+    clients: int = 10  # devices a round
+    local: Train = Train()
+    tier_count: int = 5  # tiers
+    interval: int = 10  # rounds between two looks at accuracy
+    credits: tuple[int, ...] | None = (
+        None  # rounds that each tier gets, the fastest first; left out: no limit
+    )
+    examined: int = 10  # devices of each tier that are asked for accuracy
+    profile_rounds: int = 1  # trainings by which a device is timed
+    server: ServerOptim = Average()  # what becomes of a round's updates
+    overcommit: float = 1.0  # ask so many times the clients, go on with the first
+    deadline: float | None = None  # seconds
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "tier_count", "interval", "examined", "profile_rounds", "overcommit"):
+            number = getattr(self, name)
+            require(number >= 1, name, number, "must be at least 1")
+        if self.credits is not None:
+            good = len(self.credits) == self.tier_count and min(self.credits) >= 1
+            require(
+                good, "credits", list(self.credits), f"must be {self.tier_count} numbers from 1, one a tier"
+            )
+        fix = "covers updates alone, but devices also tell how accurate the model is; leave it out"
+        require(self.local.privacy is None, "train.privacy", self.local.privacy, fix)
+
+    def start(self, ctx: Context) -> Timed:
+        params = ctx.models[self.local.model].init(ctx.key)
+        return Timed(params, self.server.start(params))
+
+    def lanes(self, m: Timed, ctx: Context) -> tuple[None, ...]:
+        return (None,) if ctx.working else ()
+
+    def plan(self, m: Timed, lane: None, ctx: Context) -> tuple[Timed, list[Command]]:
+        due = m.round - m.looked >= self.interval
+        there = [ctx.ready(tier) for tier in m.tiers]
+        late = due and m.timings < self.profile_rounds
+        strangers = self._strangers(m, ctx) if late or not any(there) else []
+        send = {"params": m.params}
+        if strangers:
+            asked = ctx.only(strangers).sample(len(strangers))
+            timing = [Task(n, self.local, send) for n in asked]
+            return replace(m, doing=TIME, timings=m.timings + 1), [Until(self.deadline), *timing]
+        if not any(there):
+            return m, []
+        if due:
+            asked = [n for nodes in there for n in ctx.only(nodes).sample(self.examined)]
+            questions = [Task(n, Examine(self.local.model), send) for n in asked]
+            return replace(m, doing=EXAMINE), [Until(self.deadline), *questions]
+        if not any(c > 0 and nodes for c, nodes in zip(m.open(), there, strict=True)):
+            m = self._renewed(m)  # those who are there have no credit: rather than wait for the others
+        weights = [c if nodes else 0.0 for c, nodes in zip(m.open(), there, strict=True)]
+        tier = int(ctx.rng.choice(len(weights), p=[c / sum(weights) for c in weights]))
+        nodes = ctx.only(there[tier]).sample(round(self.clients * self.overcommit))
+        tasks = [Task(n, self.local, send) for n in nodes]
+        return replace(m, doing=TRAIN, tier=tier), [Until(self.deadline, self.clients), *tasks]
+
+    def merge(self, m: Timed, lane: None, got: Got, ctx: Context) -> tuple[Timed, list[Command]]:
+        refused = {task.to for task in got.failed("refused")}
+        if refused:
+            m = self._sorted(replace(m, unable=m.unable | refused))
+        if m.doing == TIME:
+            return self._timed(m, got)
+        if m.doing == EXAMINE:
+            return self._examined(m, got)
+        params, opt = self.server.step(m.params, m.opt, got.replies)
+        m = replace(m, params=params, opt=opt, timings=0, round=m.round + 1)
+        return self._charged(m), [Note("tier", m.tier)]
+
+    def serve(self, m: Timed, node: Node, ctx: Context) -> dict[str, Task]:
+        return {"global": Task(node, used(self.local.model), {"params": m.params})}
+
+    # ------------------------------------------------------------------------------------------------- parts
+
+    def _strangers(self, m: Timed, ctx: Context) -> list[Node]:
+        """Devices that are there and not timed to the end."""
+        known = {n for n, times in m.seconds.items() if len(times) >= self.profile_rounds} | m.unable
+        return ctx.ready([int(n) for n in ctx.children if n not in known])
+
+    def _timed(self, m: Timed, got: Got) -> tuple[Timed, list[Command]]:
+        took = {r.task.to: r.spent.total for r in got.replies}
+        late = [task.to for task in got.failed("late")]
+        took |= dict.fromkeys(late, self.deadline or 0.0)
+        seconds = m.seconds | {n: (*m.seconds.get(n, ()), t) for n, t in took.items()}
+        m = self._sorted(replace(m, seconds=seconds))
+        means = [sum(_mean(seconds[n]) for n in tier) / len(tier) for tier in m.tiers]
+        facts = {"sizes": [len(tier) for tier in m.tiers], "seconds": means}
+        return m, [Note("tiers", facts)] if m.tiers else []
+
+    def _sorted(self, m: Timed) -> Timed:
+        """With tiers made of all devices whose timing is done."""
+        done = {
+            n: _mean(times)
+            for n, times in m.seconds.items()
+            if len(times) >= self.profile_rounds and n not in m.unable
+        }
+        tiers = tiers_by_speed(done, self.tier_count)
+        if len(tiers) == len(m.tiers):
+            return replace(m, tiers=tiers)
+        # More devices, more tiers: all begin again as equals.
+        credits = None if self.credits is None else self.credits[: len(tiers)]
+        chance = (1 / len(tiers),) * len(tiers) if tiers else ()
+        return replace(m, tiers=tiers, chance=chance, credits=credits, accuracy=(0.0,) * len(tiers))
+
+    def _examined(self, m: Timed, got: Got) -> tuple[Timed, list[Command]]:
+        of = {node: t for t, tier in enumerate(m.tiers) for node in tier}
+        right, rows = [0.0] * len(m.tiers), [0.0] * len(m.tiers)
+        for r in got.replies:
+            if r.task.to in of:
+                right[of[r.task.to]] += r.body["right"]
+                rows[of[r.task.to]] += r.weight
+        told = zip(right, rows, m.accuracy, strict=True)
+        accuracy = tuple(hits / all_ if all_ > 0 else before for hits, all_, before in told)
+        chance = chances(accuracy, m.has_credit())
+        m = replace(m, accuracy=accuracy, chance=chance, looked=m.round)
+        return m, [Note("tier_accuracy", list(accuracy)), Note("tier_chance", list(chance))]
+
+    def _charged(self, m: Timed) -> Timed:
+        """One credit less for the tier that was drawn; all anew when none is left."""
+        if m.credits is None:
+            return m
+        left = tuple(c - (t == m.tier) for t, c in enumerate(m.credits))
+        return replace(m, credits=left) if any(left) else self._renewed(m)
+
+    def _renewed(self, m: Timed) -> Timed:
+        assert self.credits is not None
+        m = replace(m, credits=self.credits[: len(m.tiers)])
+        return replace(m, chance=chances(m.accuracy, m.has_credit()))
+
+
+def _mean(times: tuple[float, ...]) -> float:
+    return sum(times) / len(times)

@@ -1,0 +1,25 @@
+"""How good a model is on a device's own rows, told without training it."""
+
+import torch
+
+from potluck.core.codec import value
+from potluck.core.job import Cost, Local, ModelSpec, Result
+
+CHUNK = 2048  # rows a forward pass; bounds memory
+
+
+@value
+class Examine:
+    """How many of the device's rows the model that was sent classifies rightly; the weight is all of them."""
+
+    model: ModelSpec
+
+    def cost(self, at: Local) -> Cost:
+        return Cost(float(len(at.rows) * at.models[self.model].ops), {"right": 0})
+
+    def run(self, at: Local) -> Result:
+        net, x, y = at.models[self.model], at.x, at.y
+        with torch.no_grad():
+            found = [net(at.inbox["params"], part).argmax(-1) for part in x.split(CHUNK)]
+        right = sum(int((f == part).sum()) for f, part in zip(found, y.split(CHUNK), strict=True))
+        return Result({"right": right}, weight=float(len(at.rows)))

@@ -1,0 +1,1 @@
+"""The vocabulary: messages, contracts, trees, keys, the codec, errors."""

@@ -1,0 +1,202 @@
+"""What a device does: jobs, what they see and what comes of them, and the models that they train.
+
+None of this does input or output, looks at a clock or keeps hidden state, so a job can be tested by hand and
+computed by any runtime, whenever it likes.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck.core.codec import value
+from potluck.core.messages import Node
+from potluck.core.trees import Params, Tree
+
+# ---------------------------------------------------------------------------------- what both sides know
+
+
+@value
+class ModelSpec:
+    """A model by name; width and depth make the smaller variants for smaller devices."""
+
+    name: str = "mlp"
+    width: float = 1.0
+    depth: float = 1.0
+    outputs: int | None = None  # as many as there are classes, unless said
+
+
+class Net(Protocol):
+    """A model as a pure function of its parameters."""
+
+    ops: int  # multiply-accumulates of one forward pass of one sample
+    nbytes: int
+    classes: int  # outputs
+    head_names: tuple[str, ...]  # parameters of the last layer
+
+    def init(self, key: int) -> Params: ...
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor: ...
+    def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor: ...
+    def head(self, params: Params, z: Tensor) -> Tensor: ...
+
+
+class Nets(Protocol):
+    """The models of a federation, built when first asked for."""
+
+    def __getitem__(self, spec: ModelSpec) -> Net: ...
+    def on(self, device: str) -> "Nets": ...  # with weights elsewhere
+
+
+class Samples(Protocol):
+    """All rows of a federation, whoever holds them."""
+
+    @property
+    def x(self) -> Tensor: ...
+    @property
+    def y(self) -> Tensor: ...
+
+
+# ------------------------------------------------------------------------------------------- device side
+
+
+class Local:
+    """What a job sees on its device: its rows, what was sent, what it kept, its seed."""
+
+    __slots__ = ("inbox", "keep", "models", "node", "pool", "rows", "seed", "test")
+
+    def __init__(
+        self,
+        node: Node,
+        rows: NDArray[np.int64],
+        inbox: dict[str, Tree],
+        keep: Tree,
+        seed: int,
+        models: Nets,
+        pool: Samples,
+        test: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.node, self.rows, self.inbox, self.keep = node, rows, inbox, keep
+        self.seed, self.models, self.pool = seed, models, pool
+        self.test = test  # rows to be scored on; None unless the model is being served
+
+    @property
+    def x(self) -> Tensor:
+        return self.pool.x[torch.tensor(self.rows)]
+
+    @property
+    def y(self) -> Tensor:
+        return self.pool.y[torch.tensor(self.rows)]
+
+
+@value(eq=False)
+class Cost:
+    """What a job takes, known before it runs."""
+
+    ops: float = 0.0  # multiply-accumulates; training a sample takes three forward passes
+    sends: Tree = None  # a tree of the form of the reply's body; what comes back must match it
+    seconds: float = 0.0  # time that doesn't depend on the device (a table of planning times)
+    memory: float = 0.0  # bytes while it runs: a device that has less computes longer; 0: isn't looked at
+
+
+@value(eq=False)
+class Result:
+    """What a job made: the reply's body and weight, what the device keeps (None: as before), metrics."""
+
+    body: Tree
+    weight: float = 1.0
+    keep: Tree = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    finite: bool = False  # the body's numbers are known to be; otherwise they are looked at
+
+
+@runtime_checkable
+class Job(Protocol):
+    """Device-side work: a frozen `@value`, so that it crosses a wire by name and fields."""
+
+    def cost(self, at: Local) -> Cost: ...
+
+
+@runtime_checkable
+class Opaque(Job, Protocol):
+    """A job that runs as it likes: a probe, a check-in, a planner, distillation."""
+
+    def run(self, at: Local) -> Result: ...
+
+
+@value(eq=False)
+class Rows:
+    """Which of its rows a job trains on, batch by batch, padded to one shape."""
+
+    index: NDArray[np.int64]  # [steps, batch] positions in Local.rows
+    weight: NDArray[np.float32]  # [steps, batch]; 0 for padding
+    count: float  # the reply's weight
+
+
+class Batch(NamedTuple):
+    """One step's samples. `key` is the only source of randomness; rows of weight 0 must count nothing."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    key: Tensor
+    seen: Tree  # what `look` saw of these rows
+
+
+class Trace(NamedTuple):
+    """What training leaves behind: means over its steps, their number, the learning rate, and a key."""
+
+    means: dict[str, Tensor]
+    steps: Tensor
+    lr: Tensor
+    key: Tensor | None = None  # of the task: for noise on what it sends; None in tests that need none
+
+
+class Optim(Protocol):
+    """A local optimiser: changes the executor's own tensors in place, one client's or a stack of them."""
+
+    lr: float
+
+    def start(self, params: Sequence[Tensor]) -> list[list[Tensor]]: ...
+    def step(
+        self,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        state: Sequence[Sequence[Tensor]],
+        lr: "float | Sequence[Tensor]",
+        count: "int | Tensor",
+    ) -> None: ...
+
+
+@runtime_checkable
+class Training(Job, Protocol):
+    """A job that executors may batch. All but `draw` are pure tensor functions: vmappable, no `.item()`.
+
+    Order of calls: draw; look, once per own row, if it looks; begin, which gives what is trained and what is
+    held beside it; loss, once a step; review, per own row, if it looks; finish. score is for test rows.
+    """
+
+    @property
+    def model(self) -> ModelSpec: ...
+    @property
+    def optim(self) -> Optim: ...
+
+    @property
+    def looks(self) -> bool: ...  # whether own rows are looked at as a whole: `look` before, `review` after
+
+    def shape(self) -> Hashable: ...  # jobs of equal shape may train in one batch; lr and steps may differ
+    def draw(self, at: Local) -> Rows: ...
+    def blank(self, sent: Tree) -> Tree: ...  # what a device that kept nothing starts from
+    def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree: ...  # frozen models
+    def begin(self, net: Net, sent: Tree, keep: Tree, own: Batch | None) -> tuple[Params, Tree]: ...
+    def loss(
+        self, net: Net, params: Params, batch: Batch, held: Tree
+    ) -> tuple[Tensor, dict[str, Tensor]]: ...
+    def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]: ...  # per row
+    def finish(
+        self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
+    ) -> tuple[Tree, Tree, dict[str, Tensor]]: ...  # body, keep (None: as before), metrics
+    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]: ...  # per row

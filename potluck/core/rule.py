@@ -1,0 +1,101 @@
+"""The contracts of aggregation.
+
+An *algorithm* is one aggregation point: it takes a state and an event and gives a state and commands. A
+*rule* is an algorithm without its loop; `rules.Rounds` lends it one. Neither does input or output, looks at a
+clock or keeps hidden state, so each can be tested by hand, stored between any two events and run by any
+runtime.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.core.context import Context
+from potluck.core.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
+from potluck.core.trees import Tree
+
+S = TypeVar("S")
+M = TypeVar("M")
+
+
+class Algorithm(Protocol[S]):
+    """One aggregation point: cloud, edge or user hub. `receive` consumes the state; tensors never change."""
+
+    def init(self, ctx: Context) -> tuple[S, list[Command]]: ...
+    def receive(self, s: S, e: Event, ctx: Context) -> tuple[S, list[Command]]: ...
+    def serve(self, s: S, node: Node, ctx: Context) -> Mapping[str, Task | Choice]: ...
+    def round(self, s: S) -> int: ...  # how often the served model changed
+    def waiting(self, s: S, ctx: Context) -> list[Lane]: ...  # lanes that would go on but can't
+
+
+class Got(NamedTuple):
+    """What a closed barrier brought: replies in task order, and what was lost."""
+
+    replies: list[Reply]
+    lost: list[Lost]
+
+    def failed(self, why: Why) -> list[Task]:
+        """The tasks that were lost for this reason."""
+        return [lost.what for lost in self.lost if lost.why == why and isinstance(lost.what, Task)]
+
+
+class Federation(Protocol):
+    """What a rule may ask of a federation before it runs there, to refuse one that can't carry it."""
+
+    @property
+    def devices(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # of a row
+    @property
+    def tokens(self) -> bool: ...  # whether rows are tokens instead of values
+    @property
+    def classes(self) -> int: ...
+    @property
+    def server(self) -> int: ...  # the server's own rows
+
+    def held(self) -> NDArray[np.int64]:
+        """Train rows of each class at the start, counted when asked for.
+
+        Of all clients together; where nothing is stored of each (procedural), of the first 10,000.
+        """
+        ...
+
+
+class Rule(Protocol[M]):
+    """An algorithm without its loop.
+
+    A rule that not every federation can carry may have `fits(self, federation: Federation) -> None`, which
+    raises ConfigError then. The run's rule is asked before anything is run or written.
+    """
+
+    def start(self, ctx: Context) -> M: ...  # M.round counts how often the served model changed
+    def lanes(self, m: M, ctx: Context) -> Iterable[Lane]: ...  # the barriers that should be open
+    # A rule knows the type of its own lanes, so they aren't `Lane` here.
+    def plan(self, m: M, lane: Any, ctx: Context) -> tuple[M, list[Command]]: ...  # no Task: parked
+    def merge(self, m: M, lane: Any, got: Got, ctx: Context) -> tuple[M, list[Command]]: ...
+    def serve(
+        self, m: M, node: Node, ctx: Context
+    ) -> Mapping[str, Task | Choice]: ...  # view -> what this node uses
+
+
+class Inner(Rule[M], Protocol[M]):
+    """A rule that may sit below a parent; it is asked at a boundary only, never in mid-round."""
+
+    def adopt(self, m: M, task: Task, ctx: Context) -> M: ...
+    def report(self, m: M, task: Task, ctx: Context) -> tuple[Tree, float] | None: ...  # None: not yet
+
+
+class Cohort(Rule[M], Protocol[M]):
+    """A rule that can run inside another that shares out clients and learning rates."""
+
+    def resized(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
+
+
+class Tiered(Protocol):
+    """An algorithm of several tiers: names them from the cloud downward and gives each its rule."""
+
+    tiers: ClassVar[tuple[str, ...]]  # attributes of devices, e.g. ("edge",)
+
+    def at(self, tier: str) -> "Rule[Any] | Algorithm[Any]": ...  # "cloud" or one of tiers

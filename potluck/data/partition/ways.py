@@ -1,0 +1,177 @@
+"""Ways to divide a pool's rows among clients: the global test set stays out of all of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from potluck.core.errors import ConfigError, DataError, nearest
+from potluck.core.keys import generator, shuffled
+from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream
+from potluck.data.partition.deal import check_alpha, labels, owners, shuffled_rows, skewed
+from potluck.data.partition.label_shards import shards
+from potluck.data.partition.users import by_user, split_users, user_devices
+from potluck.data.pool import Pool
+
+__all__ = [
+    "KINDS",
+    "USER_KINDS",
+    "Cut",
+    "Held",
+    "Partition",
+    "Procedural",
+    "Split",
+    "by_user",
+    "dirichlet",
+    "divide",
+    "iid",
+    "procedural",
+    "quantity",
+    "shards",
+    "split_users",
+    "user_devices",
+]
+
+USER_KINDS = ("by_user", "split_users", "user_devices")  # how many clients there are is up to the data
+KINDS = ("iid", "dirichlet", "shards", "quantity", "procedural", *USER_KINDS)
+LAWS = ("lognormal", "powerlaw")
+
+
+def divide(
+    pool: Pool,
+    kind: str,
+    clients: int | None,
+    key: int,
+    *,
+    alpha: float = 0.5,
+    classes_per_client: int | None = None,
+    law: str = "lognormal",
+    skew: float = 1.0,
+    rows_per_client: int = 28,
+    users: int | None = None,
+    devices_per_user: Sequence[int] = (2, 6),
+    smallest: int = 5,
+    largest: int = 50,
+    validation: float = 0.1,
+    test: float = 0.2,
+) -> Partition:
+    """Divide the non-test rows among clients, each of which gets train, validation and test rows.
+
+    A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
+    procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
+    `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
+    `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
+    were set apart to validate, their rows are everybody's validation rows, in even shares.
+    """
+    cut = Cut(validation, test, smallest, pool.validating)
+    if kind not in KINDS:
+        raise ConfigError(f"partition {kind!r}: no such kind; {nearest(kind, KINDS)}")
+    if kind == "by_user":
+        return by_user(pool, clients, key, cut)
+    if kind == "split_users":
+        return split_users(pool, clients, key, rows_per_client, cut)
+    if kind == "user_devices":
+        if clients is not None:
+            raise ConfigError(
+                f"clients = {clients}: user_devices makes a client of every device of every user; "
+                "leave it out, or say how many users by users"
+            )
+        return user_devices(pool, users, key, devices_per_user, alpha, cut)
+    if clients is None:
+        raise ConfigError(f"clients is missing: {kind} needs a number of clients")
+    if kind == "iid":
+        return iid(pool, clients, key, cut)
+    if kind == "dirichlet":
+        return dirichlet(pool, clients, key, alpha, cut)
+    if kind == "shards":
+        return shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
+    if kind == "quantity":
+        return quantity(pool, clients, key, law, skew, cut)
+    return procedural(pool, clients, key, largest, classes_per_client, cut)
+
+
+def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:
+    """All rows, dealt out evenly after a shuffle."""
+    rows = shuffled_rows(pool, clients, key, cut)
+    owner = np.full(len(pool), -1)
+    owner[rows] = np.arange(len(rows)) % clients
+    return hold(owner, clients, key, cut)
+
+
+def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut = Cut()) -> Held:
+    """All rows; each class is shared out in proportions drawn from Dirichlet(alpha): small alpha, much skew.
+
+    A client that got fewer than `cut.smallest` rows is filled up; see `skewed`.
+    """
+    check_alpha(alpha)
+    rows = shuffled_rows(pool, clients, key, cut)
+    per_class = np.bincount(labels(pool, rows), minlength=pool.classes)
+    counts = skewed(per_class, clients, alpha, cut.smallest, stream(key, b"shares"))
+    return hold(owners(pool, rows, counts), clients, key, cut)
+
+
+def quantity(
+    pool: Pool, clients: int, key: int, law: str = "lognormal", skew: float = 1.0, cut: Cut = Cut()
+) -> Held:
+    """All rows, shuffled; clients differ in how many they hold, not in labels.
+
+    Everybody gets `cut.smallest` rows, and the others are shared out in proportion to weights: log-normal
+    ones whose logarithms deviate by `skew`, or rank^-skew (powerlaw), ranks being dealt by key.
+    """
+    if law not in LAWS:
+        raise ConfigError(f"law = {law!r}: no such law of sizes; {nearest(law, LAWS)}")
+    if not 0 <= skew <= 10:
+        raise ConfigError(f"skew = {skew}: must be 0 (all alike) to 10 (one client has nearly all)")
+    rows = shuffled_rows(pool, clients, key, cut)
+    if law == "lognormal":
+        weight = np.exp(skew * generator(stream(key, b"sizes")).standard_normal(clients))
+    else:
+        weight = (1.0 + shuffled(stream(key, b"sizes"), clients)) ** -skew
+    spare = len(rows) - clients * cut.smallest
+    ends = np.rint(np.cumsum(weight) / weight.sum() * spare).astype(np.int64)
+    ends[-1] = spare
+    sizes = cut.smallest + np.diff(ends, prepend=0)
+    owner = np.full(len(pool), -1)
+    owner[rows] = np.repeat(np.arange(clients), sizes)
+    return hold(owner, clients, key, cut)
+
+
+def procedural(
+    pool: Pool,
+    clients: int,
+    key: int,
+    largest: int = 50,
+    classes_per_client: int | None = None,
+    cut: Cut = Cut(),
+) -> Procedural:
+    """Any number of clients, of `cut.smallest` to `largest` rows, who may share rows; see Procedural.
+
+    Classes with fewer than 3 non-test rows are nobody's.
+    """
+    if pool.validators is not None:
+        raise ConfigError("validation_from = 'users': procedural clients share rows by class; use 'rows'")
+    if clients < 1:
+        raise ConfigError(f"clients = {clients}: must be at least 1")
+    if largest < cut.smallest:
+        raise ConfigError(f"largest = {largest}: must be at least smallest = {cut.smallest}")
+    rows = pool.free
+    _, at, per_class = np.unique(labels(pool, rows), return_inverse=True, return_counts=True)
+    enough = per_class >= 3
+    usable = int(enough.sum())
+    per_client = usable if classes_per_client is None else classes_per_client
+    if not 1 <= per_client <= usable:
+        raise ConfigError(
+            f"classes_per_client = {classes_per_client}: {pool.name} has {usable} classes of 3 rows or more, "
+            f"so it must be 1 to {usable}"
+        )
+    owner = np.full(len(pool), -1)
+    owner[rows] = np.where(enough, np.cumsum(enough) - 1, -1)[at]
+    by_class = hold(owner, usable, key, cut)
+    sizes = cut.sizes(np.arange(cut.smallest, largest + 1))
+    there = np.diff(by_class.offsets).reshape(usable, 3)
+    fewest = np.sort(there, axis=0)[:per_client].sum(axis=0)  # if a client's classes are the rarest ones
+    if (fewest < sizes[-1]).any():
+        raise DataError(
+            f"largest = {largest}: needs {sizes[-1].tolist()} rows to train, validate and test, but the "
+            f"rarest {per_client} classes of {pool.name} have {fewest.tolist()}; lower largest"
+        )
+    return Procedural(key, clients, sizes, by_class, per_client)

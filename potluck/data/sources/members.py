@@ -1,0 +1,67 @@
+"""Sets that come as many files: in a folder, a tar or a zip, read where they are.
+
+Nothing is unpacked to disk, so a file in an archive can't be written outside of it.
+"""
+
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from potluck.core.errors import DataError
+from potluck.data.sources.files import read_bytes
+
+
+def read_members(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """The named files, whatever folder of the archive they are in: names are ends of paths."""
+    try:
+        if path.is_dir():
+            found = {name: read_bytes(path / name) for name in names if (path / name).is_file()}
+        elif path.suffix == ".zip":
+            with path.open("rb") as file:
+                found = _from_zip(file, names)
+        else:
+            found = _from_tar(path, names)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path}: not a whole archive ({error}); copy or download it again") from error
+    except (RuntimeError, NotImplementedError) as error:  # zipfile's words for passwords and odd methods
+        raise DataError(f"{path}: can't be read ({error})") from error
+    except OSError as error:  # gzip's own errors are some of these
+        raise DataError(f"{path}: can't be read ({error.strerror or error})") from error
+    missing = next((name for name in names if name not in found), None)
+    if missing is not None:
+        raise DataError(f"{path}: has no {missing}; it isn't whole, so copy or download it again")
+    return found
+
+
+def _from_tar(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with tarfile.open(path) as archive:
+        for member in archive:  # in order: going back would unpack all of it once more
+            name = _wanted(member.name, names)
+            content = archive.extractfile(member) if name and member.isfile() else None
+            if name and content:
+                found[name] = content.read()
+        while archive.fileobj and archive.fileobj.read(1 << 20):
+            pass  # to its end, where gzip has its checksum
+    return found
+
+
+def _from_zip(file: IO[bytes], names: Sequence[str], depth: int = 1) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.namelist():
+            if name := _wanted(member, names):
+                found[name] = archive.read(member)
+        inner = [member for member in archive.namelist() if member.endswith(".zip")]
+        if not found and inner and depth:  # UCI publishes a zip in a zip
+            return _from_zip(io.BytesIO(archive.read(inner[0])), names, depth - 1)
+    return found
+
+
+def _wanted(member: str, names: Iterable[str]) -> str | None:
+    return next((name for name in names if f"/{member}".endswith(f"/{name}")), None)

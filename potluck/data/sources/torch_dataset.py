@@ -1,0 +1,109 @@
+"""Your own data from Python: any map-style `torch.utils.data.Dataset`."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from potluck.core.errors import DataError
+from potluck.data.pool import Pool, assemble
+
+
+def from_dataset(
+    train: "Dataset[Any]",
+    test: "Dataset[Any] | None" = None,
+    user: ArrayLike | None = None,
+    classes: int | None = None,
+    name: str = "dataset",
+    normalise: bool = True,
+) -> Pool:
+    """A pool of the rows (x, y) of a data set, to be divided by an experiment: `potluck.run(e, pool=pool)`.
+
+    `test` holds the rows of the global test set; without it, a fixed fifth of every class is taken. `user`
+    says who wrote each row of `train`, by number or by name. Bytes are scaled to [0, 1]; these and other
+    numbers then lose their mean and deviation, unless `normalise` is False. Rows of int64 are tokens, and
+    stay. Rows are read once: a transform that draws at random does so once for a row.
+    """
+    x, y = _rows(f"{name}: train", train)
+    held_out, rows = None, len(y)
+    if test is not None:
+        test_x, test_y = _rows(f"{name}: test", test)
+        if (test_x.shape[1:], test_x.dtype) != (x.shape[1:], x.dtype):
+            raise DataError(
+                f"{name}: train rows are {_seen(x[0])}, test rows are {_seen(test_x[0])}; they must agree"
+            )
+        held_out = np.arange(len(y) + len(test_y)) >= len(y)
+        x, y = torch.cat([x, test_x]), np.concatenate([y, test_y])
+    return assemble(
+        name,
+        x.numpy(),
+        y,
+        test=held_out,
+        user=None if user is None else _people(name, user, rows, len(y)),
+        classes=classes,
+        normalise=normalise,
+        tokens=x.dtype == torch.int64,
+    )
+
+
+def _rows(name: str, rows: "Dataset[Any]") -> tuple[Tensor, NDArray[np.int64]]:
+    if isinstance(rows, TensorDataset) and len(rows.tensors) == 2:
+        x, y = rows.tensors
+        labels = y.numpy()
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or not len(labels):
+            raise DataError(f"{name}: labels must be a column of integers, found {_seen(y)}")
+        return _plain(x), labels.astype(np.int64)
+    if isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__"):
+        raise DataError(f"{name}: {type(rows).__name__} must be a map-style data set: one with data[i]")
+    count = len(rows) if hasattr(rows, "__len__") else 0
+    if not count:
+        raise DataError(
+            f"{name}: {type(rows).__name__} has no rows, or doesn't say how many: give it __len__"
+        )
+    pairs = [_pair(f"{name} row {i}", rows[i]) for i in range(count)]
+    first = pairs[0][0]
+    for i, (value, _) in enumerate(pairs):
+        if (value.shape, value.dtype) != (first.shape, first.dtype):
+            raise DataError(f"{name} row {i}: is {_seen(value)}, row 0 is {_seen(first)}; they must agree")
+    return torch.stack([value for value, _ in pairs]), np.array([label for _, label in pairs], np.int64)
+
+
+def _pair(at: str, row: Any) -> tuple[Tensor, int]:
+    if not isinstance(row, tuple | list) or len(row) != 2:
+        raise DataError(f"{at}: must be a pair (x, y), found {type(row).__name__}; wrap the data set")
+    value, label = row
+    if not isinstance(value, Tensor | np.ndarray):
+        raise DataError(
+            f"{at}: x must be a tensor or an array, found {type(value).__name__}; "
+            f"give the data set a transform, such as torchvision's ToTensor()"
+        )
+    number = label.item() if isinstance(label, Tensor | np.ndarray) and math.prod(label.shape) == 1 else label
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise DataError(f"{at}: y must be a whole number, found {number!r}")
+    return _plain(torch.as_tensor(value)), int(number)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """Types that NumPy knows, on the CPU."""
+    x = x.detach().cpu()
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
+def _people(name: str, user: ArrayLike, train: int, rows: int) -> NDArray[np.int64]:
+    """Who wrote each row, as numbers; nobody (-1) wrote test rows that `user` doesn't speak of."""
+    found = np.asarray(user)
+    if found.shape not in ((train,), (rows,)):
+        raise DataError(f"{name}: user must have one entry a train row, {train}, found {list(found.shape)}")
+    if found.dtype.kind == "U":
+        found = np.unique(found, return_inverse=True)[1]
+    if found.dtype.kind not in "iu":
+        raise DataError(f"{name}: user must hold whole numbers or names, found {found.dtype}")
+    return np.concatenate([found.astype(np.int64), np.full(rows - len(found), -1)])
+
+
+def _seen(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"

@@ -1,0 +1,1 @@
+"""What every runtime needs: contexts, records, memories, snapshots, accounts."""

@@ -1,0 +1,222 @@
+"""What an algorithm sees while it handles one event of a simulation."""
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.core import keys
+from potluck.core.errors import ConfigError
+from potluck.core.job import Nets
+from potluck.core.messages import Node, Task
+from potluck.fleet import Profiles
+
+if TYPE_CHECKING:
+    from potluck.simulate.simulation import Simulation
+
+Children = range | NDArray[np.int64] | Sequence[Node]
+TRIES = 30  # draws of a sample by rejection before everybody is looked at
+FIRST = 10  # numbers that are drawn for a sample of one
+NEAR, TOGETHER = 2, 256  # events between two samples of one; and for how many they are prepared then
+
+
+class _Generators(threading.local):
+    """Events come one after another, and so do their contexts: mostly one generator does for all."""
+
+    def __init__(self) -> None:
+        self.one = keys.Rewound()
+        self.holder: Callable[[], object | None] = lambda: None
+
+    def lend(self, context: "SimContext", key: int) -> np.random.Generator:
+        """The generator of a key: the common one, unless a context that has it is still alive."""
+        if self.holder() is not None:
+            return keys.generator(key)
+        self.holder = weakref.ref(context)
+        return self.one.at(key)
+
+
+_GENERATORS = _Generators()
+
+
+class Lots:
+    """The first random words of aggregators' events; those of the next few are made together where one event
+    after another wants some, as with asynchronous rules. They follow from the seed, so nobody stores them."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._made: dict[Node, tuple[int, list[keys.Words]]] = {}  # from which event on
+        self._last: dict[Node, int] = {}
+
+    def words(self, me: Node, tick: int) -> keys.Words:
+        """Of an event's generator."""
+        first, made = self._made.get(me, (0, []))
+        if not 0 <= tick - first < len(made):
+            near, self._last[me] = 0 < tick - self._last.get(me, tick) <= NEAR, tick
+            if not near:
+                return keys.first_words(keys.derive(self.seed, me, tick, 1))
+            found = keys.hashed(keys.derive(self.seed, me), np.arange(tick, tick + TOGETHER))
+            first, made = tick, keys.all_first_words(keys.hashed(found, np.ones(1, np.int64)))
+            self._made[me] = first, made
+        return made[tick - first]
+
+
+class SimContext:
+    """One event's view; made anew for each, so nothing can be hidden in it."""
+
+    __slots__ = (
+        *("_among", "_drew", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop"),
+        "__weakref__",
+    )
+
+    def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
+        self._sim, self.me, self._stream = sim, me, stream
+        self._among: list[Node] | None = None
+        self._rng: np.random.Generator | None = None
+        self._drew: int | None = None  # a first sample without the generator was among so many
+        self._key: int | None = None
+        self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
+        self._freed: set[Node] | tuple[()] = ()  # called off during this event, so as good as idle
+        self.owed: Task | None = None
+        self.stop = False
+
+    @property
+    def here(self) -> Node:
+        return self.me
+
+    @property
+    def parent(self) -> Node | None:
+        return self._sim.topology.parent(self.me)
+
+    @property
+    def now(self) -> float:
+        return self._sim.now
+
+    @property
+    def working(self) -> bool:
+        return not self.stop and (self.owed is not None or self.me == self._sim.root)
+
+    @property
+    def children(self) -> Children:
+        return self._sim.children[self.me] if self._among is None else self._among
+
+    @property
+    def models(self) -> Nets:
+        return self._sim.world.models
+
+    @property
+    def key(self) -> int:
+        if self._key is None:
+            self._key = keys.derive(self._sim.seed, self.me, *self._stream)
+        return self._key
+
+    @property
+    def rng(self) -> np.random.Generator:
+        if self._rng is None:
+            self._rng = _GENERATORS.lend(self, keys.derive(self.key, 1))
+            if self._drew is not None:
+                self._rng.integers(self._drew, size=FIRST)  # go on after those
+        return self._rng
+
+    def profiles(self, nodes: Sequence[Node]) -> Profiles:
+        return self._sim.claimed.take(nodes)
+
+    def only(self, nodes: Iterable[Node]) -> "SimContext":
+        view = SimContext(self._sim, self.me, self._stream)
+        if self._taken is None:
+            self._taken = set()
+        view._among, view._rng, view._key, view._taken = list(nodes), self.rng, self.key, self._taken
+        view._freed = self._freed
+        return view.holding(self.owed, self.stop)
+
+    def holding(self, owed: Task | None, stop: bool) -> "SimContext":
+        self.owed, self.stop = owed, stop
+        return self
+
+    def release(self, nodes: Iterable[Node]) -> None:
+        self._freed = {*self._freed, *nodes}
+
+    def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
+        chosen = self._drawn(count, but)
+        if self._taken is None:
+            self._taken = set(chosen)
+        else:
+            self._taken.update(chosen)  # one set for all views of an event
+        return chosen
+
+    def ready(self, nodes: Sequence[Node]) -> list[Node]:
+        return self._ready(nodes, np.arange(len(nodes)), ())
+
+    def siblings(self, node: Node) -> list[Node]:
+        user, mine = self._sim.world.fleet.user, self.children
+        if user[node] < 0:
+            if (user < 0).all():
+                raise ConfigError(
+                    "fleet.users is missing: this algorithm asks whose a device is; set fleet.users, or "
+                    "divide the data by user_devices"
+                )
+            return [node]
+        found = np.flatnonzero(user == user[node])
+        if isinstance(mine, range):
+            return [n for n in found.tolist() if n in mine]
+        near: list[Node] = found[np.isin(found, mine)].tolist()
+        return near
+
+    def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
+        children = self.children
+        n = len(children)
+        if count == 1 and n > 4 and self._rng is None and self._drew is None:
+            node = self._next_one(children, n, but)
+            if node is not None:
+                return [node]
+        if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
+            found: dict[Node, None] = {}
+            for _ in range(TRIES):
+                places = self.rng.integers(n, size=2 * (count - len(found)) + FIRST - 2)
+                found.update(dict.fromkeys(self._ready(children, places, but)))
+                if len(found) >= count:
+                    return list(found)[:count]
+        return self._ready(children, self.rng.permutation(n), but)[:count]
+
+    def _next_one(self, children: Children, n: int, but: Collection[Node]) -> Node | None:
+        """The one device that the generator would give, without it: asynchronous rules do this every task.
+
+        None where its first numbers don't tell, or devices come and go.
+        """
+        sim = self._sim
+        if not sim.always or sim.topology.tiers or len(self._stream) > 1:
+            return None
+        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
+        for place in keys.below(sim.lots.words(self.me, self._stream[0]), n):
+            node = int(children[place])
+            if (node not in busy or node in freed) and node not in taken and node not in but:
+                self._drew = n
+                return node
+        return None
+
+    def _ready(self, children: Children, places: NDArray[np.int64], but: Collection[Node]) -> list[Node]:
+        """Those at these places who are online and idle."""
+        sim = self._sim
+        if isinstance(children, range):
+            first, step = children.start, children.step
+            nodes = places if (first, step) == (0, 1) else first + places * step
+        else:
+            nodes = np.asarray(children, np.int64)[places]
+        if not sim.always:
+            devices = nodes < sim.topology.devices
+            online = np.ones(len(nodes), bool)
+            online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
+            nodes = nodes[online]
+        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
+        if taken or freed or but:
+            free = [
+                n for n in nodes.tolist() if (n not in busy or n in freed) and n not in taken and n not in but
+            ]
+        else:  # as mostly: one look each
+            free = [n for n in nodes.tolist() if n not in busy]
+        if sim.topology.tiers:
+            owing = sim.links.busy(self.me).difference(freed)
+            free = [node for node in free if node not in owing]
+        return free

@@ -1,0 +1,129 @@
+"""What devices remember between tasks: one tree per device and slot, in a log on disk.
+
+The log only grows; an index says where each memory's last version lies. Memories written since the last
+snapshot stay in RAM and reach the log when a snapshot needs them or when they grow too large, so a run of
+short rounds doesn't write each version of each memory.
+"""
+
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from potluck.core import codec
+from potluck.core.messages import Node
+from potluck.core.trees import Tree, nbytes, owned
+from potluck.engine import snapshot
+from potluck.engine.records import cut
+
+Name = tuple[Node, Hashable]
+
+
+class Keeps:
+    """Trees by device and slot; at most `budget` bytes of them in memory."""
+
+    def __init__(self, path: Path | None, budget: int = 1 << 30, device: str = "cpu") -> None:
+        self.budget, self.device = budget, device
+        self.file: BinaryIO = tempfile.TemporaryFile() if path is None else open(path, "a+b")  # noqa: SIM115
+        self.index: dict[Name, tuple[int, int]] = {}  # where the logged version lies: offset, length
+        self.fresh: dict[Name, Tree] = {}  # newer than the log
+        self.read: OrderedDict[Name, Tree] = OrderedDict()  # as in the log; oldest first
+        self.slots: dict[Node, dict[Hashable, None]] = {}  # which memories a device has
+        self.sizes = 0  # bytes in fresh and read
+
+    def get(self, node: Node, slot: Hashable) -> Tree:
+        name = (node, slot)
+        if name in self.fresh:
+            return self.fresh[name]
+        if name in self.read:
+            self.read.move_to_end(name)
+            return self.read[name]
+        if name not in self.index:
+            return None
+        offset, length = self.index[name]
+        self.file.seek(offset)
+        tree = codec.decode(self.file.read(length), self.device)
+        self._cache(name, tree)
+        return tree
+
+    def put(self, node: Node, slot: Hashable, tree: Tree) -> None:
+        name = (node, slot)
+        for place in (self.fresh, self.read):
+            if name in place:
+                self.sizes -= nbytes(place.pop(name))
+        self.fresh[name] = owned(tree)
+        self.slots.setdefault(node, {})[slot] = None
+        self.sizes += nbytes(tree)
+        if self.sizes > self.budget:
+            self._spill()
+
+    def forget(self, node: Node) -> bool:
+        """Drop all that a device has kept; whether there was anything. The log still has it, unfindable."""
+        slots = self.slots.pop(node, {})
+        for slot in slots:
+            name = (node, slot)
+            for place in (self.fresh, self.read):
+                if name in place:
+                    self.sizes -= nbytes(place.pop(name))
+            self.index.pop(name, None)
+        return bool(slots)
+
+    def recall(self, memories: Mapping[Name, Tree]) -> None:
+        """Begin with what devices remember from elsewhere."""
+        for (node, slot), tree in memories.items():
+            self.put(node, slot, tree)
+
+    def flush(self) -> int:
+        """Everything to disk; the log's length, which a snapshot remembers."""
+        self._log()
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.file.seek(0, os.SEEK_END)
+
+    def state(self) -> Any:
+        return [[node, slot, *where] for (node, slot), where in self.index.items()]
+
+    def restore(self, state: Any, length: int) -> None:
+        cut(self.file, length)
+        self.index = {(node, slot): (offset, size) for node, slot, offset, size in state}
+        self.slots = {}
+        for node, slot in self.index:
+            self.slots.setdefault(node, {})[slot] = None
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _log(self) -> None:
+        end = self.file.seek(0, os.SEEK_END)
+        for name, tree in self.fresh.items():
+            data = codec.encode(tree)
+            self.file.write(data)
+            self.index[name] = (end, len(data))
+            end += len(data)
+        self.read.update(self.fresh)
+        self.fresh = {}
+
+    def _spill(self) -> None:
+        self._log()
+        self._shrink()
+
+    def _cache(self, name: Name, tree: Tree) -> None:
+        self.read[name] = tree
+        self.sizes += nbytes(tree)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.sizes > self.budget and self.read:
+            _, tree = self.read.popitem(last=False)
+            self.sizes -= nbytes(tree)
+
+
+def remembered(folder: Path, slot: Hashable) -> dict[Name, Tree]:
+    """What the devices of a run, in its folder, had in one of their memories at its last snapshot."""
+    _, state, _ = snapshot.newest(folder / "snapshots")
+    index, length = state["keeps"]
+    with open(folder / "keep.log", "rb") as file:
+        log = file.read(length)
+    return {(n, s): codec.decode(log[at : at + size]) for n, s, at, size in index if s == slot}

@@ -1,0 +1,66 @@
+"""What a run records: long-format lines, append-only, on disk when the run has a folder."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from potluck.core.errors import SnapshotError
+
+Record = dict[str, Any]
+
+
+class Records:
+    """One line a fact: round, virtual time, metric, value, and whose it is."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.kept: list[Record] = []
+        self.file: BinaryIO | None = None if path is None else open(path, "ab")  # noqa: SIM115
+
+    def write(self, round: int, time: float, metric: str, value: Any, **whose: Any) -> None:
+        """`whose`: node, group or view, left out when None."""
+        record = {"round": round, "time": time, "metric": metric, "value": value}
+        for k, v in whose.items():
+            if v is not None:
+                record[k] = v
+        if self.file is None:
+            self.kept.append(record)
+        else:
+            self.file.write(json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n")
+
+    def flush(self) -> int:
+        """All to disk; the length so far, which a snapshot remembers."""
+        if self.file is None:
+            return len(self.kept)
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+    def truncate(self, length: int) -> None:
+        """Forget what was written after a snapshot."""
+        if self.file is None:
+            del self.kept[length:]
+        else:
+            cut(self.file, length)
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+def cut(file: BinaryIO, length: int) -> None:
+    """Shorten a log to what it was at a snapshot; a log that is shorter than that isn't its own."""
+    size = file.seek(0, os.SEEK_END)
+    if size < length:
+        raise SnapshotError(
+            f"{file.name}: {size} bytes, but {length} when the snapshot was taken: put the old file back"
+        )
+    file.truncate(length)
+    file.seek(length)
+
+
+def _plain(value: Any) -> Any:
+    """Tensors, arrays and their scalars as lists and numbers; sets sorted; anything else as text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)

@@ -1,0 +1,53 @@
+"""Snapshots that survive `kill -9`: written whole or not at all, and checked before they are believed.
+
+A snapshot is taken between two events and only looks. Order of writing: both logs reach the disk, the
+snapshot goes to a temporary file, that reaches the disk, it is renamed, the folder reaches the disk.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from potluck.core import codec
+from potluck.core.errors import SnapshotError
+
+DIGEST = 32
+KEPT = 3  # newest snapshots that stay: a damaged one must leave another
+
+
+def write(folder: Path, serial: int, state: Any) -> Path:
+    """Store a state as the folder's snapshot number `serial`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = codec.encode(state)
+    path = folder / f"{serial:08d}.snapshot"
+    temporary = path.with_suffix(".partial")
+    with open(temporary, "wb") as file:
+        file.write(hashlib.blake2b(body, digest_size=DIGEST).digest())
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    for old in _all(folder)[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def newest(folder: Path, device: str = "cpu") -> tuple[int, Any, list[str]]:
+    """The newest good snapshot: its number, its state, and what was wrong with newer ones."""
+    said: list[str] = []
+    for path in reversed(_all(folder)):
+        data = path.read_bytes()
+        if hashlib.blake2b(data[DIGEST:], digest_size=DIGEST).digest() == data[:DIGEST]:
+            return int(path.stem), codec.decode(data[DIGEST:], device), said
+        said.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
+    raise SnapshotError(f"{folder}: no good snapshot to resume from" + "".join(f"; {s}" for s in said))
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.snapshot"))

@@ -1,0 +1,191 @@
+"""How one device trains, and how a model is scored: the reference that every executor agrees with."""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck.core import keys
+from potluck.core.errors import PotluckError
+from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training
+from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
+
+SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
+SENDING = -3  # stream of a task's seed for what it sends; -1 and -2 are of its batches and of all its rows
+
+
+class Item(NamedTuple):
+    """A training job where it is to run."""
+
+    job: Training
+    at: Local
+
+
+def batch_shape(job: Job) -> Hashable | None:
+    """Training jobs of equal shape may be computed together; None for jobs that run as they like."""
+    shape: Callable[[], Hashable] | None = getattr(job, "shape", None)
+    return None if shape is None else shape()
+
+
+def run_alone(job: Job, at: Local) -> Result:
+    """Run a job that is not training."""
+    try:
+        result: Result = job.run(at)  # type: ignore[attr-defined]
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise PotluckError(f"device {at.node}: {type(job).__name__}: {error}") from error
+    return result
+
+
+def train(item: Item) -> Result:
+    """Run one training job, a lean loop: no optimiser object, no `.grad`, no copies between steps."""
+    job, at = item
+    net, rows = at.models[job.model], job.draw(at)
+    sent, keep = at.inbox, memory(item)
+    own = looked_at(item, net, at.rows) if job.looks else None
+    with torch.no_grad():
+        started, held = job.begin(net, sent, keep, own)
+    final = {name: p.detach().clone() for name, p in started.items()}
+    values = list(final.values())
+    params = {name: p.detach().requires_grad_() for name, p in final.items()}  # the same memory
+    tensors, state = list(params.values()), job.optim.start(values)
+    sums: dict[str, Tensor] = {}
+    for count, batch in enumerate(_batches(item, rows, own), start=1):
+        loss, means = job.loss(net, params, batch, held)
+        grads = torch.autograd.grad(loss, tensors, allow_unused=True)
+        if any(g is None for g in grads):
+            grads = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, values, strict=True))
+        job.optim.step(values, grads, state, job.optim.lr, count)
+        for name, mean in means.items():
+            sums[name] = sums[name] + mean if name in sums else mean
+    with torch.no_grad():
+        pool = at.pool.x
+        numbers = torch.tensor([len(rows.index), job.optim.lr], dtype=weight_dtype(pool), device=pool.device)
+        steps, lr = numbers.unbind()
+        means = {name: total / steps for name, total in sums.items()}
+        if own is not None:
+            means |= weighted_means(job.review(net, final, own, held), own.weight)
+        key = keys.as_tensor(keys.derive(at.seed, SENDING)).to(pool.device)
+        body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
+        report = {name: float(m) for name, m in metrics.items()}
+        if at.test is not None:
+            report = scored(item, net, final, held)
+    return Result(body, rows.count, kept, report, finite(body))
+
+
+def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
+    """The steps' batches, without the padding at a batch's end: it counts nothing, but it takes time."""
+    x, y = item.at.pool.x, item.at.pool.y
+    columns = (part.unbind() for part in laid_out(item, rows))
+    sizes = filled(rows.weight).tolist()
+    for place, size, pick, weight, key in zip(rows.index, sizes, *columns, strict=True):
+        pick, seen = pick[:size], None
+        if own is not None:
+            among = torch.from_numpy(place[:size]).to(x.device)
+            seen = tmap(lambda t, among=among: t.index_select(0, among), own.seen)
+        # index_select: several times faster than x[pick] on a CPU
+        yield Batch(x.index_select(0, pick), y.index_select(0, pick), weight[:size], key, seen)
+
+
+def filled(weight: NDArray[np.floating]) -> NDArray[np.int64]:
+    """How many rows of each batch [..., rows] are left without the padding at its end; at least one."""
+    last = weight.shape[-1] - np.argmax(weight[..., ::-1] != 0, axis=-1)
+    return np.where(weight.any(axis=-1), last, 1)
+
+
+def memory(item: Item) -> Tree:
+    """What the device kept, or what one starts from that kept nothing."""
+    return item.job.blank(item.at.inbox) if item.at.keep is None else item.at.keep
+
+
+def laid_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of the pool, weights and keys of every step."""
+    x = item.at.pool.x
+    steps = len(rows.index)
+    hashes = keys.hashed(keys.derive(item.at.seed, -1), np.arange(steps)).view(np.int64)
+    pick = item.at.rows[rows.index] if steps else rows.index
+    return (
+        torch.from_numpy(pick).to(x.device),
+        torch.from_numpy(rows.weight).to(x.device, weight_dtype(x)),
+        torch.from_numpy(hashes).to(x.device),
+    )
+
+
+def weight_dtype(x: Tensor) -> torch.dtype:
+    """Of rows' weights: the rows' own, unless they are tokens."""
+    return x.dtype if x.is_floating_point() else torch.float32
+
+
+def looked_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
+    """Rows as one batch, with what the job's frozen models make of them."""
+    batch = whole(item, rows)
+    if not item.job.looks:
+        return batch
+    with torch.no_grad():
+        seen = item.job.look(item.at.models, net, item.at.inbox, memory(item), batch)
+    return batch._replace(seen=seen)
+
+
+def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
+    """All given rows of a device as one batch."""
+    pool = item.at.pool
+    ones = torch.ones(len(rows), dtype=weight_dtype(pool.x), device=pool.x.device)
+    key = keys.as_tensor(keys.derive(item.at.seed, -2)).to(pool.x.device)
+    pick = torch.tensor(rows, device=pool.x.device)
+    return Batch(pool.x[pick], pool.y[pick], ones, key, None)
+
+
+def weighted_means(columns: dict[str, Tensor], weight: Tensor) -> dict[str, Tensor]:
+    """Means over rows; padding has weight 0."""
+    total = weight.sum().clamp_min(1e-12)
+    return {name: (column * weight).sum() / total for name, column in columns.items()}
+
+
+def scored(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
+    """Means of a job's scores over the rows that it is tested on, and how many these were."""
+    rows = item.at.test
+    assert rows is not None
+    parts = [_scores(item, net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))]
+    names = parts[0].keys() if parts else ()
+    means = {name: float(torch.cat([p[name] for p in parts]).double().mean()) for name in names}
+    return {**means, "rows": float(len(rows))}
+
+
+def scored_together(items: list[Item]) -> list[dict[str, float]]:
+    """`scored` for jobs of no steps that use the same model: one pass over all their rows."""
+    job, at = items[0]
+    net = at.models[job.model]
+    with torch.no_grad():
+        own = looked_at(items[0], net, at.rows) if job.looks else None
+        params, held = job.begin(net, at.inbox, memory(items[0]), own)
+        tests = [i.at.test for i in items if i.at.test is not None]
+        rows = np.concatenate(tests)
+        parts = [
+            _scores(items[0], net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))
+        ]
+        columns = {n: torch.cat([p[n] for p in parts]).double() for n in (parts[0] if parts else ())}
+    out, start = [], 0
+    for test in tests:
+        stop = start + len(test)
+        means = {n: float(c[start:stop].mean()) for n, c in columns.items()} if stop > start else {}
+        out.append({**means, "rows": float(len(test))})
+        start = stop
+    return out
+
+
+def shared_model(item: Item) -> Hashable:
+    """Equal for served jobs that score the very same model; one that looks at its own rows is its own."""
+    if item.job.looks:
+        return id(item.at)
+    given = (item.at.inbox, item.at.keep)
+    return item.job.shape(), form(given), tuple(id(t) for t in leaves(given))
+
+
+def _starts(count: int) -> range:
+    return range(0, count, SCORING_BATCH)
+
+
+def _scores(item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]) -> dict[str, Tensor]:
+    return item.job.score(net, params, looked_at(item, net, rows), held)

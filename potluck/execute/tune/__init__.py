@@ -1,0 +1,1 @@
+"""Which way of training is fastest here, and how much fits into memory."""

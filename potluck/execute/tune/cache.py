@@ -1,0 +1,68 @@
+"""Plans that were measured before, in a file of the user's cache: the same shape isn't measured again.
+
+The file is a help and no more. If it can't be read, holds nonsense or can't be written, runs go on without.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from potluck.data.sources.files import cache
+
+FILE = "plans.json"
+VERSION = 3  # another one when executors have changed so much that old measurements mislead
+MOST = 1000  # plans that are kept; the oldest go first
+
+
+def default_path() -> Path:
+    """plans.json in $POTLUCK_CACHE, else in the user's cache."""
+    told = os.environ.get("POTLUCK_CACHE", "")
+    return (Path(told).expanduser() if told else cache()) / FILE
+
+
+class Plans:
+    """What was measured on a machine with this torch, by what it was measured of."""
+
+    def __init__(self, path: Path, machine: str = "") -> None:
+        self.path = path
+        self.here = {"version": VERSION, "machine": machine, "torch": str(torch.__version__)}
+
+    def find(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        """What is known of this very case."""
+        found = self._read().get(self._key(about))
+        return found if isinstance(found, dict) else None
+
+    def add(self, about: dict[str, Any], entry: dict[str, Any]) -> None:
+        """Remember a case; the file is replaced whole, so that nobody reads half of it."""
+        known = {**self._read(), self._key(about): {**entry, "about": self.here | about}}
+        text = json.dumps(dict(list(known.items())[-MOST:]), indent=1) + "\n"
+        partial = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", dir=self.path.parent, prefix=f".{FILE}.", delete=False
+            ) as file:
+                partial = file.name
+                file.write(text)
+            os.replace(partial, self.path)
+        except OSError:
+            if partial is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(partial)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self.path.read_text())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _key(self, about: dict[str, Any]) -> str:
+        text = json.dumps(self.here | about, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""Clients of one shape, trained as one stack."""

@@ -1,0 +1,138 @@
+"""Many clients' training in one vectorised call: chunks of them, each trained as one stack.
+
+A chunk that doesn't fit into memory is tried again in halves, and chunks stay that small. What can't be
+mapped over clients (a loss that asks for a tensor's value, say) is trained in a loop, which is said once.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from potluck.core.errors import PotluckError
+from potluck.core.job import Result, Rows
+from potluck.core.trees import form
+from potluck.execute.captured.buffers import Replays
+from potluck.execute.reference import Item, memory, train
+from potluck.execute.vectorised.stack import Outcome, Stack
+from potluck.models.convolve import using
+
+SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
+ONE_BY_ONE = 32  # clients in one stack that are trained one by one: what comes of all of them takes memory
+
+
+class Stacked:
+    """Chunks of clients, each trained as one stack."""
+
+    def __init__(
+        self,
+        chunk: int,
+        conv: str = "grouped",
+        graphs: bool = False,
+        streams: int = 1,
+        on_shrink: Callable[[int], None] | None = None,
+    ) -> None:
+        self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
+        self.replays = Replays(streams) if graphs else None
+        self.pieces = SHARED_OUT if graphs and streams > 1 else ONE_BY_ONE if graphs and chunk == 1 else 1
+        self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
+        self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
+
+    def run(self, items: Sequence[Item]) -> list[Result]:
+        results: dict[int, Result] = {}
+        for places, done in self.trained(items):
+            results.update(zip(places, done.apart() if isinstance(done, Outcome) else done, strict=True))
+        return [results[i] for i in range(len(items))]
+
+    def trained(self, items: Sequence[Item]) -> list[tuple[list[int], Outcome | list[Result]]]:
+        """What came of items, by their places: stacks aren't taken apart yet."""
+        draws = _drawn(items)
+        alike: dict[Hashable, list[int]] = {}
+        jobs = {id(item.job): item.job for item in items}  # mostly one
+        shapes = {name: job.shape() for name, job in jobs.items()}
+        forms: dict[int, Hashable] = {}  # of trees that many were sent
+        for i in sorted(range(len(items)), key=lambda i: -len(draws[i].index)):
+            item, trains = items[i], len(draws[i].index) > 0  # no steps, no means of them
+            if id(item.at.inbox) not in forms:
+                forms[id(item.at.inbox)] = form(item.at.inbox)
+            kind = (
+                shapes[id(item.job)],
+                trains,
+                item.at.test is None,
+                forms[id(item.at.inbox)],
+                form(memory(item)),
+            )
+            alike.setdefault(kind, []).append(i)
+        trained: list[tuple[list[int], Outcome | list[Result]]] = []
+        with using(self.conv):
+            for named, group in alike.items():
+                while group:
+                    places = group[: self.together]
+                    done = self._train(named, [items[i] for i in places], [draws[i] for i in places], places)
+                    if done is not None:
+                        trained.append((sorted(places), done))
+                        group = group[len(places) :]
+        return trained
+
+    def close(self) -> None:
+        self.replays = None
+
+    @property
+    def together(self) -> int:
+        """Clients in one stack: it is begun and ended as one, also where streams share it out in chunks, or
+        clients are trained one by one."""
+        return self.chunk * self.pieces
+
+    def _train(
+        self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
+    ) -> Outcome | list[Result] | None:
+        """What came of them by place; None: there was too little memory, and chunks have become smaller."""
+        order = sorted(range(len(places)), key=places.__getitem__)
+        if kind in self.unmapped:
+            return [train(items[i]) for i in order]
+        try:
+            rooms = self.replays.rooms(kind) if self.replays is not None and self.pieces == 1 else None
+            stack = Stack(items, draws, rooms)
+            if self.replays is None or not stack.steps[0]:
+                stack.train()
+            else:
+                self.replays.train(stack, min(self.chunk, len(items)))
+            return stack.outcome(order)
+        except (RuntimeError, NotImplementedError) as error:
+            if not _out_of_memory(error):
+                return self._one_by_one(kind, [items[i] for i in order], error)
+            if len(items) == 1:
+                raise PotluckError(
+                    f"device {items[0].at.node}: not enough memory to train even one client: {error}"
+                ) from error
+        # Outside of the except clause: the error holds on to all that was being computed.
+        if self.replays is not None:
+            self.replays, self.pieces = Replays(1), 1  # what was captured takes memory too
+        self.chunk = max(1, min(self.chunk, len(items)) // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if self.on_shrink is not None:
+            self.on_shrink(self.chunk)
+        return None
+
+    def _one_by_one(self, kind: Hashable, items: list[Item], error: Exception) -> list[Result]:
+        done = [train(item) for item in items]  # if this fails too, the error isn't the stack's
+        self.unmapped.add(kind)
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        job = type(items[0].job).__name__
+        self.tell(f"{job} can't be trained as a stack ({first}): one by one instead")
+        return done
+
+
+def _drawn(items: Sequence[Item]) -> list[Rows]:
+    """What every job draws; all at once if their class can."""
+    kind = type(items[0].job) if items else None
+    together = getattr(kind, "draw_all", None)
+    if together is None or any(type(item.job) is not kind for item in items):
+        return [item.job.draw(item.at) for item in items]
+    rows: list[Rows] = together([item.job for item in items], [item.at for item in items])
+    return rows
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

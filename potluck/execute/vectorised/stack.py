@@ -1,0 +1,309 @@
+"""A stack: clients that train as one, their parameters along a first axis.
+
+Clients are sorted by their number of steps, most first, so those still training at step s are a prefix of the
+stack and momentum needs no mask. What all clients were sent alike is not copied.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from potluck.core import keys
+from potluck.core.job import Batch, Result, Rows, Trace
+from potluck.core.trees import Tree, form, leaves, split
+from potluck.core.vmap import Part, over
+from potluck.execute.reference import (
+    SCORING_BATCH,
+    SENDING,
+    Item,
+    filled,
+    memory,
+    weight_dtype,
+    weighted_means,
+    whole,
+)
+from potluck.execute.vectorised.step import Rates, Rebuild, Recipe, Step, all_of, rows_of
+
+# What stacks of one kind are laid into, one after another: captured steps find them where others were before.
+Rooms = dict[tuple[str, int], Tensor]
+
+
+class Outcome(NamedTuple):
+    """What came of clients that trained together: trees whose tensors count them, and a list entry each."""
+
+    body: Tree
+    keep: Tree
+    weights: list[float]
+    reports: list[dict[str, float]]
+    finite: list[bool]
+
+    def apart(self) -> list[Result]:
+        """One result a client; its tensors are rows of the stack, so that folding them all is one product."""
+        count = len(self.weights)
+        columns = _rows(self.body, count), self.weights, _rows(self.keep, count), self.reports, self.finite
+        return [Result(*row) for row in zip(*columns, strict=True)]
+
+
+class Stack:
+    """A chunk of clients, from their first step to their results."""
+
+    def __init__(self, items: Sequence[Item], draws: Sequence[Rows], rooms: Rooms | None = None) -> None:
+        self.items, self.draws, self.rooms = items, draws, rooms
+        self.job, at = items[0]
+        self.models, self.pool, self.net = at.models, at.pool, at.models[self.job.model]
+        self.steps = np.array([len(d.index) for d in draws])
+        self._falling = [-len(d.index) for d in draws]  # sorted, as bisection wants it
+        self.rates = [float(i.job.optim.lr) for i in items]
+        self.sent = _Common([i.at.inbox for i in items], rooms, "sent")
+        self.keep = _Common([memory(i) for i in items], rooms, "keep")
+        self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
+        with torch.no_grad():
+            parts = self.sent.part, self.keep.part, all_of(self.own)
+            (begun, held), counted = over(self._begin(rebuild_seen), len(items), *parts)
+        started = zip(begun.values(), counted, strict=False)
+        self.begun = [p if counts else p.expand(len(items), *p.shape) for p, counts in started]
+        self.params: list[Tensor] = []  # once trained
+        self.held, rebuild_held = split(held)
+        counts = tuple(counted[len(begun) :])  # a frozen model that all share stays one
+        mine = rebuild_held([t[0] if n else t for t, n in zip(self.held, counts, strict=True)])
+        shapes = form(([p[0] for p in self.begun], mine, [t[0, 0] for t in self.seen]))
+        kind = self.job.shape(), shapes, counts, draws[0].index.shape[1]
+        self.recipe = Recipe(
+            self.job, self.net, self.pool, tuple(begun), counts, rebuild_held, rebuild_seen, kind
+        )
+        self.sums: dict[str, Tensor] = {}
+        self.table = self._table()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def seen(self) -> list[Tensor]:
+        """What frozen models make of all own rows [clients, rows, ...]."""
+        return self.own[4:]
+
+    def still(self, step: int, start: int = 0, stop: int | None = None) -> int:
+        """How many of some clients still train at a step: the first of them."""
+        return bisect_left(self._falling, -step, start, len(self) if stop is None else stop) - start
+
+    @cached_property
+    def filled(self) -> NDArray[np.int64]:
+        """Rows of every batch [step, client] up to the last that counts, at least one."""
+        return filled(self.table.weight.numpy())
+
+    def rates_of(self, count: int) -> Rates:
+        """The first clients' learning rates; one number if they are equal."""
+        rates = self.rates[:count]
+        return rates[0] if all(r == rates[0] for r in rates) else self.begun[0].new_tensor(rates)
+
+    @cached_property
+    def descent(self) -> Tensor:
+        """Learning rates [step, client, 0], and [..., 1] whether there is such a step: 0 for both if not."""
+        left = self.steps[None] > np.arange(self.steps[0])[:, None]
+        return torch.from_numpy(np.stack([left * np.array(self.rates), left], 2)).to(self.begun[0])
+
+    def train(self) -> None:
+        """All steps, one after another."""
+        self.params, self.sums = [_own(p) for p in self.begun], {}
+        state, k = self.job.optim.start(self.params), 0
+        for s in range(int(self.steps[0])):
+            if (still := self.still(s)) != k:
+                k = still
+                active = [p[:k].detach().requires_grad_() for p in self.params]
+                held = [t[:k] if n else t for t, n in zip(self.held, self.recipe.held, strict=True)]
+                current = [[t[:k] for t in row] for row in state]
+                seen, rates = [t[:k] for t in self.seen], self.rates_of(k)
+            step = Step(*(t[s, :k] for t in self.table))
+            means = self.recipe.descend(active, current, step, seen, held, rates, s + 1, mapped=True)
+            for name, mean in means.items():
+                self.sums.setdefault(name, mean.new_zeros(len(self)))[:k] += mean
+
+    # --------------------------------------------------------------------------------------------- results
+
+    def outcome(self, order: Sequence[int]) -> Outcome:
+        """What came of the clients, in this order."""
+        count, weight = len(self), self.table.weight
+        taken = weight.new_tensor(self.steps)
+        means = [t / taken.clamp_min(1) for t in self.sums.values()]
+        seeds = np.array([keys.derive(i.at.seed, SENDING) for i in self.items], np.uint64)
+        sending = torch.from_numpy(seeds.view(np.int64)).to(weight.device)
+        traced = [*means, taken, weight.new_tensor(self.rates), sending]
+        held = self.held, self.recipe.held
+        parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(traced), all_of(self.own)
+        with torch.no_grad():
+            made = _stacked(*over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device))
+            body, kept, metrics = made
+            good, reports = _finite(body, count), _floats(metrics, count)
+            if any(i.at.test is not None for i in self.items):
+                reports = self._scores(reports, order)
+        return Outcome(body, kept, [self.draws[i].count for i in order], reports, good)
+
+    def _scores(self, reports: list[dict[str, float]], order: Sequence[int]) -> list[dict[str, float]]:
+        """Of those that are tested: the means of their scores over their test rows, all at once."""
+        tests = [np.zeros(0, np.int64) if i.at.test is None else i.at.test for i in self.items]
+        sizes, device = np.array([len(t) for t in tests]), self.pool.x.device
+        table = np.zeros((len(self), int(sizes.max())), np.int64)
+        for row, test in zip(table, tests, strict=True):
+            row[: len(test)] = test
+        sums: dict[str, Tensor] = {}
+        width = max(1, SCORING_BATCH // len(self))
+        for start in range(0, table.shape[1], width):
+            pick = torch.from_numpy(table[:, start : start + width]).to(device)
+            real = torch.from_numpy(np.arange(start, start + pick.shape[1]) < sizes[:, None]).to(device)
+            batch = [*rows_of(self.pool, pick), real.to(weight_dtype(self.pool.x)), self._keys()]
+            held = self.held, self.recipe.held
+            parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(batch)
+            for name, column in _stacked(*over(self._score, len(self), *parts), len(self)).items():
+                part = torch.where(real, column.double(), 0.0).sum(1)
+                sums[name] = sums[name] + part if name in sums else part
+        columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1)).tolist() for name, t in sums.items()}
+        out = []
+        for report, i in zip(reports, order, strict=True):
+            means = {name: column[i] for name, column in columns.items()} if sizes[i] else {}
+            out.append(report if self.items[i].at.test is None else {**means, "rows": float(sizes[i])})
+        return out
+
+    # ------------------------------------------------------------------------- one client's view, for vmap
+
+    def _begin(self, rebuild_seen: Rebuild | None) -> Callable[..., Tree]:
+        def begin(s: list[Tensor], k: list[Tensor], o: list[Tensor]) -> Tree:
+            seen = None if rebuild_seen is None else rebuild_seen(o[4:])
+            own = Batch(o[0], o[1], o[2], o[3], seen) if o else None
+            return self.job.begin(self.net, self.sent.rebuild(s), self.keep.rebuild(k), own)
+
+        return begin
+
+    def _look(self, s: list[Tensor], k: list[Tensor], o: list[Tensor]) -> Tree:
+        batch = Batch(*o, None)  # type: ignore[call-arg]
+        return self.job.look(self.models, self.net, self.sent.rebuild(s), self.keep.rebuild(k), batch)
+
+    def _finish(self, *parts: list[Tensor]) -> Tree:
+        p, s, k, h, t, o = parts
+        trained, held = dict(zip(self.recipe.names, p, strict=True)), self.recipe.rebuild_held(h)
+        means = dict(zip(self.sums, t, strict=False))
+        if o:
+            rows = self.recipe.rebuilt(o)
+            means |= weighted_means(self.job.review(self.net, trained, rows, held), rows.weight)
+        trace = Trace(means, *t[-3:])
+        return self.job.finish(trained, self.sent.rebuild(s), self.keep.rebuild(k), held, trace)
+
+    def _score(self, *parts: list[Tensor]) -> Tree:
+        p, s, k, h, b = parts
+        batch = Batch(*b, None)  # type: ignore[call-arg]
+        if self.job.looks:
+            batch = batch._replace(seen=self._look(s, k, b))
+        params = dict(zip(self.recipe.names, p, strict=True))
+        return self.job.score(self.net, params, batch, self.recipe.rebuild_held(h))
+
+    # ---------------------------------------------------------------------------------------------- tables
+
+    def _table(self) -> Step:
+        """All steps' rows [step, client, batch], padded with steps that nobody takes."""
+        most, batch = int(self.steps[0]), self.draws[0].index.shape[1]
+        shape = most, len(self), batch
+        place, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for c, draw in enumerate(self.draws):
+            if n := len(draw.index):
+                place[:n, c], weight[:n, c] = draw.index, draw.weight
+        rows = [item.at.rows for item in self.items]
+        sizes = np.array([len(r) for r in rows])
+        first, left = np.cumsum(sizes) - sizes, self.steps > np.arange(most)[:, None]
+        if ((place < 0) | (place >= sizes[:, None]))[left].any():
+            raise IndexError(f"{type(self.job).__name__} draws rows that a device doesn't have")
+        pick = np.zeros(shape, np.int64)
+        pick[left] = np.concatenate(rows)[(place + first[:, None])[left]]  # one look-up for all
+        if not self.job.looks:
+            place = place[..., :0]
+        seeds = np.array([keys.derive(i.at.seed, -1) for i in self.items], np.uint64)
+        hashes = keys.hashed(seeds, np.arange(most)[:, None]).view(np.int64)
+        x = self.pool.x
+        picks, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
+        return Step(picks, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
+
+    def _own_rows(self) -> tuple[list[Tensor], Rebuild | None]:
+        """Every client's rows [client, row, ...] and what is seen of them; padding has weight 0."""
+        most = max(1, *(len(i.at.rows) for i in self.items))
+        padded, weight = np.zeros((len(self), most), np.int64), np.zeros((len(self), most), np.float32)
+        for i, item in enumerate(self.items):
+            padded[i, : len(item.at.rows)] = item.at.rows
+            weight[i, : len(item.at.rows)] = 1.0
+        x = self.pool.x
+        real = torch.from_numpy(weight).to(x.device, weight_dtype(x))
+        own = [*rows_of(self.pool, torch.from_numpy(padded).to(x.device)), real, self._keys()]
+        with torch.no_grad():
+            looked = over(self._look, len(self), self.sent.part, self.keep.part, all_of(own))
+            seen, rebuild = split(_stacked(*looked, len(self)))
+        return [*own, *seen], rebuild
+
+    def _keys(self) -> Tensor:
+        """Of every client's rows as a whole."""
+        return torch.stack([whole(i, i.at.rows[:0]).key for i in self.items])
+
+
+class _Common:
+    """A tree that every client has: leaves that are the same tensor are shared, others are stacked."""
+
+    def __init__(self, trees: Sequence[Tree], rooms: Rooms | None, name: str) -> None:
+        first, self.rebuild = split(trees[0])
+        if all(tree is trees[0] for tree in trees):
+            self.part: Part = first, [False] * len(first)
+            return
+        apart = {id(tree): tree for tree in trees}  # several may have the same
+        tensors = {place: leaves(tree) for place, tree in apart.items()}
+        columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
+        counts = [any(t is not column[0] for t in column) for column in columns]
+        both = enumerate(zip(columns, counts, strict=True))
+        self.part = [_laid(c, rooms, (name, i)) if n else c[0] for i, (c, n) in both], counts
+
+
+def _laid(rows: tuple[Tensor, ...], rooms: Rooms | None, name: tuple[str, int]) -> Tensor:
+    """Rows as one tensor, in the room of this name if there are rooms."""
+    if rooms is None:
+        return torch.stack(rows)
+    if name not in rooms or len(rooms[name]) < len(rows):
+        rooms[name] = rows[0].new_zeros(17 * len(rows) // 16 + 1, *rows[0].shape)  # a few more may come
+    return torch.stack(rows, out=rooms[name][: len(rows)])
+
+
+def _stacked(tree: Tree, counted: list[bool], clients: int, order: Tensor | None = None) -> Tree:
+    """A tree whose tensors all count clients, in one piece and in this order."""
+    tensors, rebuild = split(tree)
+    full = [t if n else t.expand(clients, *t.shape) for t, n in zip(tensors, counted, strict=True)]
+    return rebuild([t.contiguous() if order is None else t.index_select(0, order) for t in full])
+
+
+def _own(t: Tensor) -> Tensor:
+    return t.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _rows(tree: Tree, count: int) -> list[Tree]:
+    """One tree a client; column by column, since walking every client's tree would take longer."""
+    if isinstance(tree, Tensor):
+        return list(tree.unbind(0))
+    if isinstance(tree, dict) and tree:
+        columns = [_rows(v, count) for v in tree.values()]
+        return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(tree, list | tuple) and tree:
+        make: Callable[..., Tree] = getattr(tree, "_make", type(tree))  # a named tuple's, or the class itself
+        return [make(row) for row in zip(*(_rows(v, count) for v in tree), strict=True)]
+    return [tree] * count
+
+
+def _finite(tree: Tree, count: int) -> list[bool]:
+    """Of every client, whether a finite sum proves all its numbers finite."""
+    floats = [t for t in leaves(tree) if t.is_floating_point()]
+    sums = [t if t.dim() == 1 else t.flatten(1).sum(1) for t in floats]
+    return torch.stack(sums).isfinite().all(0).tolist() if sums else [False] * count
+
+
+def _floats(metrics: dict[str, Tensor], count: int) -> list[dict[str, float]]:
+    if not metrics:
+        return [{} for _ in range(count)]
+    table = torch.stack([m.double() for m in metrics.values()], 1).tolist()  # one copy from the device
+    return [dict(zip(metrics, row, strict=True)) for row in table]

@@ -1,0 +1,1 @@
+"""Runs in processes of their own, side by side."""

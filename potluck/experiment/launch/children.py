@@ -1,0 +1,172 @@
+"""Processes that each make one call, tell how far it is, and can be stopped: what `side` computes runs in.
+
+One that is told to stop, or whose parent has gone, ends as if by Ctrl-C, and its folder can be resumed. It
+does so where it tells how far it is, between two events: an exception that comes anywhere can fall into a
+finaliser, which loses it, or leave a lock held, which hangs the rest. Only one that tells nothing for a while
+is interrupted anywhere.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+
+from potluck.core import errors
+from potluck.core.errors import PotluckError
+from potluck.engine.schedule import Progress
+from potluck.execute.process import start
+
+PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
+GRACE = 3.0  # seconds in which it may choose where
+
+Tell = Callable[[Progress], None]  # the parent
+
+
+class Child:
+    """A process, as its parent sees it."""
+
+    def __init__(self, name: str, call: Callable[[Tell], Any], others: "Sequence[Child]") -> None:
+        context = multiprocessing.get_context("fork")
+        self.name = name
+        self.pipe, theirs = context.Pipe()
+        parents = [*(other.pipe for other in others), self.pipe]
+        self.process = context.Process(target=_serve, args=(theirs, parents, call))
+        start(self.process)
+        theirs.close()
+
+    def next(self) -> Any:
+        """How far it is, or what its call returned; raises what that raised."""
+        try:
+            said = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            code = self.process.exitcode or 0
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+            raise PotluckError(
+                f"{self.name}: its process {how} (out of memory?); go on with fewer --jobs"
+            ) from None
+        if isinstance(said, Progress):
+            return said
+        content, failure = said
+        self.process.join()  # before the pipe is closed, which would tell it to end
+        self.pipe.close()
+        if failure is not None:
+            raise failure.told(self.name)
+        return content
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[list[Child]]:
+    """Children that are left when something goes wrong are asked to end, and made to if they don't."""
+    children: list[Child] = []
+    try:
+        yield children
+    finally:
+        try:
+            for child in children:
+                child.process.terminate()
+            until = time.monotonic() + PATIENCE
+            for child in children:
+                child.process.join(max(0.0, until - time.monotonic()))
+        finally:  # also if Ctrl-C is pressed again
+            for child in children:
+                if child.process.is_alive():
+                    child.process.kill()
+                child.process.join()
+                child.pipe.close()
+
+
+# ---------------------------------------------------------------------------------------- what a child does
+
+
+def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], Any]) -> NoReturn:
+    """Send how far a call is, and what it returns or what went wrong; then end: all else is the parent's."""
+    try:
+        for other in others:
+            other.close()  # else a sibling would seem to have a parent after the parent's death
+        order = _Order()
+        signal.signal(signal.SIGTERM, order.hear)
+        signal.signal(signal.SIGALRM, order.interrupt)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it asks to end
+        torch.set_num_threads(1)
+        threading.Thread(target=_follow, args=(pipe,), daemon=True).start()
+
+        def tell(progress: Progress) -> None:
+            order.obey()
+            with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
+                pipe.send(progress)
+
+        answer: tuple[Any, _Failure | None]
+        try:
+            answer = call(tell), None
+        except Exception as error:
+            answer = None, _Failure.of(error)
+        pipe.send(answer)
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+class _Order:
+    """The order to end, which comes at any time and is obeyed at a good one."""
+
+    def __init__(self) -> None:
+        self.whose = os.getpid()
+        self.given = False
+
+    def hear(self, *_: Any) -> None:
+        if os.getpid() != self.whose:
+            os._exit(1)  # a worker that this process has forked: it would tell of its interruption
+        self.given = True
+        signal.setitimer(signal.ITIMER_REAL, GRACE)
+
+    def obey(self) -> None:
+        if self.given:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    def interrupt(self, *_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+
+def _follow(pipe: Connection) -> None:
+    """Nobody sends anything here, so whatever is heard is the parent's end; then end, too, or be made to."""
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv_bytes()
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        os.kill(os.getpid(), how)
+        time.sleep(PATIENCE)
+
+
+class _Failure(NamedTuple):
+    """An error in words: not every exception survives being sent."""
+
+    kind: str
+    text: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "_Failure":
+        kind = type(error).__name__
+        if isinstance(error, OSError):
+            kind = "OSError"
+        elif isinstance(error, PotluckError):
+            return cls(kind if hasattr(errors, kind) else "PotluckError", str(error), "")
+        return cls(kind, str(error), "".join(traceback.format_exception(error)))
+
+    def told(self, run: str) -> Exception:
+        """As it would have been without other processes, but that it names the run."""
+        if self.kind == "OSError":
+            return OSError(f"{run}: {self.text}")
+        known = getattr(errors, self.kind, None)
+        if isinstance(known, type) and issubclass(known, PotluckError):
+            return known(f"{run}: {self.text}")
+        return RuntimeError(f"{run}: {self.kind}: {self.text}\n\n{self.trace}")

@@ -1,0 +1,84 @@
+"""How a run is computed: decided once, measured where the experiment leaves it open, pinned in plan.json."""
+
+import gc
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from potluck.engine.schedule import EvaluateAt
+from potluck.execute.plan import EXECUTORS, ExecutionPlan, make_executor
+from potluck.execute.tune.autotune import Choice, Wanted, choose
+from potluck.execute.tune.cache import Plans, default_path
+from potluck.experiment import folder
+from potluck.experiment.build import Setting, located
+from potluck.experiment.launch.machine import machine
+from potluck.simulate import Simulation
+
+_NOTES = ("reason", "machine")  # for people; no part of a plan
+
+
+def decide(setting: Setting) -> Choice:
+    """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
+    run = setting.experiment.run
+    base = ExecutionPlan(workers=run.workers or cores(), dtype=run.dtype, device=run.device)
+    base = base if run.chunk is None else replace(base, chunk=run.chunk)
+    with located(setting.experiment):
+        said = replace(base, executor="loop" if run.executor == "auto" else run.executor)
+        make_executor(said).close()  # whether it can be had here
+    if run.executor in ("loop", "workers"):
+        workers = base.workers if run.executor == "workers" else 1
+        return Choice(replace(said, workers=workers), "as the experiment says")
+    executors = EXECUTORS if run.executor == "auto" else (run.executor,)
+
+    def trial(plan: ExecutionPlan) -> Simulation:
+        keywords = {**setting.keywords(plan), "evaluate": EvaluateAt()}
+        return Simulation(setting.world, setting.algorithm, **keywords)
+
+    sim, wanted = trial(replace(base, executor="loop")), Wanted(base, executors, run.chunk, run.graphs)
+    choice = choose(sim, wanted, Plans(default_path(), machine()), trial)
+    if run.device != "cpu":  # rows and models go there again for the run itself
+        del sim
+        gc.collect()
+        torch.cuda.empty_cache()
+    return choice
+
+
+def beside_others(choice: Choice) -> Choice:
+    """A choice for one of several runs at a time: without workers of its own, and with the same numbers."""
+    plan = choice.plan
+    if plan.executor == "workers":
+        alone = replace(plan, executor="loop", workers=1)
+    elif plan.one_by_one and plan.workers > 1:
+        alone = replace(plan, workers=1)  # it doesn't matter who is trained beside whom
+    else:
+        return choice
+    how = "in a loop" if alone.executor == "loop" else "in one process"
+    return choice._replace(
+        plan=alone, reason=f"{choice.reason}; beside other runs {how}, which computes the same"
+    )
+
+
+def to_json(plan: ExecutionPlan, reason: str) -> str:
+    """The text of plan.json."""
+    return json.dumps({**asdict(plan), "reason": reason, "machine": machine()}, indent=2) + "\n"
+
+
+def from_json(text: str) -> ExecutionPlan:
+    """What `to_json` wrote."""
+    content = json.loads(text)
+    return ExecutionPlan(**{key: value for key, value in content.items() if key not in _NOTES})
+
+
+def shrink(run: Path, chunk: int) -> None:
+    """Write down that stacks had to become smaller, so that a resumed run starts with that."""
+    content = json.loads((run / folder.PLAN).read_text())
+    content |= {"chunk": chunk, "reason": f"{content['reason']}; out of memory, hence chunks of {chunk}"}
+    folder.replace(run / folder.PLAN, json.dumps(content, indent=2) + "\n")
+
+
+def cores() -> int:
+    """Cores that this process may use; where that can't be asked, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

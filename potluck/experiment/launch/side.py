@@ -1,0 +1,156 @@
+"""Runs side by side: each in a process of its own, as many at a time as are asked for.
+
+What comes out is what one after another gives. How runs are computed decides on their last digits, so that is
+settled before the first one starts, by one process at a time: measured beside others, it might come out
+otherwise. Runs that would start workers of their own train in a loop instead, which gives the same bytes.
+
+Processes are forked: data are built once and shared, and models of the user's own are simply there.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing import connection
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from potluck.core.errors import ConfigError, require
+from potluck.engine.schedule import Progress
+from potluck.execute.tune.autotune import Choice
+from potluck.experiment import build, runs
+from potluck.experiment.build import Setting
+from potluck.experiment.launch import plan as plans
+from potluck.experiment.launch.children import Child, Tell, stopping
+from potluck.experiment.schema.experiment import Experiment
+from potluck.federation import World
+
+MANY = 4  # times as many workers as there are runs: then workers do more than runs side by side
+
+USED = (
+    "jobs: this process has trained already, or used the GPU, and where there is one torch can't train in "
+    "its forks from then on; use the command line, a process of its own, or jobs=1"
+)
+
+Worlds = Callable[[Experiment], World]
+
+
+class Missing(NamedTuple):
+    """A run that is to be computed."""
+
+    name: str
+    experiment: Experiment
+    place: Path
+    work: float = 1.0  # how long it takes, a whole one being 1
+    state: str = "nothing"  # what is there of it: nothing, begun, or other (which is replaced)
+    world: World | None = None  # built already
+
+
+class Done(NamedTuple):
+    """What is told of a run that has ended; the rest is in its folder."""
+
+    accuracy: float | None
+    seconds: float  # of real time, all its sessions
+    said: list[str]
+
+
+def check(jobs: int, out: Path | None) -> None:
+    """Refuse what can't be had: results travel through folders, so there must be one."""
+    require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
+    alone = (jobs or plans.cores()) == 1
+    require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
+
+
+def at_a_time(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
+    """How many of these runs at a time, and why not more; 0: one a core, where that helps."""
+    if jobs:
+        return jobs, ""
+    of = [run.experiment.run for run in missing]
+    if plans.cores() > 1 and len(of) > 1:
+        if any(run.device != "cpu" for run in of):
+            return 1, "they share the GPU"
+        if any(run.executor == "workers" for run in of):
+            return 1, "each has workers of its own"
+    return plans.cores(), ""
+
+
+def with_workers(choices: Sequence[Choice | None]) -> tuple[int, str]:
+    """The same where that was left open, once it is known which runs have workers of their own."""
+    shared = [choice.plan for choice in choices if choice is not None and choice.plan.workers > 1]
+    most, why = max((plan.workers for plan in shared), default=1), "each is fastest with workers of its own"
+    if any(plan.executor == "stacked" for plan in shared):  # another way wouldn't give the same
+        return max(1, plans.cores() // most), why
+    return (1, why) if MANY * len(choices) <= most else (plans.cores(), "")
+
+
+def compute(
+    missing: Sequence[Missing],
+    choices: Sequence[Choice | None],
+    jobs: int,
+    worlds: Worlds,
+    begun: Callable[[Missing], None],
+    heard: Callable[[Missing, Progress], None],
+    ended: Callable[[Missing, Done], None],
+) -> None:
+    """Compute runs, `jobs` at a time, in their order; the first one that fails stops the rest."""
+    jobs, under_way = min(jobs, len(missing)), dict[Child, Missing]()
+    with stopping() as children:
+        waiting = list(zip(missing, choices, strict=True))[::-1]
+        while waiting or children:
+            while waiting and len(children) < jobs:
+                run, choice = waiting.pop()
+                world = run.world or worlds(run.experiment)
+                made = partial(_computed, run, choice, world, jobs > 1)
+                children.append(child := Child(run.name, made, children))
+                under_way[child] = run
+                begun(run)
+            ready = connection.wait([child.pipe for child in children])
+            for child in [child for child in children if child.pipe in ready]:
+                said = child.next()
+                if isinstance(said, Progress):
+                    heard(under_way[child], said)
+                    continue
+                children.remove(child)
+                ended(under_way.pop(child), said)
+
+
+def decided(missing: Sequence[Missing], worlds: Worlds) -> list[Choice | None]:
+    """How runs are to be computed, where that is measured; in a child: who has used a GPU can't fork."""
+    if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
+        raise ConfigError(USED)
+    choices: list[Choice | None] = []
+    with stopping() as children:
+        for run in missing:
+            open_ = run.state != "begun" and run.experiment.run.executor in ("auto", "stacked")
+            if not open_:
+                choices.append(None)
+                continue
+            world = run.world or worlds(run.experiment)
+            children.append(child := Child(run.name, partial(_choice, run, world), children))
+            choices.append(child.next())
+            children.remove(child)
+    return choices
+
+
+# ----------------------------------------------------------------------------------------- what children do
+
+
+def _choice(run: Missing, world: World, tell: Tell) -> Choice:
+    return plans.decide(build.prepare(run.experiment, world=world))
+
+
+def _computed(run: Missing, choice: Choice | None, world: World, beside: bool, tell: Tell) -> Done:
+    def decide(setting: Setting) -> Choice:
+        chosen = choice or plans.decide(setting)
+        return plans.beside_others(chosen) if beside else chosen
+
+    try:
+        torch.zeros(1, requires_grad=True).sum().backward()
+    except RuntimeError:  # better here than from within somebody's job
+        raise ConfigError(USED) from None
+    if run.state == "begun":
+        done = runs.resume(run.place, tell, world=world)
+    else:
+        force = run.state == "other"
+        done = runs.run(run.experiment, run.place, tell, world=world, force=force, decide=decide)
+    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.said)

@@ -1,0 +1,1 @@
+"""What an experiment file may say."""

@@ -1,0 +1,167 @@
+"""An experiment: read from a file or made in Python, changed by settings, resolved to the last default."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+
+from potluck import algorithms
+from potluck.core.errors import ConfigError
+from potluck.data import SOURCES as DATA_SOURCES
+from potluck.data import USER_KINDS
+from potluck.experiment import toml
+from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema.fleet import Devices
+from potluck.experiment.schema.robust import Robustness
+from potluck.experiment.schema.tables import (
+    Data,
+    Evaluation,
+    Execution,
+    Model,
+    Stop,
+    Table,
+    Training,
+    Tune,
+    every,
+    given,
+)
+from potluck.fleet.sources import SOURCES as FLEET_SOURCES
+
+T = TypeVar("T", bound=Table)
+POINTS = 20  # evaluations of a run, unless told
+
+
+class Experiment(Table):
+    """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`."""
+
+    name: str = "experiment"  # folders are named after it
+    algorithm: str = "fedavg"  # which one `potluck run` runs
+    compare: list[str] = Field(default=[])  # those of `potluck compare`; else the one algorithm
+    seed: Annotated[int, Field(ge=0)] = 1  # of everything random
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # of a comparison; else the one seed
+    data: Data = Data()
+    model: Model = Model()
+    fleet: Devices = Devices()
+    train: Training = Training()
+    robust: Robustness | None = None  # how updates are judged before any algorithm merges them
+    stop: Stop = Stop(rounds=50)
+    evaluate: Evaluation = Evaluation()
+    tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
+    run: Execution = Execution()
+    algorithms: dict[str, dict[str, Any]] = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
+
+    _source: str = PrivateAttr(default="experiment")
+
+    def __init__(self, **tables: Any) -> None:
+        where = tables.pop("_source", "experiment")
+        try:
+            super().__init__(**tables)
+        except ValidationError as error:
+            raise problems.told(error, type(self), where) from None
+        self._source = where
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """The experiment that a TOML file describes."""
+        return cls(**toml.read(Path(path)), _source=str(path))
+
+    def with_overrides(self, settings: Iterable[str]) -> Self:
+        """A copy with settings such as `data.clients=50`; values are read as TOML, else as text."""
+        tables = given(self)
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            path = [part.strip() for part in key.split(".")]
+            if not equals or not all(path):
+                raise ConfigError(f"--set {setting!r}: write key=value, such as data.clients=50")
+            at = tables
+            for i, part in enumerate(path[:-1]):
+                at = at.setdefault(part, {})
+                if not isinstance(at, dict):
+                    raise ConfigError(f"--set {setting}: {'.'.join(path[: i + 1])} is a value, not a table")
+            at[path[-1]] = toml.literal(text.strip())
+        type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
+        return type(self)(**tables, _source=self._source)
+
+    def updated(self, **changes: Any) -> Self:
+        """A copy with other top-level values."""
+        return type(self)(**{**given(self), **changes}, _source=self._source)
+
+    def training(self, algorithm: str) -> Training:
+        """[train] with what `algorithms.NAME.train` says instead, all defaults written out."""
+        override = self.algorithms.get(algorithm, {}).get("train", {})
+        path = f"algorithms.{algorithm}.train"
+        if not isinstance(override, dict):
+            raise ConfigError(f"{self._source}: {path} = {override!r}: should be a table")
+        tables = given(self.train)
+        if "steps" in override or "epochs" in override:
+            tables.pop("steps", None), tables.pop("epochs", None)
+        try:
+            mixed = Training(**{**tables, **override})
+        except ValidationError as error:
+            raise problems.told(error, Training, self._source, path) from None
+        lr = mixed.lr if mixed.lr is not None else (0.1 if mixed.optimizer == "sgd" else 0.001)
+        epochs = 1 if mixed.epochs is None and mixed.steps is None else mixed.epochs
+        return mixed.model_copy(update={"lr": lr, "epochs": epochs})
+
+    def resolved(self) -> Self:
+        """A copy in which everything that depends on other keys is written out; the same run again."""
+        stop, evaluate = self.stop, self.evaluate
+        data = _with_options(self.data, DATA_SOURCES[self.data.source])
+        fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
+        if data.clients is None and data.partition not in USER_KINDS:
+            data = data.model_copy(update={"clients": 20})
+        if evaluate.rounds is None and evaluate.seconds is None:
+            rounds = None if stop.rounds is None else max(1, stop.rounds // POINTS)
+            seconds = None if stop.seconds is None else stop.seconds / POINTS
+            rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
+            evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
+        train = self.training("")
+        robust = None if self.robust is None else self.robust.filled()
+        found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
+        return type(self)(**{**every(self), **found}, _source=self._source)
+
+    def to_toml(self) -> str:
+        """The experiment as a file, defaults included."""
+        return toml.write({key: value for key, value in every(self).items() if value not in ([], {})})
+
+    @property
+    def source(self) -> str:
+        """The file that it came from, for error messages."""
+        return self._source
+
+    @field_validator("name")
+    @classmethod
+    def _folder_name(cls, name: str) -> str:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
+        return name
+
+    @field_validator("compare")
+    @classmethod
+    def _known_algorithms(cls, names: list[str]) -> list[str]:
+        return [_algorithm(name, name) for name in names]
+
+    @field_validator("algorithms")
+    @classmethod
+    def _known_tables(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
+
+
+def _with_options(table: T, source: Callable[..., Any]) -> T:
+    """A table with the defaults of the source that it names."""
+    missing = {
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(source).parameters.items()
+        if p.default is not p.empty and getattr(table, name, 0) is None
+    }
+    return table.model_copy(update=missing)
+
+
+def _algorithm(name: str, shown: str) -> str:
+    try:
+        return algorithms.canonical(name)
+    except ConfigError as error:
+        raise ValueError(f"{shown}: {str(error).partition(': ')[2]}") from None

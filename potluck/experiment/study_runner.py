@@ -1,0 +1,197 @@
+"""Studies found, run and resumed: what was finished before isn't done again."""
+
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from potluck.core.errors import ConfigError, PotluckError, nearest
+from potluck.experiment import folder
+from potluck.experiment.launch import side
+from potluck.experiment.launch.batch import Asked, Batch, Show
+from potluck.experiment.runs import Run
+from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.study import Arm, Plan, Results, Study
+from potluck.experiment.tune import Tuning, search, trials, write
+
+STUDIES, RESULTS = Path("studies"), "study.json"
+
+
+def every() -> dict[str, Study]:
+    """The studies of this directory, by their names."""
+    found = {name: study for path in _files() for name, study in read(path).items()}
+    return {name: found[name] for name in sorted(found)}
+
+
+def find(name: str) -> tuple[Path, Study]:
+    """A study and its file: in ./studies by its name, or anywhere by its path.
+
+    `fedrac_teach_few` (or `elsewhere/fedrac_teach_few.py`) may have a file of its own, or be `few` of the
+    STUDIES of `fedrac_teach.py`.
+    """
+    wanted = Path(name).with_suffix("") if name.endswith(".py") else STUDIES / name
+    known = [path.stem for path in _files()]
+    for end in _ends(wanted.name):
+        path = wanted.with_name(f"{wanted.name[:end]}.py")
+        if path.is_file():
+            found = read(path)
+            if wanted.name in found:
+                return path, found[wanted.name]
+            known += found
+    if name.endswith(".py"):
+        raise ConfigError(f"{name}: no such file")
+    hint = nearest(name, sorted(set(known))) if known else f"there are none in ./{STUDIES}; name a file"
+    raise ConfigError(f"study {name!r}: no such study; {hint}")
+
+
+def _files() -> list[Path]:
+    return sorted(path for path in STUDIES.glob("*.py") if not path.name.startswith("_"))
+
+
+def _ends(name: str) -> list[int]:
+    """Where the name of a study's file may end: the whole name, then before each underscore."""
+    return [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == "_")]
+
+
+def read(path: Path) -> dict[str, Study]:
+    """The studies of a file by their names: its STUDY has the file's, those of STUDIES a key behind it."""
+    spec = importlib.util.spec_from_file_location(f"potluck_study_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # values that it defines are looked up there
+    sys.path.insert(0, str(path.parent.resolve()))  # studies may share what lies beside them
+    try:
+        spec.loader.exec_module(module)
+    except PotluckError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        here = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
+        line = f", line {here[-1]}" if here else ""
+        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    given = vars(module)
+    found = {path.stem: given["STUDY"]} if "STUDY" in given else {}
+    if variants := given.get("STUDIES"):
+        if not isinstance(variants, dict):
+            raise ConfigError(f'{path}: STUDIES is no table; write STUDIES = {{"few": Study(...), ...}}')
+        found |= {f"{path.stem}_{key}": study for key, study in variants.items()}
+    if not found:
+        raise ConfigError(f"{path}: defines no STUDY; write STUDY = Study(title=..., ...)")
+    for name, study in found.items():
+        if not isinstance(study, Study):
+            raise ConfigError(f"{path}: {name} is {study!r}; write Study(title=..., ...)")
+    return found
+
+
+def conduct(
+    name: str,
+    scale: str = "quick",
+    out: str | Path | None = None,
+    show: Show | None = None,
+    *,
+    settings: Sequence[str] = (),
+    force: bool = False,
+    jobs: int = 1,
+) -> Results:
+    """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told.
+
+    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
+    """
+    place = default_folder(name, scale) if out is None else Path(out)
+    path, study = find(name)
+    side.check(jobs, place)
+    try:
+        plan = study.at(scale, settings)
+        total, grid = plan.total, plan.tune
+        asked = [
+            (scenario, arm, plan.experiment(arm, scenario, seed), _place(place, scenario, arm, seed))
+            for scenario in plan.scenarios
+            for seed in plan.scale.seeds
+            for arm in plan.arms
+        ]
+        work = plan.trials * (1.0 if grid is None else grid.length)
+        batch = Batch(total, work + total - plan.trials, show, force=force, jobs=jobs)
+        for _, _, experiment, at in asked:
+            if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
+                batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
+    except PotluckError as error:
+        raise type(error)(f"{path}: {error}") from None
+    folder.make(place)
+    tunings = _tune(plan, place, batch)
+    tuned: list[tuple[str, Arm, Asked]] = []
+    for scenario, arm, experiment, at in asked:
+        tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
+        experiment = plan.at_chosen_rate(experiment, arm, tuning)
+        title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
+        tuned.append((scenario, arm, Asked(title, experiment, at)))
+    batch.ahead(run for _, _, run in tuned)
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for scenario, arm, run in tuned:
+        runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
+    results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
+    write(place / RESULTS, told(results))
+    return results
+
+
+def default_folder(name: str, scale: str) -> Path:
+    """Where a study's runs go, unless told."""
+    return Path("runs") / "studies" / f"{Path(name).stem}-{scale}"
+
+
+def told(results: Results) -> dict[str, Any]:
+    """The content of study.json."""
+    plan = results.plan
+    values = [
+        {
+            "scenario": scenario,
+            "arm": arm,
+            "lr": (one := runs[0].experiment).training(one.algorithm).lr,
+            **{measure.name: results.values(measure, arm, scenario) for measure in plan.study.measures},
+        }
+        for (scenario, arm), runs in results.runs.items()
+    ]
+    return {
+        "study": results.name,
+        "scale": plan.name,
+        "seeds": list(plan.scale.seeds),
+        "machines": results.machines,
+        "results": values,
+        "tuning": {scenario: tuning.told() for scenario, tuning in results.tunings.items()},
+    }
+
+
+def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
+    grid = plan.tune
+    if grid is None:
+        return {}
+    searches: dict[str, tuple[dict[str, Experiment], Path]] = {
+        scenario: (
+            {arm.name: plan.experiment(arm, scenario, grid.seeds[0]) for arm in arms},
+            _in(place, scenario) / folder.TUNING,
+        )
+        for scenario, arms in plan.tuned
+    }
+    if len(searches) > 1:  # else every scenario would wait for the last trial of the one before
+        batch.ahead(trial for methods, at in searches.values() for _, _, trial in trials(methods, grid, at))
+    return {scenario: search(methods, grid, at, batch) for scenario, (methods, at) in searches.items()}
+
+
+def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
+    """Where runs began, and with which torch."""
+    places = [run.path for same in runs.values() for run in same if run.path]
+    plans = [json.loads((place / folder.PLAN).read_text()) for place in places]
+    return sorted({f"{plan.get('machine', 'unknown')}, torch {plan['torch']}" for plan in plans})
+
+
+def _place(place: Path, scenario: str, arm: Arm, seed: int) -> Path:
+    return _in(place, scenario) / f"{folder.spelled(arm.name)}-{seed}"
+
+
+def _in(place: Path, scenario: str) -> Path:
+    return place / folder.spelled(scenario) if scenario else place

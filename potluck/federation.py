@@ -1,0 +1,99 @@
+"""A federation: who holds what, who is how fast, and which models they train."""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.core.job import Nets
+from potluck.data import Held, Partition, Phase, Pool
+from potluck.fleet import Fleet
+
+LOOKED_AT = 10_000  # clients whose labels are counted where rows aren't stored for each
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything that is given before an algorithm runs; nothing in it changes during a run."""
+
+    pool: Pool
+    partition: Partition  # at the start
+    fleet: Fleet
+    models: Nets
+    changes: tuple[Phase, ...] = ()  # by time: who holds what later
+    test_group: NDArray[np.int32] | None = None  # as which group each global test row is seen, if any
+    flips: NDArray[np.bool_] | None = None  # whose train labels are wrong; no algorithm sees it
+    # What devices remember at the start, by device and slot.
+    memories: Mapping[tuple[int, Hashable], Any] = field(default_factory=dict)
+    shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
+
+    # ----------------------------------------------------------------------- what rules may ask: Federation
+
+    @property
+    def devices(self) -> int:
+        return len(self.fleet)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pool.shape
+
+    @property
+    def tokens(self) -> bool:
+        return not self.pool.x.is_floating_point()
+
+    @property
+    def classes(self) -> int:
+        return self.pool.classes
+
+    @property
+    def server(self) -> int:
+        return len(self.server_rows())
+
+    def held(self) -> NDArray[np.int64]:
+        """Train rows of each class at the start; of the first 10,000 clients where rows go by hash."""
+        held = self.partition
+        if isinstance(held, Held):
+            rows = held.order[held.cells % 3 == 0]
+        else:
+            some = range(min(held.clients, LOOKED_AT))
+            rows = np.concatenate([held.rows(client, "train") for client in some])
+        return np.bincount(self.pool.y.cpu().numpy()[rows], minlength=self.classes)
+
+    # ------------------------------------------------------------------------------------ who holds what when
+
+    def phase(self, when: float) -> int:
+        """How many changes have happened by a time, one at this very moment included."""
+        return bisect_right(self.changes, when, key=lambda change: change.start) if self.changes else 0
+
+    def holding(self, when: float) -> Partition:
+        """Who holds what at a time."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].partition if phase else self.partition
+
+    def shifted(self, when: float) -> Mapping[float, Partition]:
+        """Who is tested on what at a time, by share of shift."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].shifts if phase else self.shifts
+
+    def test_rows(self, when: float = 0.0) -> NDArray[np.int64]:
+        """The global test set at a time."""
+        phase = self.phase(when)
+        return self.changes[phase - 1].test if phase else np.flatnonzero(self.pool.test)
+
+    def server_rows(self) -> NDArray[np.int64]:
+        """The cloud's own rows, if some were set aside for it."""
+        server = self.pool.server
+        return np.zeros(0, np.int64) if server is None else np.flatnonzero(server)
+
+    def on(self, device: str) -> "World":
+        """The same world with its rows and models on a device."""
+        pool = replace(self.pool, x=self.pool.x.to(device), y=self.pool.y.to(device))
+        return replace(self, pool=pool, models=self.models.on(device))
+
+    def row_bytes(self) -> int:
+        """Bytes of one sample when it moves between devices: its input and its label."""
+        x = self.pool.x
+        return int(x[0].numel() * x.element_size()) + 8

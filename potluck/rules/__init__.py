@@ -1,0 +1,27 @@
+"""What aggregators are made of: the loop, folding, selection, server optimisers."""
+
+from potluck.rules.fold import by_weight, equally, fold
+from potluck.rules.rounds import Rounds, placed
+from potluck.rules.select import Select, Uniform
+from potluck.rules.server_optim import Adaptive, Average, ServerOptim
+from potluck.rules.state import Global
+from potluck.rules.stream import Flow, Mix, Stream, hinge, polynomial
+
+__all__ = [
+    "Adaptive",
+    "Average",
+    "Flow",
+    "Global",
+    "Mix",
+    "Rounds",
+    "Select",
+    "ServerOptim",
+    "Stream",
+    "Uniform",
+    "by_weight",
+    "equally",
+    "fold",
+    "hinge",
+    "placed",
+    "polynomial",
+]

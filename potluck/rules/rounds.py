@@ -1,0 +1,200 @@
+"""The one loop: a rule's lanes, each a barrier that opens with a plan and closes with a merge.
+
+A lane that should be open and isn't is planned; a plan without tasks parks it until the next event. Replies
+are matched by (lane, serial, place), never by node. A barrier closes when everyone has answered or is lost,
+when enough have, or at its deadline; what is late by then is cancelled and reported to the rule as lost.
+Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from itertools import filterfalse
+from typing import Any
+
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.messages import (
+    Answer,
+    Cancel,
+    Choice,
+    Command,
+    Event,
+    Lane,
+    Lost,
+    Move,
+    Node,
+    Reply,
+    Stop,
+    Task,
+    TaskId,
+    Until,
+    Wake,
+)
+from potluck.core.rule import Got
+
+_ALL = Until()  # unless a plan says otherwise
+
+
+@value(frozen=False, eq=False)
+class Barrier:
+    """What one lane waits for."""
+
+    serial: int
+    due: list[Task]
+    enough: int
+    alarm: bool  # whether a deadline is set
+    got: dict[int, Reply]
+    lost: dict[int, Lost]
+    astray: list[Lost]  # moves that came to nothing
+
+    @property
+    def missing(self) -> dict[int, Task]:
+        if len(self.got) + len(self.lost) == len(self.due):
+            return {}  # as mostly: one task, and its reply
+        return {i: t for i, t in enumerate(self.due) if i not in self.got and i not in self.lost}
+
+
+@value(frozen=False, eq=False)
+class Run:
+    """The state of a loop: the rule's model and what is open."""
+
+    model: Any
+    open: dict[Lane, Barrier]
+    serial: int = 0
+    owed: Task | None = None  # the parent's task that is worked on
+    fresh: bool = False  # it has come but isn't adopted yet
+    queue: list[Task] = field(default_factory=list)  # and those that came after it
+    stop: bool = False
+
+
+@value
+class Rounds:
+    """An algorithm out of a rule."""
+
+    rule: Any  # Rule[M], or Inner[M] below a parent
+
+    def init(self, ctx: Context) -> tuple[Run, list[Command]]:
+        s = Run(self.rule.start(ctx), {})
+        return s, self._fill(s, ctx)
+
+    def receive(self, s: Run, e: Event, ctx: Context) -> tuple[Run, list[Command]]:
+        out: list[Command] = []
+        match e:
+            case Reply():
+                out = self._arrive(s, e.task.id, e, ctx)
+            case Lost(what=Task() as task):
+                out = self._arrive(s, task.id, e, ctx)
+            case Wake(tag=(lane, int(serial))) if lane in s.open and s.open[lane].serial == serial:
+                s.open[lane].alarm = False
+                out = self._close(s, lane, ctx)
+            case Lost(what=Move(id=(lane, serial, _))) if lane in s.open and s.open[lane].serial == serial:
+                s.open[lane].astray.append(e)
+            case Task():
+                s.queue.append(e)
+            case Cancel():
+                s.queue = [task for task in s.queue if task.id != e.id]
+                if s.owed is not None and s.owed.id == e.id:
+                    s.owed, s.fresh = None, False
+            case Stop():
+                out = [c for lane, b in s.open.items() for c in _called_off(lane, b)]
+                s.open, s.stop = {}, True
+            case _:
+                pass  # a wake-up of a barrier that has closed, or a call to look again
+        return s, out + self._fill(s, ctx)
+
+    def serve(self, s: Run, node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
+        served: Mapping[str, Task | Choice] = self.rule.serve(s.model, node, ctx)
+        return served
+
+    def round(self, s: Run) -> int:
+        return int(s.model.round)
+
+    def waiting(self, s: Run, ctx: Context) -> list[Lane]:
+        seen = ctx.holding(s.owed, s.stop)
+        return [lane for lane in self.rule.lanes(s.model, seen) if lane not in s.open]
+
+    def _arrive(self, s: Run, at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
+        if at is None:
+            return []
+        lane, serial, place = at
+        b = s.open.get(lane)
+        if b is None or b.serial != serial:
+            return []  # of a barrier that has closed
+        if type(e) is Reply:
+            b.got[place] = e
+        else:
+            b.lost[place] = e  # type: ignore[assignment]
+        closed = len(b.got) >= b.enough or len(b.got) + len(b.lost) == len(b.due)
+        return self._close(s, lane, ctx) if closed else []
+
+    def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+        b = s.open.pop(lane)
+        missing = b.missing
+        lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
+        heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
+        got = Got(heard, [lost[i] for i in sorted(lost)] + b.astray)
+        if missing:
+            ctx.release(t.to for t in missing.values())
+        s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
+        return [*_called_off(lane, b), *commands] if missing or b.alarm else commands
+
+    def _fill(self, s: Run, ctx: Context) -> list[Command]:
+        out: list[Command] = []
+        if s.owed is None and s.queue:
+            s.owed, s.fresh = s.queue.pop(0), True
+        if s.owed is not None and not s.open:
+            if s.fresh:
+                s.model, s.fresh = self.rule.adopt(s.model, s.owed, ctx.holding(s.owed, s.stop)), False
+            answer = self.rule.report(s.model, s.owed, ctx.holding(s.owed, s.stop))
+            if answer is not None:
+                out.append(Answer(s.owed, *answer))
+                s.owed = None
+                if s.queue:
+                    return out + self._fill(s, ctx)
+        if s.fresh:
+            return out  # it waits for a boundary: what is open may end, but nothing new begins
+        seen = ctx.holding(s.owed, s.stop)
+        for lane in filterfalse(s.open.__contains__, self.rule.lanes(s.model, seen)):
+            out += self._open(s, lane, seen)
+        return out
+
+    def _open(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+        s.model, commands = self.rule.plan(s.model, lane, ctx)
+        s.serial += 1
+        serial, until = s.serial, _ALL
+        due: list[Task] = []
+        out: list[Command] = []
+        for c in commands:
+            if type(c) is Task:
+                c = Task(c.to, c.job, c.send, c.tag, c.slot, (lane, serial, len(due)))
+                due.append(c)
+            elif type(c) is Move:
+                c = Move(c.src, c.dst, c.take, (lane, serial, len(out)))
+            elif type(c) is Until:
+                until = c
+                continue
+            out.append(c)
+        if due:
+            enough = len(due) if until.enough is None else min(until.enough, len(due))
+            s.open[lane] = Barrier(serial, due, enough, until.after is not None, {}, {}, [])
+            if until.after is not None:
+                out.append(Wake(ctx.now + until.after, (lane, serial)))
+        return out
+
+
+def _called_off(lane: Lane, b: Barrier) -> list[Command]:
+    """What a barrier that ends no longer wants: the missing tasks and its alarm."""
+    tasks: list[Command] = [Cancel(t.id) for t in b.missing.values()]
+    return [*tasks, Cancel((lane, b.serial))] if b.alarm else tasks
+
+
+def _opened(reply: Reply, ctx: Context) -> Reply:
+    """A reply as rules read it: some jobs send less than that."""
+    read = getattr(reply.task.job, "opened", None)
+    body = reply.body if read is None else read(reply.body, reply.task.send, ctx.models)
+    return reply if body is reply.body else replace(reply, body=body)
+
+
+def placed(rule_or_algorithm: Any) -> Any:
+    """An algorithm: what is given, or the loop around it when it is a rule."""
+    return rule_or_algorithm if hasattr(rule_or_algorithm, "receive") else Rounds(rule_or_algorithm)

@@ -1,0 +1,35 @@
+"""Who takes part. A selector's state is a value that its algorithm holds, so a snapshot can't forget it."""
+
+from typing import Any, Protocol
+
+from potluck.core.codec import value
+from potluck.core.context import Context
+from potluck.core.messages import Node
+from potluck.core.rule import Got
+from potluck.jobs.train import Train
+
+
+class Select(Protocol):
+    """Chooses the devices of a round and learns from what came of it."""
+
+    def start(self) -> Any: ...
+    def pick(self, picks: Any, count: int, ctx: Context) -> tuple[list[Node], Any]: ...
+    def jobs(self, local: Train, nodes: list[Node], picks: Any) -> list[Train]: ...  # per client, if it must
+    def learn(self, picks: Any, got: Got, ctx: Context) -> Any: ...
+
+
+@value
+class Uniform:
+    """Anyone who is online and idle, with equal chances."""
+
+    def start(self) -> None:
+        return None
+
+    def pick(self, picks: None, count: int, ctx: Context) -> tuple[list[Node], None]:
+        return ctx.sample(count), None
+
+    def jobs(self, local: Train, nodes: list[Node], picks: None) -> list[Train]:
+        return [local] * len(nodes)
+
+    def learn(self, picks: None, got: Got, ctx: Context) -> None:
+        return None

@@ -1,0 +1,101 @@
+"""What an attacker sends instead of what it computed; see `potluck.fleet.attack` for the kinds.
+
+A lie is a function of the honest result and of the task's own seed: it doesn't matter when it is told, in
+which order or by which executor. All floating-point tensors of a training reply are falsified, those beside
+the update too; whole numbers, weight and metrics stay as they are. What isn't training is answered truly, but
+for malformed replies.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.core import keys
+from potluck.core.job import Result
+from potluck.core.trees import Tree, split
+from potluck.fleet import Attack
+from potluck.fleet.attack import FLAWS, HUGE
+
+LYING = -4  # stream of a task's seed; those of its training are -1 to -3
+_GONE = object()
+
+
+def lied(result: Result, sends: Tree, trained: bool, attack: Attack, seed: int) -> Result:
+    """A false result; `sends`: the form that is expected, `trained`: whether it comes of training."""
+    key = keys.derive(seed, LYING)
+    if attack.kind == "malformed":
+        return replace(result, body=_malformed(result.body, sends, attack.what, key), finite=False)
+    if not trained:
+        return result
+    tensors, rebuild = split(result.body)
+    body = rebuild([_false(t, attack, keys.derive(key, place)) for place, t in enumerate(tensors)])
+    # Whoever doesn't train has nothing new to remember either.
+    return replace(result, body=body, keep=None if attack.kind == "free_ride" else result.keep, finite=False)
+
+
+def _false(t: Tensor, attack: Attack, key: int) -> Tensor:
+    kind, scale = attack.kind, attack.strength
+    if not t.is_floating_point() or t.numel() == 0:
+        return t
+    if kind == "sign_flip":
+        return t * -scale
+    if kind == "scaling":
+        return t * scale
+    draw, shape = keys.as_tensor(key).to(t.device), tuple(t.shape)
+    if kind == "free_ride":
+        return (scale * keys.normal(draw, shape, torch.float64)).to(t.dtype)
+    honest = t.double()
+    size = honest.square().mean().sqrt()
+    if kind == "noise":
+        return (honest + scale * size * keys.normal(draw, shape, torch.float64)).to(t.dtype)
+    assert kind == "fang"
+    # What moves by rounding alone has no direction, so that all executors agree on it.
+    moves = honest.abs() > math.sqrt(torch.finfo(t.dtype).eps) * size
+    far = scale * size * (3 + keys.uniform(draw, shape, torch.float64))
+    return (honest - torch.where(moves, honest.sign(), 0.0) * far).to(t.dtype)
+
+
+def _malformed(body: Tree, sends: Tree, what: str | None, key: int) -> Any:
+    """A body that isn't of the form that is expected, or that has numbers which are none."""
+    tensors, rebuild = split(body)
+    full = [place for place, t in enumerate(tensors) if t.numel()]
+    if sends is None or not full:  # no form to miss, or no tensor to spoil
+        return math.nan
+    what = FLAWS[keys.derive(key, 0) % len(FLAWS)] if what is None else what
+    if what == "nothing":
+        return None
+    if what == "empty":
+        return {}
+    place, bits = full[keys.derive(key, 1) % len(full)], keys.derive(key, 2)
+    if what == "extra":
+        return {**body, "extra": tensors[place]} if isinstance(body, dict) else [body, body]
+    spoilt: list[Any] = list(tensors)
+    spoilt[place] = _spoilt(tensors[place], what, bits)
+    return _without_gone(rebuild(spoilt))
+
+
+def _spoilt(t: Tensor, what: str, bits: int) -> Any:
+    """A tensor, not empty, as it must not be."""
+    if what == "missing":
+        return _GONE
+    if what == "text":
+        return "malformed"
+    if what == "dtype":
+        return t.float() if t.dtype == torch.float64 else t.double()
+    if what == "shape":  # one that would broadcast unnoticed, or twice as many numbers
+        return t.unsqueeze(0) if bits % 2 else torch.cat([t.reshape(-1)] * 2)
+    flat = (t if t.is_floating_point() else t.double()).clone().reshape(-1)
+    worst = {"nan": math.nan, "inf": math.inf, HUGE: torch.finfo(flat.dtype).max}[what]
+    flat[(bits >> 1) % len(flat)] = worst if bits % 2 else -worst
+    return flat.reshape(t.shape)
+
+
+def _without_gone(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {k: _without_gone(v) for k, v in tree.items() if v is not _GONE}
+    if isinstance(tree, list | tuple):
+        return [_without_gone(v) for v in tree if v is not _GONE]
+    return tree

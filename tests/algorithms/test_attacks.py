@@ -1,0 +1,376 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import test_contract
+import torch
+from malformed_many import lost, outcome, same
+from worlds import (
+    LOCAL,
+    LOOP,
+    SIZES,
+    STACKED,
+    WORKERS,
+    chained,
+    finished,
+    lines,
+    simulate,
+    small,
+    values,
+    weights,
+)
+
+from potluck import algorithms, fleet
+from potluck.core.errors import ConfigError
+from potluck.core.job import Result
+from potluck.engine.flight import problem
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.experiment import Experiment
+from potluck.experiment.build import build_world
+from potluck.experiment.runs import run
+from potluck.fleet import ATTACKS, FLAWS, Attack
+from potluck.jobs import SGD
+from potluck.simulate.attack import lied
+from potluck.simulate.evaluate import spread
+
+PLAIN = replace(LOCAL, optim=SGD(0.1))
+
+
+def crowd(kind="sign_flip", *, key=3, who=None, edges=None, sizes=SIZES, **how):
+    world = small(sizes, compute=4e5, edges=edges)
+    return replace(world, fleet=fleet.attacked(world.fleet, key, kind=kind, **(who or {"share": 0.3}), **how))
+
+
+def told(kind, update, *, seed=1, **how):
+    """What an attacker sends in place of an update, as a list."""
+    honest = Result({"delta": {"w": update}}, 7.0, {"mine": 1}, {"loss": 0.5}, True)
+    false = lied(honest, honest.body, True, Attack(kind, **how), seed)
+    assert (false.weight, false.metrics) == (7.0, {"loss": 0.5})
+    assert not false.finite  # so that it is looked at
+    return false.body["delta"]["w"].tolist()
+
+
+# ---------------------------------------------------------------------------------------------------- lies
+
+
+def test_signs_are_flipped_and_updates_scaled():
+    update = torch.tensor([3.0, -4.0])
+    assert told("sign_flip", update) == [-3.0, 4.0]
+    assert told("sign_flip", update, scale=2.0) == [-6.0, 8.0]
+    assert told("scaling", update, scale=5.0) == [15.0, -20.0]
+    assert update.tolist() == [3.0, -4.0]  # the device's own
+
+
+def test_noise_is_as_large_as_the_update_says():
+    update = torch.full((20_000,), 2.0, dtype=torch.float64)  # root mean square 2
+    off = torch.tensor(told("noise", update, scale=0.5)) - 2.0
+    assert float(off.std()) == pytest.approx(1.0, rel=0.02)
+    assert abs(float(off.mean())) < 0.03
+    assert told("noise", update) == told("noise", update) != told("noise", update, seed=2)
+
+
+def test_free_riders_send_nothing_of_what_they_trained():
+    update = torch.full((20_000,), 2.0)
+    assert set(told("free_ride", update)) == {0.0}
+    noise = told("free_ride", update, scale=0.1)
+    assert noise == told("free_ride", -5 * update, scale=0.1)
+    assert float(torch.tensor(noise).std()) == pytest.approx(0.1, rel=0.02)
+    honest = Result({"delta": update}, keep={"mine": update})
+    assert lied(honest, honest.body, True, Attack("free_ride"), 1).keep is None
+    assert lied(honest, honest.body, True, Attack("noise"), 1).keep is honest.keep
+
+
+def test_fang_draws_between_3_and_4_deviations_against_the_direction():
+    # Root mean square sqrt((9 + 16 + 0 + 0) / 4) = 2.5: 3 goes to 3 - 7.5 ... 3 - 10, and -4 the other way.
+    up, down, still, rounding = told("fang", torch.tensor([3.0, -4.0, 0.0, 1e-12]))
+    assert -7.0 < up < -4.5
+    assert 3.5 < down < 6.0
+    assert (still, rounding) == (0.0, pytest.approx(1e-12))
+    many = torch.tensor(told("fang", torch.ones(20_000, dtype=torch.float64), scale=0.5))
+    assert float(many.max()) == pytest.approx(1 - 1.5, abs=0.01)  # 1 - 0.5 x 3
+    assert float(many.min()) == pytest.approx(1 - 2.0, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", fleet.attack.SCALES)
+def test_whole_numbers_forms_and_other_answers_stay_true(kind):
+    body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
+    honest = Result(body, finite=True)
+    false = lied(honest, body, True, Attack(kind), 1)
+    assert problem(false, body) is None
+    assert false.body["bits"] is body["bits"]
+    assert not torch.equal(false.body["delta"][0], body["delta"][0])
+    assert not torch.equal(false.body["control"], body["control"])
+    assert lied(honest, body, False, Attack(kind), 1) is honest
+
+
+def test_an_overflowing_lie_is_refused():
+    body = {"delta": torch.full((3,), 3e38)}
+    assert problem(lied(Result(body, finite=True), body, True, Attack("scaling"), 1), body) is not None
+
+
+# ------------------------------------------------------------------------------------------------- malformed
+
+BODIES = {
+    "update": {"delta": {"w": torch.ones(2, 3), "b": torch.ones((), dtype=torch.float64)}},
+    "whole numbers": {"counts": torch.ones(4, dtype=torch.int64)},
+    "list": [torch.ones(2), torch.zeros(0)],
+    "one entry": {"delta": torch.ones(1)},
+    "a number": {"changed": 0.5},
+    "bytes": b"abc",
+    "text": {"name": "a"},
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("what", [None, *FLAWS])
+def test_every_flaw_of_every_body_is_found(what, body):
+    honest = Result(body, finite=True)
+    assert problem(honest, body) is None
+    for promised in (body, None):  # a job that promises no form is checked for numbers alone
+        for seed in range(12):
+            false = lied(honest, promised, seed % 2 == 0, Attack("malformed", what=what), seed)
+            assert problem(false, promised) is not None
+
+
+def test_flaws_are_drawn_by_task():
+    body = BODIES["update"]
+    made = [str(lied(Result(body), body, True, Attack("malformed"), seed).body) for seed in range(200)]
+    assert len(set(made)) > 15  # of nine flaws, in different places
+    assert made == [str(lied(Result(body), body, True, Attack("malformed"), s).body) for s in range(200)]
+
+
+def test_a_huge_number_is_well_formed():
+    body = BODIES["update"]
+    for seed in range(12):
+        false = lied(Result(body), body, True, Attack("malformed", what="huge"), seed)
+        assert problem(false, body) is None
+        assert max(float(t.abs().max()) for t in false.body["delta"].values()) > 1e38
+
+
+@pytest.mark.parametrize("body", [torch.ones(2), [], "", b"", 0, 1.0, {"delta": None}, {"delta": {"w": "1"}}])
+def test_a_body_may_be_anything_and_is_refused(body):
+    assert problem(Result(body), BODIES["update"]) is not None
+
+
+def test_plain_values_have_a_form_too():
+    assert problem(Result(b"ab"), b"abc") is not None  # whoever unpacks it counts on its length
+    assert problem(Result({"n": "three"}), {"n": 3}) is not None
+    assert problem(Result({"n": None}), {"n": ""}) is None  # a text stands for any plain value
+    assert problem(Result({"n": 3.5}), {"n": 3}) is None
+    assert problem(Result({"n": np.int64(3)}), {"n": 3.0}) is None
+
+
+@pytest.mark.parametrize("plan", ["loop", "stacked"])
+@pytest.mark.parametrize("name", ["fedavg", "fedasync", "scaffold"])
+def test_malformed_updates_leave_what_lost_ones_leave(name, plan):
+    with lost():
+        expected = outcome(name, plan, None, 200)
+    assert sum(r["metric"] == "bad_update" for r in expected["records"]) == 200
+    assert same(outcome(name, plan, None, 200), expected)
+
+
+@pytest.mark.parametrize("what", FLAWS)
+def test_updates_of_one_flaw_leave_what_lost_ones_leave(what):
+    with lost():
+        expected = outcome("scaffold", "loop", None, 50)
+    assert same(outcome("scaffold", "loop", what, 50), expected)
+
+
+def test_one_update_that_slips_through_would_be_seen(monkeypatch):
+    with lost():
+        expected = outcome("fedavg", "loop", None, 50)
+    monkeypatch.setattr("potluck.engine.flight.finite", lambda tree: True)
+    with pytest.raises(AssertionError):  # an attacker took part
+        outcome("fedavg", "loop", None, 50)
+    monkeypatch.setattr("potluck.simulate.devices.problem", lambda result, sends: "bad" if sends else None)
+    with pytest.raises(AssertionError):  # nobody did
+        outcome("fedavg", "loop", None, 50)
+    monkeypatch.undo()
+    assert not same(outcome("fedavg", "loop", None, 51), expected)
+
+
+# ------------------------------------------------------------------------------------------------------- who
+
+
+def test_who_attacks_goes_by_key():
+    one, again, other = (crowd(key=key, sizes=(3,) * 20).fleet.attackers for key in (3, 3, 4))
+    assert one.sum() == 6
+    assert (one == again).all()
+    assert (one != other).any()
+    assert crowd(who={"share": 0.001}).fleet.attackers.sum() == 1  # one at least
+
+
+def test_so_many_of_every_edge():
+    found = crowd(who={"per_edge": 3}, edges=4, sizes=(3,) * 42).fleet  # 10 or 11 devices each
+    assert [found.attackers[found.edge == e].sum() for e in range(4)] == [3] * 4
+    places = {tuple(np.flatnonzero(found.attackers[found.edge == e])) for e in range(4)}
+    assert len(places) > 1  # not the same places of every edge
+
+
+def test_these_attack():
+    assert np.flatnonzero(crowd(who={"nodes": [1, 7]}).fleet.attackers).tolist() == [1, 7]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kind": "signflip", "share": 0.2}, r"attack\.kind = 'signflip'.*sign_flip"),
+        ({"kind": "noise"}, "one of share, per_edge and nodes"),
+        ({"kind": "noise", "share": 0.2, "nodes": [1]}, "one of share, per_edge and nodes"),
+        ({"kind": "noise", "share": 1.0}, r"attack\.share = 1\.0"),
+        ({"kind": "noise", "share": 0.99}, "leave somebody honest"),
+        ({"kind": "noise", "nodes": []}, r"attack\.nodes = \[\]"),
+        ({"kind": "noise", "nodes": [10]}, r"attack\.nodes = 10: devices are 0 to 9"),
+        ({"kind": "noise", "per_edge": 3}, r"attack\.per_edge = 3: there are no edges"),
+        ({"kind": "noise", "share": 0.2, "scale": 0.0}, r"attack\.scale = 0\.0"),
+        ({"kind": "free_ride", "share": 0.2, "scale": -1.0}, r"attack\.scale = -1\.0"),
+        ({"kind": "malformed", "share": 0.2, "scale": 1.0}, "has no scale"),
+        ({"kind": "malformed", "share": 0.2, "what": "nann"}, r"attack\.what = 'nann'.*'nan'"),
+        ({"kind": "noise", "share": 0.2, "what": "nan"}, r"attack\.what = 'nan'"),
+        ({"kind": "noise", "share": 0.2, "start": -1.0}, r"attack\.start = -1\.0"),
+    ],
+)
+def test_bad_settings_are_named(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        fleet.attacked(small().fleet, 1, **settings)
+
+
+def test_an_edge_with_too_few_devices_is_named():
+    with pytest.raises(ConfigError, match=r"per_edge = 6: an edge has 5 devices only"):
+        crowd(who={"per_edge": 6}, edges=2)
+
+
+# ------------------------------------------------------------------------------------------------------ runs
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_executors_and_resumed_runs_tell_the_same_lies(kind):
+    rule, settings = algorithms.make("scaffold", PLAIN, clients=6), dict(stop=StopAt(rounds=3))
+    world = crowd(kind)
+    loop, workers, stacked = (
+        finished(world, rule, plan=plan, **settings) for plan in (LOOP, WORKERS, STACKED)
+    )
+    assert lines(loop) == lines(workers)
+    assert torch.equal(weights(loop), weights(workers))
+    torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
+    for plan, straight in ((LOOP, loop), (STACKED, stacked)):
+        resumed, _ = chained(world, rule, plan=plan, **settings)
+        assert lines(resumed) == lines(straight)
+        assert torch.equal(weights(resumed), weights(straight))
+    honest = finished(small(compute=4e5), rule, plan=LOOP, **settings)
+    assert not torch.equal(weights(honest), weights(loop))
+    assert honest.now == loop.now  # a lie takes no time
+
+
+def test_one_round_of_sign_flips_by_hand():
+    # All take part once: the change is the mean of everybody's, by rows. Let A be what 2 and 6 add to it and
+    # B what all others add: honest A + B, with 2 and 6 lying B - A, with 2 and 6 doubled 2A + B.
+    rule, two = algorithms.make("fedavg", PLAIN, clients=10), {"nodes": [2, 6]}
+    begun = simulate(small(compute=4e5), rule)
+    begun.start()
+
+    def change(world):
+        return weights(finished(world, rule, rounds=1)) - weights(begun)
+
+    honest, flipped = change(small(compute=4e5)), change(crowd(who=two))
+    doubled = change(crowd("scaling", who=two, scale=2.0))
+    a, b = (honest - flipped) / 2, (honest + flipped) / 2
+    torch.testing.assert_close(doubled, 2 * a + b, rtol=0, atol=1e-12)
+    rest = {"nodes": [n for n in range(10) if n not in (2, 6)]}
+    torch.testing.assert_close(change(crowd(who=rest)), a - b, rtol=0, atol=1e-12)
+    torch.testing.assert_close(change(crowd("free_ride", who=rest)), a, rtol=0, atol=1e-12)
+    assert float(a.abs().max()) > 0.01
+    begun.close()
+
+
+def test_lies_begin_when_they_are_said_to():
+    rule, settings = algorithms.make("fedavg", LOCAL, clients=10), dict(rounds=4, often=EvaluateAt(rounds=1))
+    honest = finished(small(compute=4e5), rule, **settings)
+    start = 1.0001 * min(r["time"] for r in honest.records if r["round"] == 1)
+    late = finished(crowd(start=start), rule, **settings)
+    never = finished(crowd(start=1e9), rule, **settings)
+    assert torch.equal(weights(never), weights(honest))
+    assert not torch.equal(weights(late), weights(honest))
+    losses = [values(sim, "global_loss") for sim in (honest, late)]
+    assert losses[0][:2] == losses[1][:2]  # before training and after the first round
+    assert losses[0][2] != losses[1][2]
+
+
+def test_means_are_over_honest_devices_and_everybody_is_on_record():
+    sim = finished(crowd(who={"nodes": [0, 4, 5]}), algorithms.make("ftfa", LOCAL, clients=5), rounds=2)
+    assert values(sim, "attackers") == [[0, 4, 5]]
+    assert [r["metric"] for r in sim.records].index("attackers") == 0
+    end = [r for r in sim.records if r["round"] == 2]
+    views = {r["view"] for r in end if r["metric"] == "accuracy_mean"}
+    assert views
+    for view in views:
+        own = {r["node"]: r["value"] for r in end if r["metric"] == "accuracy" and r["view"] == view}
+        assert sorted(own) == list(range(10))
+        honest = spread(np.array([own[n] for n in range(10) if n not in (0, 4, 5)]))
+        for name, number in honest.items():
+            assert values(sim, f"accuracy_{name}", view=view, round=2) == [number]
+    first = next(r["value"] for r in end if r["metric"] == "accuracy_mean")
+    assert sim.accuracy == pytest.approx(first)
+
+
+def test_a_panel_of_attackers_is_refused():
+    rule, one = algorithms.make("fedavg", LOCAL, clients=2), EvaluateAt(panel=1)
+    (node,) = simulate(crowd(), rule, often=one).panel
+    with pytest.raises(ConfigError, match=r"evaluate\.panel = 1"):
+        finished(crowd(who={"nodes": [int(node)]}), rule, often=one)
+
+
+def test_attackers_hurt():
+    rule = algorithms.make("fedavg", replace(LOCAL, epochs=2), clients=10)
+    good = finished(small(compute=4e5), rule, rounds=10, plan=STACKED).accuracy
+    for kind in ("sign_flip", "fang"):
+        assert finished(crowd(kind, who={"share": 0.5}), rule, rounds=10, plan=STACKED).accuracy < good - 0.15
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+@pytest.mark.parametrize("kind", ["sign_flip", "malformed"])
+def test_every_algorithm_lives_through_it(name, kind):
+    where = test_contract.crowd()
+    where = replace(where, fleet=fleet.attacked(where.fleet, 3, kind=kind, share=0.3))
+    sim = test_contract.run(name, where=where)
+    assert sim.round >= 3
+    assert torch.isfinite(weights(sim)).all()
+    # Who sends nothing but what is refused never took part in anything.
+    assert sim.accounts.took_part[where.fleet.attackers].any() == (kind == "sign_flip")
+
+
+def test_an_experiment_says_who_attacks(tmp_path):
+    tables = dict(
+        data={"source": "synthetic", "rows": 300, "clients": 10},
+        fleet={"edges": 2, "attack": {"kind": "sign_flip", "per_edge": 2, "scale": 2.0, "start": 1.0}},
+        stop={"rounds": 1},
+    )
+    experiment = Experiment(**tables)
+    done = run(experiment, tmp_path / "run")
+    found = build_world(experiment.resolved()).fleet
+    assert found.attack == Attack("sign_flip", 2.0, 1.0)
+    assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [2, 2]
+    assert [r["value"] for r in done.lines if r["metric"] == "attackers"] == [
+        np.flatnonzero(found.attackers).tolist()
+    ]
+    assert Experiment.from_file(tmp_path / "run" / "experiment.toml").fleet.attack == experiment.fleet.attack
+    other = build_world(experiment.updated(seed=2).resolved()).fleet
+    assert (other.attackers != found.attackers).any()
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"), [("kind", "flip"), ("share", 1.0), ("per_edge", 0), ("start", -1.0), ("scale", -1.0)]
+)
+def test_an_experiment_names_what_is_wrong(key, bad):
+    with pytest.raises(ConfigError, match=rf"fleet\.attack\.{key}"):
+        Experiment(fleet={"attack": {"kind": "noise", key: bad}})
+
+
+def test_edges_that_the_data_make_have_their_attackers():
+    tables = dict(
+        data={"source": "synthetic", "rows": 600, "partition": "user_devices", "users": 8},
+        fleet={"edges": 2, "attack": {"kind": "noise", "per_edge": 3}},
+    )
+    found = build_world(Experiment(**tables).resolved()).fleet
+    assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [3, 3]

@@ -1,0 +1,616 @@
+"""Auxo: the spec's vectors by hand, what devices and server do with them, and small runs of the whole."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+from support import SPEC, Desk, Line, answer, local, notes, tasks
+from worlds import LOCAL, finished, pool, small, values
+
+from potluck import algorithms
+from potluck.algorithms.auxo import clustering as online
+from potluck.algorithms.auxo.algorithm import DOOR, Auxo, Crowd, Part
+from potluck.algorithms.auxo.calibrated import Calibrated
+from potluck.algorithms.auxo.faithful import Faithful, Heard, Memory
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fedyogi import fedyogi
+from potluck.core import codec
+from potluck.core.errors import ConfigError
+from potluck.core.messages import Choice, Reply, Spent, Task, Tell
+from potluck.core.rule import Got
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.experiment import Experiment, run
+from potluck.fleet import Intervals
+from potluck.jobs import SGD, Train, affinity
+from potluck.jobs import cohort_tree as cohorts
+from potluck.jobs.affinity import CheckIn, Remember, Settle
+from potluck.report import cohorts as report
+
+KNOWN = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0]])
+SIX = np.array([[1, 0], [0.8, 0.6], [0, -1], [-0.6, -0.8], [0.6, 0.8], [-0.8, -0.6]])
+
+
+# ------------------------------------------------------------------------------------- the spec's vectors
+
+
+def test_reward_of_four_participants():
+    gain = online.fit(KNOWN, np.array([True, True, False, False]))
+    assert gain == pytest.approx([0.78209, 0.78209, 0.59820, -0.32548], abs=1e-4)
+
+
+@pytest.mark.parametrize(("other", "explored"), [("1", 2), ("01", 1)])
+def test_record_after_a_round(other, explored):
+    gains = [0.78209, 0.78209, 0.59820, -0.32548]
+    exploit = {1: [0.39105, 0.39105, 0.29910, -0.16274], 2: [0.26070, 0.26070, 0.19940, -0.10849]}
+    for gain, new, guess in zip(gains, [0.71388, 0.71388, 0.54838, -0.28293], exploit[explored], strict=True):
+        told = {"cohort": "00", "side": {2: 1}, "gain": gain, "leaves": ["00", other], "others": {}}
+        record = {"reward": {"00": 0.1}, "side": {}, "times": {}}
+        learnt = affinity.learnt(record, told, 0.9, "adds")
+        assert learnt["reward"]["00"] == pytest.approx(new, abs=1e-4)
+        assert learnt["reward"][other] == pytest.approx(guess, abs=1e-4)
+        assert learnt["side"] == {"00": {2: 1}}
+        assert learnt["times"] == {"00": 1}
+
+
+def test_relabelling_by_centres_of_the_round():
+    before = np.array([0, 0, 1, 1, -1, -1])
+    middle = online.centres(SIX, before, 2)
+    assert middle == pytest.approx(np.array([[0.9, 0.3], [-0.3, -0.9]]))
+    side = online.nearest(SIX, middle)
+    assert side.tolist() == [0, 0, 1, 1, 0, 1]
+    assert online.spread(SIX) == pytest.approx(5.66667, abs=1e-4)
+    assert online.spread(SIX, side) == pytest.approx(0.85333, abs=1e-4)
+    ratio = online.spread(SIX, side) / online.spread(SIX)
+    assert (ratio, ratio**0.5) == pytest.approx((0.15059, 0.38806), abs=1e-4)
+    pairs = ((SIX[:, None] - SIX[None]) ** 2).sum() / (2 * len(SIX))  # the paper's equation 1
+    assert pairs == pytest.approx(online.spread(SIX))
+
+
+@pytest.mark.parametrize(("side", "after"), [(1, (0.4, 0.5)), (0, (0.5, 0.4)), (None, (0.4, 0.4))])
+def test_split_bonus_goes_by_the_parents_old_reward(side, after):
+    record = {"reward": {"": 0.4}, "side": {} if side is None else {"": {2: side}}, "times": {"": 1}}
+    reward = affinity.inherited(record, ["0", "1"], 0.1)["reward"]
+    assert (reward["0"], reward["1"]) == pytest.approx(after)
+
+
+def test_distance_to_the_lowest_common_ancestor():
+    assert [cohorts.distance(*pair) for pair in (("00", "01"), ("00", "1"), ("1", "00"))] == [1, 2, 2]
+
+
+def test_coordinates_keep_distances_and_means():
+    rows = torch.randn(5, 400, dtype=torch.float64)
+    points = online.coordinates(rows)
+    assert np.linalg.norm(points[0] - points[1:].mean(0)) == pytest.approx(
+        float((rows[0] - rows[1:].mean(0)).norm())
+    )
+
+
+def test_agreement_is_cohens_kappa():
+    assert online.agreement(np.array([[20, 5], [10, 15]])) == pytest.approx(0.4)
+    assert online.agreement(np.array([[9, 0], [0, 1]])) == 1.0
+    assert online.agreement(np.array([[9, 0], [0, 0]])) == 0.0  # one side only says nothing
+
+
+# ---------------------------------------------------------------------------------------------- the device
+
+
+def record(**rewards):
+    return {"reward": rewards, "side": {}, "times": dict.fromkeys(rewards, 1)}
+
+
+def test_a_device_asks_for_its_best_and_now_and_then_for_any():
+    kept = {"reward": {"0": 0.2, "1": 0.7}, "side": {"1": {2: 0}}, "times": {"1": 2}}
+    greedy = [affinity.chosen(kept, ["0", "1", "2"], 0.0, key) for key in range(50)]
+    assert set(greedy) == {"1"}
+    explored = [affinity.chosen(kept, ["0", "1", "2"], 0.5, key) for key in range(2000)]
+    assert explored.count("1") / 2000 == pytest.approx(0.5 + 0.5 / 3, abs=0.04)
+    new = [affinity.chosen(affinity.blank(), ["0", "1", "2"], 0.0, key) for key in range(300)]
+    assert min(new.count(leaf) for leaf in ("0", "1", "2")) > 70
+
+
+def test_a_request_says_cohort_affinity_and_side():
+    kept = {"reward": {"": 0.4}, "side": {"": {2: 1}}, "times": {"": 3}}
+    at = local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}, kept)
+    result = CheckIn().run(at)
+    asked = {"cohort": "1", "affinity": 0.5, "side": {}, "times": 3, "rewards": {}}
+    assert affinity.unpacked(result.body, ["0", "1"]) == asked
+    every = CheckIn(every=True)
+    assert affinity.unpacked(every.run(at).body, ["0", "1"])["rewards"] == {"0": 0.4, "1": 0.5}
+    for job in (CheckIn(), every):
+        assert len(job.run(at).body) == len(job.cost(at).sends)
+    here = local([], [], {"leaves": [""], "epsilon": 0.0}, kept)
+    assert affinity.unpacked(CheckIn().run(here).body, [""])["side"] == {2: 1}
+    lost = CheckIn().run(local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}))
+    word = affinity.unpacked(lost.body, ["0", "1"])
+    assert (word["times"], word["affinity"], lost.keep) == (0, 0.0, None)
+
+
+def test_feedback_of_a_round_that_split_marks_the_own_side():
+    told = {"cohort": "", "side": {2: 1}, "gain": None, "leaves": ["0", "1"], "others": {}}
+    kept = Remember().run(local([], [], told)).keep
+    assert kept["reward"] == {"": 0.0, "0": 0.0, "1": 0.1}
+
+
+def test_explored_cohorts_are_not_guessed_about_again():
+    told = {"cohort": "0", "side": {}, "gain": -0.6, "leaves": ["0", "10", "11"], "others": {}}
+    kept = {"reward": {"10": 0.3}, "side": {}, "times": {"10": 1}}
+    learnt = affinity.learnt(kept, told, 0.9, "adds")
+    assert learnt["reward"]["10"] == 0.3  # it was there
+    assert learnt["reward"]["11"] == pytest.approx(-0.6 / 3)
+    again = affinity.learnt(learnt, told, 0.9, "adds")["reward"]["11"]
+    assert again == pytest.approx(-0.4)
+    assert affinity.learnt(learnt, told, 0.9, "sets")["reward"]["11"] == pytest.approx(-0.2)
+
+
+def test_a_device_never_seen_uses_the_cohort_with_the_least_loss_on_its_own_rows():
+    models = {"0": Line(3.0).init(0), "1": Line(-3.0).init(0)}
+    at = local([-1.0, 1.0], [0, 1], {"models": models})
+    assert Settle(SPEC).run(at).body == "0"
+    at = local([-1.0, 1.0], [1, 0], {"models": models})
+    assert Settle(SPEC).run(at).body == "1"
+    seen = local([-1.0, 1.0], [1, 0], {"models": models}, keep=record(**{"0": 0.1}))
+    assert Settle(SPEC).run(seen).body == "0"  # what it knows counts, whatever the loss
+
+
+# ---------------------------------------------------------------------------------------------- the server
+
+
+def rule(**params):
+    fixed = {"clients": 4, "first_split": 1, "mode": Faithful()}
+    return Auxo(FedAvg(4, Train(SPEC, optim=SGD(0.1))), **{**fixed, **params})
+
+
+def said(cohort="", affinity=0.0, side=-1, times=0):
+    sides = {} if side == -1 else {2: side}
+    return {"cohort": cohort, "affinity": affinity, "side": sides, "times": times, "rewards": {}}
+
+
+def checked_in(auxo, m, ctx, words):
+    """The crowd after these devices have checked in, one request each."""
+    names = sorted({*m.parts, *(word["cohort"] for word in words.values())})  # of whenever they were told
+    replies = [
+        Reply(
+            Task(node, CheckIn(), {"leaves": names}, id=(DOOR, 1, i)),
+            affinity.packed(names, word["cohort"], word["affinity"], word["side"], word["times"], None),
+            1.0,
+            {},
+            Spent(),
+        )
+        for i, (node, word) in enumerate(words.items())
+    ]
+    return auxo.merge(m, DOOR, Got(replies, []), ctx)[0]
+
+
+def trained(auxo, m, lane, ctx, deltas):
+    """A round in which devices reply with these changes (w, b)."""
+    m, commands = auxo.plan(m, lane, ctx)
+    due = tasks(commands)
+    replies = [answer(t, *deltas[t.to]) for t in due]
+    return *auxo.merge(m, lane, Got(replies, []), ctx), due
+
+
+def test_requests_lead_to_the_leaf_that_came_of_what_was_asked_for():
+    auxo, ctx = rule(), Desk()
+    start = auxo.start(ctx)
+    parts = dict.fromkeys(("00", "01", "1"), start.parts[""])
+    m = Crowd(parts, {name: {} for name in parts}, {})
+    words = {1: said("1"), 2: said("0", 0.4, 1), 3: said("", 0.4, 1), 4: said("011")}
+    m = checked_in(auxo, m, ctx, words)
+    assert 1 in m.queue["1"]
+    assert m.queue["01"][2] == said("01", 0.5)  # its side, with the bonus, and no side known below
+    assert 3 in m.queue["1"]
+    assert 4 in m.queue["01"]  # of a cohort that the server has forgotten: the nearest that it knows
+
+
+def test_an_old_name_without_a_side_leads_to_any_of_its_leaves():
+    auxo, ctx = rule(), Desk()
+    parts = {name: auxo.start(ctx).parts[""] for name in ("00", "01", "1")}
+    m = Crowd(parts, {name: {} for name in parts}, {})
+    m = checked_in(auxo, m, ctx, {node: said("") for node in range(400)})
+    shares = [len(m.queue[name]) / 400 for name in ("00", "01", "1")]
+    assert shares == pytest.approx([0.25, 0.25, 0.5], abs=0.08)
+
+
+def test_two_camps_split_and_go_on_with_all_that_their_parent_had():
+    auxo = Auxo(
+        fedyogi(Train(SPEC, optim=SGD(0.1)), 4),
+        4,
+        first_split=1,
+        fewest=2,
+        cohorts=2,
+        force=(1,),
+        mode=Faithful(),
+    )
+    ctx = Desk()
+    m = checked_in(auxo, auxo.start(ctx), ctx, {n: said() for n in range(4)})
+    camps = {0: (1, 0), 1: (0.9, 0.1), 2: (-1, 0), 3: (-0.9, -0.1)}
+    m, commands, _ = trained(auxo, m, "", ctx, camps)
+    assert list(m.parts) == ["0", "1"]
+    first, second = m.parts["0"].inner, m.parts["1"].inner
+    assert first.params is second.params
+    assert first.opt is second.opt
+    (split,) = [v for name, v in notes(commands) if name == "split"]
+    assert (split["into"], split["sizes"], split["round"]) == (["0", "1"], [2, 2], 1)
+    told = {c.to: c.send for c in commands if isinstance(c, Tell)}
+    assert told[0]["side"] == told[1]["side"] != told[2]["side"] == told[3]["side"]
+    assert told[0]["leaves"] == ["0", "1"]
+    # Each child has half of the clients and half of the rate.
+    ctx = ctx.later()
+    m = checked_in(auxo, m, ctx, {n: said("0", 0.1, times=1) for n in (5, 6)})
+    _, commands = auxo.plan(m, "0", ctx)
+    assert [t.job.optim.lr for t in tasks(commands)] == [0.05, 0.05]
+    assert {t.slot for t in tasks(commands)} == {("0", None)}
+
+
+def test_cohorts_together_use_no_more_clients_than_one():
+    auxo, ctx = rule(clients=9, cohorts=2), Desk(children=range(100))
+    parts = {name: auxo.start(ctx).parts[""] for name in ("0", "1")}
+    m = Crowd(parts, {name: {} for name in parts}, {})
+    m, invited = auxo.plan(m, DOOR, ctx)
+    assert len(tasks(invited)) == 8
+    m = checked_in(auxo, m, ctx, {n: said(str(n % 2)) for n in range(20, 40)})
+    assert [len(tasks(auxo.plan(m, lane, ctx)[1])) for lane in ("0", "1")] == [4, 4]
+
+
+def test_epsilon_decays_by_rounds():
+    auxo, ctx = rule(mode=Faithful(epsilon=0.5, decay=0.9)), Desk()
+    m = dataclasses.replace(auxo.start(ctx), round=2)
+    (first, *_) = tasks(auxo.plan(m, DOOR, ctx)[1])
+    assert first.send["epsilon"] == pytest.approx(0.5 * 0.81)
+
+
+def test_who_claims_to_fit_but_doesnt_is_shut_out():
+    auxo, ctx = rule(strikes=2, cohorts=2, claim=0.5), Desk(children=range(6))
+    start = auxo.start(ctx).parts[""]
+    m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {})
+    auxo = dataclasses.replace(auxo, clients=8)
+    good = {0: (1, 0), 1: (0.9, 0.1), 2: (0.9, -0.1), 3: (-1, 0)}
+    for strike in (1, 2):
+        words = {n: said("0", 0.9, times=3) for n in good}
+        m = checked_in(auxo, m, ctx, words)
+        m, commands, due = trained(auxo, m, "0", ctx, good)
+        assert len(due) == 4
+        assert m.flags == {3: strike}
+        ctx = ctx.later(busy=set())
+    assert ("blacklisted", 3) in notes(commands)
+    invited = {t.to for t in tasks(auxo.plan(m, DOOR, ctx)[1])}
+    assert invited
+    assert 3 not in invited
+
+
+def test_devices_that_left_are_replaced_before_a_round_begins():
+    auxo, ctx = rule(), Desk()
+    m = checked_in(auxo, auxo.start(ctx), ctx, {n: said() for n in range(4)})
+    m, commands = auxo.plan(m, "", ctx.later(busy={0, 1}))
+    assert not tasks(commands)
+    assert list(m.queue[""]) == [2, 3]
+    m, commands = auxo.plan(m, DOOR, ctx.later())
+    assert len(tasks(commands)) == 2
+    few = dataclasses.replace(m, dry=True)  # and if there is nobody else, two are enough
+    assert {t.to for t in tasks(auxo.plan(few, "", ctx.later())[1])} == {2, 3}
+
+
+# ------------------------------------------------------------------------------------------- the criterion
+
+
+def heard(state, updates, before, **more):
+    keys = {"cohort": "", "head": ["w", "b"], "room": 4, "learnt": {"": state}, "population": 6}
+    requests = [said(side=s, times=1) for s in before]
+    rng = np.random.default_rng(0)
+    changes = [{"w": torch.tensor([w]), "b": torch.tensor([b])} for w, b in updates.tolist()]
+    return Heard(**{**keys, "updates": changes, "requests": requests, "rng": rng, **more})
+
+
+def sides_of(told):
+    return np.array([side.get(2, -1) for side in told.side])
+
+
+def test_a_split_pays_when_heterogeneity_falls_by_the_root_of_two():
+    way = Faithful(window=2, labelled=0.2)
+    first = way.learn(heard(way.start(), SIX, [-1] * 6))
+    assert not first.into  # one round is not enough
+    side = sides_of(first)
+    assert side[[0, 1, 4]].tolist() == [side[0]] * 3
+    assert side[[2, 3, 5]].tolist() == [1 - side[0]] * 3
+    second = way.learn(heard(first.state, SIX, side.tolist()))
+    assert second.into == 2
+    assert second.state.labelled == (3, 3)  # nobody is counted twice
+    assert not Faithful(window=2, labelled=0.9).learn(heard(first.state, SIX, side.tolist())).into
+    noise = np.random.default_rng(1).standard_normal((6, 2))
+    far = dataclasses.replace(first.state, ratios=(0.99, 0.99))
+    assert not way.learn(heard(far, noise, side.tolist())).into
+
+
+def test_later_splits_must_be_even():
+    way = Faithful(window=1, labelled=0.0)
+    state = Memory(3, (0.1,), (30, 9))
+    uneven = heard(state, SIX, [0, 0, 1, 1, 0, 1], learnt={"": state, "1": state})
+    assert not way.learn(uneven).into
+    assert way.learn(heard(state, SIX, [0, 0, 1, 1, 0, 1])).into  # the first one may be as it likes
+
+
+def test_sides_are_sought_anew_after_rounds_without_known_members():
+    way = Faithful()
+    told = way.learn(heard(way.start(), SIX, [-1] * 6))
+    for _ in range(3):
+        told = way.learn(heard(told.state, SIX, [0, 0, -1, -1, -1, -1]))
+        assert sides_of(told).tolist() == [0, 0, -1, -1, -1, -1]
+    told = way.learn(heard(told.state, SIX, [1, 1, -1, -1, -1, -1]))
+    assert sides_of(told).tolist() == [1, 1, 0, 0, 1, 0]  # named so as to agree with what is known
+
+
+# ------------------------------------------------------------------------------------------- calibrated
+
+
+def kinds(rng, groups, count=12, size=60, noise=0.6):
+    """Updates of `count` devices of each group: a direction of the group's, and noise."""
+    means = np.random.default_rng(7).standard_normal((groups, size))
+    truth = np.repeat(np.arange(groups), count)
+    rows = means[truth] + noise * rng.standard_normal((len(truth), size))
+    return [{"w": torch.tensor(row, dtype=torch.float32)} for row in rows], truth
+
+
+def rounds_of(way, groups, rounds=8, seed=0):
+    """Rounds in which the same devices come back with the sides that they were told."""
+    rng, state = np.random.default_rng(seed), way.start()
+    sides = None
+    for _ in range(rounds):
+        updates, truth = kinds(rng, groups)
+        requests = [said(times=1) | {"side": {} if sides is None else sides[i]} for i in range(len(truth))]
+        told = way.learn(Heard("", updates, requests, [], {"": state}, 4, 999, rng))
+        state, sides = told.state, told.side
+    return told, truth
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_calibrated_finds_as_many_kinds_as_there_are(groups):
+    told, truth = rounds_of(Calibrated(), groups)
+    assert told.into == groups
+    found = np.array([side[groups] for side in told.side])
+    assert adjusted_rand_score(truth, found) > 0.95
+    assert told.facts["persistence"][str(groups)] > 0.95
+    assert told.facts["heterogeneity_after"] < 0.8 * told.facts["heterogeneity"]
+
+
+def test_calibrated_leaves_one_kind_alone():
+    told, _ = rounds_of(Calibrated(returning=20), 1, rounds=12)
+    assert told.into == 0
+
+
+def test_sides_need_enough_returning_devices_and_none_too_small():
+    assert rounds_of(Calibrated(returning=1000), 2)[0].into == 0
+    lone = [np.array([[30.0, 0], [0, 1.0]])]
+    assert Calibrated(returning=20)._persistence(lone, 2) == 0.0
+    assert Calibrated(returning=20, smallest=0.05)._persistence(lone, 2) == 1.0
+
+
+def test_one_visit_tells_about_every_cohort():
+    way, rng = Calibrated(), np.random.default_rng(3)
+    told, truth = rounds_of(way, 3)
+    learnt = way.split({"": told.state}, "", 3)
+    assert list(learnt) == ["0", "1", "2"]
+    assert list(learnt["1"].like) == ["0", "1", "2"]
+    sides = {g: told.side[list(truth).index(g)][3] for g in range(3)}
+    updates, truth = kinds(rng, 3, count=5)
+    strangers = [said("0") for _ in truth]
+    visit = way.learn(Heard("0", updates, strangers, [], learnt, 2, 999, rng))
+    for fits, g, gain in zip(visit.others, truth, visit.gain, strict=True):
+        assert max(fits, key=fits.get) == str(sides[g])
+        assert gain == fits["0"]
+    assert visit.facts["members"] == 5
+
+
+def test_a_split_elsewhere_leaves_children_that_look_alike_at_first():
+    way = Calibrated()
+    told, _ = rounds_of(way, 2)
+    learnt = way.split({"": told.state}, "", 2)
+    again = way.split(learnt, "1", 2)
+    assert list(again) == ["0", "10", "11"]
+    assert torch.equal(again["0"].like["10"], learnt["0"].like["1"])
+    assert again["10"].like.keys() == {"0"}  # nothing was known of its sides yet
+
+
+def test_without_references_rewards_wait_until_members_have_been_seen():
+    way, rng = Calibrated(), np.random.default_rng(0)
+    updates, truth = kinds(rng, 2, count=4)
+    fresh = {"0": way.start(), "1": way.start()}
+    requests = [said(str(g)) | {"rewards": {str(g): 1.0, str(1 - g): 0.0}} for g in truth]
+    first = way.learn(Heard("0", updates, requests, [], fresh, 2, 99, rng))
+    assert first.gain is None
+    assert set(first.state.like) == {"0", "1"}
+    second = way.learn(Heard("0", updates, requests, [], {**fresh, "0": first.state}, 2, 99, rng))
+    assert [max(fits, key=fits.get) for fits in second.others] == [str(g) for g in truth]
+
+
+CAMPS = Experiment(  # two groups with other names for their labels
+    data={
+        "source": "digits",
+        "clients": 60,
+        "partition": "iid",
+        "groups": {"kind": "permutation", "count": 2},
+    },
+    model={"name": "linear"},
+    train={"lr": 0.3},
+    stop={"rounds": 25},
+    evaluate={"rounds": 5},
+    run={"executor": "stacked"},
+    algorithm="auxo",
+    algorithms={"auxo": {"clients": 30, "first_split": 5}, "fedavg": {"clients": 30}},
+)
+
+
+def test_cohorts_of_two_camps_in_a_run():
+    """They part by themselves, and fare better for it."""
+    cohorts_, one = run(CAMPS), run(CAMPS.updated(algorithm="fedavg"))
+    assert report.cohorts(cohorts_) == 2
+    assert report.final_agreement(cohorts_) > 0.9
+    assert report.coverage(cohorts_) > 0.9
+    assert cohorts_.summary["accuracy_mean"] > one.summary["accuracy_mean"] + 0.1
+    assert 0 < report.message_bytes(cohorts_) < 0.2 * cohorts_.summary["bytes_up"]
+    target = report.best(one)
+    when, effort = report.reached(cohorts_, target)
+    assert 0 < effort < cohorts_.summary["device_seconds"]
+    assert 0 < when < cohorts_.summary["virtual_seconds"]
+    assert report.reached(one, target + 0.01) == (None, None)
+    assert report.over_time(cohorts_)[-1].value == report.final_agreement(cohorts_)
+    assert report.final_agreement(one) is None
+
+
+def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
+    run(CAMPS, tmp_path / "first")
+    other = CAMPS.updated(
+        model={"name": "mlp"},
+        stop={"rounds": 2},
+        fleet={"memories": str(tmp_path / "first")},
+        algorithms={"auxo": {"clients": 30, "found": ["0", "1"]}},
+    )
+    second = run(other)
+    before = report.memberships(second.lines)[0]  # before the first round
+    assert report.agreement(before, report.hidden(second.lines), 1) > 0.9
+    again = run(other)
+    assert again.lines == second.lines
+    with pytest.raises(ConfigError, match=r"fleet\.memories = 'nowhere'"):
+        run(other.updated(fleet={"memories": "nowhere"}))
+    with pytest.raises(ConfigError, match="a run of more devices"):
+        run(other.updated(data={"source": "digits", "clients": 6}))
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"mode": {"kind": "Faithful", "sides": 1}}, "sides = 1"),
+        ({"cohorts": 4, "fewest": 2}, "cohorts = 4: can't all be fed"),
+        ({"mode": {"kind": "Faithful", "epsilon": 1.5}}, "epsilon = 1.5"),
+        ({"mode": {"kind": "Calibrated", "epsilon": -0.1}}, "epsilon = -0.1"),
+        ({"inner": "fedasync"}, "inner"),
+        ({"found": ["0", "01"]}, "found"),
+        ({"found": ["a"]}, "found"),
+        ({"mode": {"kind": "Calibrated", "kappa": 2.0}}, "kappa = 2.0"),
+        ({"waiting": 0.5}, "waiting = 0.5"),
+        ({"mode": {"kind": "Faithful", "gamma": 0.0}}, "gamma = 0.0"),
+    ],
+)
+def test_bad_parameters_are_named(params, named):
+    with pytest.raises(ConfigError, match=named.split(":")[0]):
+        algorithms.make("auxo", LOCAL, clients=4, **params)
+
+
+def test_the_inner_rule_trains_as_the_experiment_says():
+    assert algorithms.make("auxo", LOCAL, clients=4).inner.local == LOCAL
+    inner = algorithms.make("auxo", LOCAL, clients=4, inner={"kind": "qfedavg", "q": 2.0}).inner
+    assert inner.server.q == 2.0
+
+
+# ------------------------------------------------------------------------------------------------- in a run
+
+FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "mode": "faithful"}
+
+
+@pytest.mark.parametrize("inner", ["fedavg", "fedprox", "fedyogi", "qfedavg", "ftfa", "oort", "pyramidfl"])
+def test_it_runs_over_other_algorithms(inner):
+    plain = dataclasses.replace(LOCAL, optim=SGD(0.1))
+    auxo = algorithms.make("auxo", plain, inner={"kind": inner}, **FORCED)
+    sim = finished(small(), auxo, rounds=6)
+    assert len(values(sim, "split")) == 1
+    assert set(sim.states[sim.root].model.parts) == {"0", "1"}
+    served = {r["view"] for r in sim.records if r["metric"] == "accuracy"}
+    assert served == ({"tuned", "cohort"} if inner == "ftfa" else {"cohort"})
+
+
+def test_what_the_server_holds_does_not_grow_with_the_population():
+    auxo = algorithms.make("auxo", LOCAL, **FORCED)
+
+    def held(devices):
+        world = small(sizes=(3,) * devices, data=pool(1000))
+        sim = finished(world, auxo, stop=StopAt(rounds=8))
+        return len(codec.encode(sim.states[sim.root].model))
+
+    few, many = held(12), held(48)
+    assert many < few * 1.05
+
+
+def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_memory():
+    auxo = algorithms.make("auxo", LOCAL, **{**FORCED, "force": (2, 30)})
+    sim = finished(small(), auxo, rounds=6)
+    after = sim.states[sim.root].model
+    before = dataclasses.replace(
+        after, parts={"": Part(after.parts["0"].inner, auxo.mode.start())}, queue={"": {}}, running=()
+    )
+    words = {}
+    for node in range(10):
+        kept = sim.devices.keeps.get(node, affinity.SLOT)
+        at = local([], [], {"leaves": [""], "epsilon": 0.0}, kept)
+        words[node] = affinity.unpacked(CheckIn().run(at).body, [""])
+    m = checked_in(auxo, before, Desk(), words)
+    assert set(m.queue[""]) == set(range(10))
+    # and when the tree is there again, devices still know their side of it
+    known = [node for node in range(10) if (sim.devices.keeps.get(node, affinity.SLOT) or {}).get("reward")]
+    assert known
+    sure = 0
+    for node in known:
+        kept = sim.devices.keeps.get(node, affinity.SLOT)
+        if len({kept["reward"].get(leaf) for leaf in ("0", "1")}) == 2:
+            request = CheckIn().run(local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}, kept)).body
+            assert affinity.unpacked(request, ["0", "1"])["cohort"] == max(
+                ("0", "1"), key=lambda leaf: kept["reward"].get(leaf, -9)
+            )
+            sure += 1
+    assert sure >= 2
+
+
+def test_a_cohort_without_members_keeps_its_model_and_says_so():
+    auxo, ctx = rule(cohorts=2, clients=8), Desk()
+    start = auxo.start(ctx).parts[""]
+    m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {}, round=0)
+    spoken = []
+    for _ in range(14):
+        ctx = ctx.later(busy=set())
+        m = checked_in(auxo, m, ctx, {n: said("0", 0.1, times=1) for n in range(4)})
+        m, commands, _ = trained(auxo, m, "0", ctx, dict.fromkeys(range(4), (0.1, 0.0)))
+        spoken += [c for c in commands if getattr(c, "name", "") == "deserted"]
+    assert [c.group for c in spoken] == ["1"]
+    assert torch.equal(m.parts["1"].inner.params["w"], start.inner.params["w"])
+    assert "1" in m.parts
+
+
+def test_notes_tell_the_life_of_cohorts():
+    sim = finished(
+        small(), algorithms.make("auxo", LOCAL, **{**FORCED, "clients": 8, "fewest": 4}), rounds=16
+    )
+    (split,) = values(sim, "split")
+    assert split["round"] == 2
+    assert 0 < split["heterogeneity_after"] < split["heterogeneity"]
+    rounds = values(sim, "cohort")
+    assert all(r["participants"] >= 1 for r in rounds)
+    assert sum(r["newcomers"] for r in rounds) <= 10
+    assert any("reward" in r for r in rounds)
+    assert values(sim, "affinity_bytes")[-1] > 0
+
+
+def test_membership_is_recorded_where_devices_choose():
+    sim = finished(small(), algorithms.make("auxo", LOCAL, **FORCED), rounds=6, often=EvaluateAt(rounds=3))
+    last = [r for r in sim.records if r["metric"] == "chosen" and r["round"] == 6]
+    assert {r["node"] for r in last} == set(range(10))
+    assert {r["value"]["name"] for r in last} <= {"0", "1"}
+    assert any(r["value"]["times"] > 0 for r in last)
+
+
+def test_devices_that_come_and_go_stall_nobody():
+    away = Intervals.of([[(0, 1e9)] if n < 5 else [(0, 3.0)] for n in range(10)])
+    sim = finished(small(availability=away), algorithms.make("auxo", LOCAL, **FORCED), rounds=6)
+    assert sim.round == 6
+
+
+def test_serving_offers_every_cohort_and_the_cloud_sees_them_all():
+    auxo, ctx = rule(cohorts=2), Desk()
+    start = auxo.start(ctx).parts[""]
+    m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {})
+    offered = auxo.serve(m, 3, ctx)["cohort"]
+    assert isinstance(offered, Choice)
+    assert set(offered.tasks) == {"0", "1"}
+    assert set(auxo.serve(m, ctx.me, ctx)) == {"cohort 0", "cohort 1"}

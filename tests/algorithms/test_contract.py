@@ -1,0 +1,287 @@
+"""What every algorithm must keep to: this suite runs over whatever lies in potluck/algorithms."""
+
+import copy
+import dataclasses
+import hashlib
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from worlds import (
+    LOCAL,
+    LOOP,
+    SIZES,
+    STACKED,
+    STACKS,
+    WORKERS,
+    chained,
+    finished,
+    lines,
+    pool,
+    small,
+    values,
+    weights,
+)
+
+from potluck import algorithms
+from potluck.core import codec
+from potluck.core.errors import ConfigError
+from potluck.core.messages import Cancel, Move, Task, Tell
+from potluck.core.trees import finite
+from potluck.data import reserved
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.fleet import Intervals
+from potluck.jobs import SGD
+from potluck.rules import placed
+from potluck.simulate.evaluate import served
+
+FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
+FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
+FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
+FEW |= {"syncs": 2}  # FedGS
+FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
+FEW |= {"smallest_tier": 1, "fewer": 0, "head_start": 2, "remeasure": 3}  # Fed-RAC: two tiers
+FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL and SHARE
+NAMES = algorithms.names()
+STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
+EDGED = ("fededge", "hierfl", "hybridfl", "maverick")  # their rounds take devices of all edges
+LONGER = StopAt(rounds=20, device_seconds=120)
+OFTEN = EvaluateAt(rounds=2)
+
+
+@cache
+def parameters(name):
+    return {p.name for p in algorithms.describe(name).parameters}
+
+
+@cache
+def make(name, local=LOCAL, **params):
+    """The algorithm with momentum where it allows it."""
+    few = FEW | {"clients": 5} if name in EDGED else FEW  # Krum needs so many
+    params = {k: v for k, v in few.items() if k in parameters(name)} | params
+    try:
+        return algorithms.make(name, local, **params)
+    except ConfigError:
+        plain = dataclasses.replace(local, optim=SGD(local.optim.lr))
+        return algorithms.make(name, plain, **params)
+
+
+def enough(name):
+    return LONGER if name in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
+
+
+def crowd(**more):
+    # Some algorithms need rows at the server.
+    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserved(pool(), 0.05, 1)} | more)
+
+
+@cache
+def world():
+    return crowd()
+
+
+def run(name, *, where=None, seed=0, local=LOCAL, stop=None, plan=LOOP, often=OFTEN, **params):
+    algorithm, stop = Watched(make(name, local, **params)), stop or enough(name)
+    sim = finished(where or world(), algorithm, seed=seed, stop=stop, plan=plan, often=often)
+    sim.asked = algorithm.asked
+    return sim
+
+
+@cache
+def straight(name):
+    return run(name)
+
+
+# ----------------------------------------------------------------------------------------------- watching
+
+
+def tensors(thing):
+    """All tensors that can be reached from a value."""
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(thing, dict):
+        for key, entry in thing.items():
+            yield from tensors(key)
+            yield from tensors(entry)
+    elif isinstance(thing, list | tuple | set | frozenset):
+        for entry in thing:
+            yield from tensors(entry)
+    elif dataclasses.is_dataclass(thing):
+        for field in dataclasses.fields(thing):
+            yield from tensors(getattr(thing, field.name))
+
+
+def seen(thing):
+    return [(t, t._version, hashlib.blake2b(t.numpy().tobytes()).digest()) for t in tensors(thing)]
+
+
+def told(commands):
+    """Commands as something to compare: who is asked what."""
+    kinds = Task | Tell | Move | Cancel
+    return [codec.encode(c) for c in commands if isinstance(c, kinds)]
+
+
+class Watched:
+    """An algorithm under observation: what it asks for and when, and whether it touches what it is given."""
+
+    def __init__(self, algorithm, strict=False, asked=None):
+        self.inner = algorithm if hasattr(algorithm, "tiers") else placed(algorithm)
+        self.tiers = getattr(algorithm, "tiers", ())
+        self.strict, self.asked = strict, [] if asked is None else asked
+
+    def at(self, tier):
+        return Watched(self.inner.at(tier), self.strict, self.asked)
+
+    def init(self, ctx):
+        return self.listed(ctx, *self.inner.init(ctx))
+
+    def receive(self, s, e, ctx):
+        if not self.strict:
+            return self.listed(ctx, *self.inner.receive(s, e, ctx))
+        before, twin, stored = seen((s, e)), copy.copy(ctx), codec.encode((s, e))
+        s, commands = self.inner.receive(s, e, ctx)
+        for t, version, digest in before:
+            assert t._version == version, "a tensor was changed in place"
+            assert hashlib.blake2b(t.numpy().tobytes()).digest() == digest, "a tensor was changed in place"
+        _, again = self.inner.receive(*codec.decode(stored), twin)
+        assert told(again) == told(commands), "something beside state, event and context matters"
+        return self.listed(ctx, s, commands)
+
+    def serve(self, s, node, ctx):
+        return self.inner.serve(s, node, ctx)
+
+    def round(self, s):
+        return self.inner.round(s)
+
+    def waiting(self, s, ctx):
+        return self.inner.waiting(s, ctx)
+
+    def listed(self, ctx, s, commands):
+        kinds = Task | Tell | Move | Cancel
+        for c in (c for c in commands if isinstance(c, kinds)):
+            whom = (c.src, c.dst, c.take) if isinstance(c, Move) else c.id if isinstance(c, Cancel) else c.to
+            self.asked.append((ctx.now, type(c).__name__, ctx.me, whom))
+        return s, commands
+
+
+# ----------------------------------------------------------------------------------------------- contracts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_receive_is_pure(name):
+    watched = Watched(make(name), strict=True)
+    sim = finished(world(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
+    assert sim.round >= 3
+    assert len(watched.asked) >= 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_bytes(name):
+    once, again, other = straight(name), run(name), run(name, seed=1)
+    assert lines(once) == lines(again)
+    assert torch.equal(weights(once), weights(again))
+    assert once.asked == again.asked
+    assert lines(once) != lines(other)
+    assert not torch.equal(weights(once), weights(other))
+
+
+@pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
+@pytest.mark.parametrize("name", NAMES)
+def test_resumed_at_every_event_equals_straight(name, plan):
+    expected = straight(name) if plan is LOOP else run(name, plan=plan)
+    sim, events = chained(world(), make(name), stop=enough(name), plan=plan, often=OFTEN)
+    assert events >= 12
+    assert lines(sim) == lines(expected)
+    assert torch.equal(weights(sim), weights(expected))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_executors_agree(name):
+    loop, workers = straight(name), run(name, plan=WORKERS)
+    assert lines(workers) == lines(loop)
+    assert torch.equal(weights(workers), weights(loop))
+    for plan in STACKS:
+        stacked = run(name, plan=plan)
+        assert stacked.asked == loop.asked
+        torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_counts_nothing(name):
+    exact = run(name, local=dataclasses.replace(LOCAL, batch=max(SIZES)))
+    for plan in (LOOP, STACKED):
+        padded = run(name, local=dataclasses.replace(LOCAL, batch=64), plan=plan)
+        assert padded.asked == exact.asked
+        torch.testing.assert_close(weights(padded), weights(exact), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everybody_is_served(name):
+    sim = straight(name)
+    for node in (*range(len(SIZES)), sim.root):
+        views = served(sim, node)
+        assert views
+        for task in views.values():
+            assert task.to == node
+            assert hasattr(task.job, "score")
+    for view in served(sim, sim.root):
+        assert len(values(sim, "global_accuracy", view=view)) >= 2
+    headline = next(r["view"] for r in sim.records if r["metric"] == "accuracy_mean")
+    for node in range(len(SIZES)):
+        assert all(0 <= a <= 1 for a in values(sim, "accuracy", node=node, view=headline))
+    assert sim.accuracy is not None
+
+
+# -------------------------------------------------------------------------------------- what may go wrong
+
+
+def survives(sim):
+    assert sim.finished
+    assert finite(weights(sim))
+    assert all(np.isfinite(values(sim, "accuracy_mean")))
+    return sim
+
+
+def blinks(seconds):
+    """Online for so long, offline for as long, again and again."""
+    return [(t, t + seconds) for t in np.arange(0, 60, 2 * seconds)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_is_lost(name):
+    nobody = Intervals.of([blinks(0.03)] * len(SIZES))  # less than latency both ways
+    sim = survives(run(name, where=crowd(availability=nobody), stop=StopAt(rounds=4, seconds=50)))
+    assert sim.accounts.lost["gone"] >= 4
+    assert sim.accounts.tasks == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_of_the_tasks_are_lost(name):
+    half = Intervals.of([[(0.0, np.inf)] if i % 2 else blinks(0.25) for i in range(len(SIZES))])
+    sim = survives(run(name, where=crowd(availability=half), stop=StopAt(rounds=20, seconds=20)))
+    assert sim.accounts.lost["gone"] >= 3
+    assert sim.accounts.tasks >= 3
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if "deadline" in parameters(n)])
+@pytest.mark.parametrize("deadline", [0.01, 2.0])
+def test_tasks_are_late(name, deadline):
+    sim = survives(run(name, stop=StopAt(rounds=9, seconds=250), deadline=deadline))
+    assert any(kind == "Cancel" for _, kind, *_ in sim.asked)
+    assert (sim.accounts.tasks == 0) == (deadline == 0.01)
+
+
+@pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_updates_never_reach_the_model(name, plan):
+    good = world()
+    x = good.pool.x.clone()
+    for node in range(0, len(SIZES), 2):
+        x[torch.tensor(good.partition.rows(node, "train"))] = float("nan")
+    spoilt = dataclasses.replace(good, pool=dataclasses.replace(good.pool, x=x))
+    still = {"shuffle": False} if "shuffle" in parameters(name) else {}  # else what is spoilt may move on
+    sim = survives(run(name, where=spoilt, plan=plan, **still))
+    assert sim.accounts.lost["bad"] == len(values(sim, "bad_update")) >= 2
+    assert not sim.accounts.took_part[::2].any()
+    assert sim.accounts.took_part[1::2].any()

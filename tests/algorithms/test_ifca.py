@@ -1,0 +1,169 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
+from worlds import LOCAL, LOOP, STACKED, finished, pool, small, values
+
+from potluck import algorithms, data
+from potluck.algorithms.ifca.algorithm import stacked
+from potluck.algorithms.ifca.device import Pick
+from potluck.core.errors import ConfigError
+from potluck.core.job import Local
+from potluck.core.messages import Lost
+from potluck.core.rule import Got
+from potluck.core.trees import nbytes
+from potluck.execute.reference import Item, train
+from potluck.federation import World
+from potluck.jobs import SGD, Train
+from potluck.rules import Adaptive
+from potluck.simulate.evaluate import served
+
+UP, DOWN = numbers(2.0, 0.0), numbers(-2.0, 0.0)  # class 1 where x > 0, or where x < 0
+JOB = Train(SPEC, Pick(2), optim=SGD(0.5), batch=4)
+
+
+class Seeded(Line):
+    """A line that starts elsewhere for every seed."""
+
+    def init(self, key):
+        return numbers(float(key % 97), float(key % 89))
+
+
+def rule(**params):
+    return algorithms.make("ifca", Train(SPEC, optim=SGD(0.5), batch=4), **params)
+
+
+def at(x, y, **more):
+    return local(x, y, {"models": stacked([UP, DOWN])}, **more)
+
+
+def chose(x, y):
+    return train(Item(JOB, at(x, y)))
+
+
+def test_the_device_trains_the_model_of_least_loss_and_says_which():
+    ups, downs = chose([1.0, -1.0], [1, 0]), chose([1.0, -1.0], [0, 1])
+    assert (int(ups.body["model"]), int(downs.body["model"])) == (0, 1)
+    # One batch of both rows at w = 2, b = 0: each row's gradient for w is -(1 - s(2)), for b they cancel out.
+    miss = 1 - 1 / (1 + math.exp(-2.0))
+    assert close(ups.body["delta"], numbers(0.5 * miss, 0.0))
+    assert close(downs.body["delta"], numbers(-0.5 * miss, 0.0))
+    assert ups.weight == 2.0
+
+
+def test_a_tie_and_no_rows_take_the_first():
+    assert int(chose([0.0], [1]).body["model"]) == 0
+    assert int(chose([], []).body["model"]) == 0
+
+
+def test_all_losses_count_not_the_number_of_hits():
+    # DOWN is right twice by little; UP is right once by much, and its loss is less.
+    x, y = [3.0, -0.01, -0.01], [1, 1, 1]
+    assert int(chose(x, y).body["model"]) == 0
+
+
+def test_choosing_is_charged():
+    here = at([1.0, -1.0, 0.5], [1, 0, 1])
+    cost, plain = JOB.cost(here), Train(SPEC, optim=SGD(0.5), batch=4)
+    alone = plain.cost(local([1.0, -1.0, 0.5], [1, 0, 1], {"params": UP}))
+    assert cost.ops == alone.ops + 2 * 3 * Line.ops  # each model over each row
+    assert nbytes(here.inbox) == 2 * 16
+    assert nbytes(cost.sends) == 16 + 8  # the change, and which
+
+
+def test_each_model_moves_by_those_who_chose_it():
+    r, desk = rule(models=3, clients=4), Desk(models={SPEC: Seeded()})
+    m = r.start(desk)
+    before = [{n: p.clone() for n, p in params.items()} for params in m.params]
+    m, commands = r.plan(m, None, desk)
+    asked = tasks(commands)
+    assert len(asked) == 4
+    assert all(t.send["models"]["w"].shape == (3, 1) for t in asked)
+    replies = [
+        answer(asked[0], 1.0, 0.0, 1.0, model=torch.tensor(0)),
+        answer(asked[1], 4.0, 2.0, 3.0, model=torch.tensor(0)),
+        answer(asked[2], -1.0, 5.0, 9.0, model=torch.tensor(2)),
+    ]
+    m, commands = r.merge(m, None, Got(replies, [Lost(asked[3], "late")]), desk.later())
+    moved = [{n: after[n] - first[n] for n in after} for after, first in zip(m.params, before, strict=True)]
+    assert close(moved[0], numbers(3.25, 1.5))  # (1 x 1 + 3 x 4) / 4, (3 x 2) / 4
+    assert close(moved[1], numbers(0.0, 0.0))
+    assert close(moved[2], numbers(-1.0, 5.0))
+    nodes = [t.to for t in asked]
+    assert notes(commands) == [("chose", nodes[:2]), ("chose", []), ("chose", nodes[2:3])]
+    assert m.round == 1
+
+
+def test_every_model_has_a_server_optimiser_of_its_own():
+    r, desk = rule(models=2, clients=1, server=Adaptive("yogi")), Desk(models={SPEC: Seeded()})
+    m, commands = r.plan(r.start(desk), None, desk)
+    after, _ = r.merge(
+        m, None, Got([answer(tasks(commands)[0], 1.0, model=torch.tensor(1))], []), desk.later()
+    )
+    assert after.opt[0] is m.opt[0]
+    assert float(after.opt[1].mean["w"]) == pytest.approx(0.1)
+
+
+def test_models_start_apart_by_their_separation():
+    desk = Desk(models={SPEC: Seeded()})
+    far, near = (rule(models=3, separation=s).start(desk).params for s in (1.0, 0.25))
+    assert close(far[0], Seeded().init(desk.key))
+    assert len({float(p["w"]) for p in far}) == 3
+    for a, b in zip(far, near, strict=True):
+        assert close({n: (a[n] - far[0][n]) / 4 for n in a}, {n: b[n] - near[0][n] for n in b})
+
+
+@pytest.mark.parametrize(("key", "number"), [("models", 1), ("clients", 0), ("separation", 0.0)])
+def test_bad_parameters_are_named(key, number):
+    with pytest.raises(ConfigError, match=rf"{key} = {number}"):
+        rule(**{key: number})
+
+
+# ------------------------------------------------------------------------------------------- in a federation
+
+
+def two_groups():
+    """Clients of two groups with opposite names for the classes."""
+    base, clients = pool(600, 2, 5), 12
+    plain = data.iid(base, clients, 1)
+    laid = data.arranged(base, plain, 3, groups=data.Groups("permutation", 2))
+    fleet = dataclasses.replace(small((3,) * clients, compute=4e5).fleet, group=laid.group)
+    models = small(data=base).models
+    return World(laid.pool, laid.phases[0].partition, fleet, models), laid.group
+
+
+def test_hidden_groups_find_their_models_and_choices_differ_within_a_stack():
+    where, group = two_groups()
+    local = dataclasses.replace(LOCAL, optim=SGD(0.3), epochs=3)
+    one, alone = (
+        finished(where, algorithms.make("ifca", local, clients=12), rounds=6, seed=4, plan=plan)
+        for plan in (STACKED, LOOP)
+    )
+    last = [sorted(v) for v in values(one, "chose")[-2:]]
+    assert sorted(last) == sorted(np.flatnonzero(group == g).tolist() for g in (0, 1))
+    assert values(one, "chose") == values(alone, "chose")
+    shared = finished(where, algorithms.make("fedavg", local, clients=12), rounds=6, seed=4, plan=STACKED)
+    assert one.accuracy > shared.accuracy + 0.2
+
+
+def test_served_by_its_own_training_rows_not_by_the_test_labels():
+    where, _ = two_groups()
+    sim = finished(where, algorithms.make("ifca", LOCAL, clients=4), rounds=2, seed=4, plan=LOOP)
+    labels = where.pool.y.clone()
+    for node in range(12):  # as if every test row were of the other class
+        labels[torch.tensor(where.partition.rows(node, "test"))] ^= 1
+    turned = dataclasses.replace(where.pool, y=labels)
+    for node in range(12):
+        task, rows = served(sim, node)["chosen"], where.partition.rows(node, "train")
+        test = where.partition.rows(node, "test")
+        right, wrong = (
+            train(Item(task.job, Local(node, rows, task.send, None, 0, where.models, p, test))).metrics
+            for p in (where.pool, turned)
+        )
+        assert right["accuracy"] + wrong["accuracy"] == pytest.approx(
+            1.0
+        )  # the same model, whatever the labels
+    assert set(served(sim, sim.root)) == {"model 0", "model 1"}

@@ -1,0 +1,45 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ALGORITHMS = sorted((ROOT / "potluck" / "algorithms").glob("**/*.py"))
+LINT = """
+import sys
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(no_cache=True, no_logo=True))
+"""
+
+
+def imported(path):
+    """Every absolute name that a file imports, relative imports resolved."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def test_imports_keep_to_the_layers():
+    """The contracts in pyproject.toml; a failure prints the chain of imports that breaks one."""
+    done = subprocess.run([sys.executable, "-c", LINT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", ALGORITHMS, ids=lambda path: path.stem)
+def test_algorithms_know_no_runtime(path):
+    names = set(imported(path))
+    runtimes = tuple(f"potluck.{name}." for name in ("simulate", "engine", "execute", "federation"))
+    assert not {name for name in names if f"{name}.".startswith(runtimes)}
+
+
+@pytest.mark.parametrize(("name", "limit"), [("fedavg", 60), ("fedasync", 80)])
+def test_algorithms_stay_short(name, limit):
+    lines = (ROOT / "potluck" / "algorithms" / f"{name}.py").read_text().splitlines()
+    assert len(lines) < limit, f"{name}.py has {len(lines)} lines; move shared parts to potluck.rules"

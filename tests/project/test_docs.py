@@ -1,0 +1,323 @@
+"""The pages say what is so: code in them compiles and runs, names and links lead somewhere."""
+
+import ast
+import inspect
+import re
+import sys
+import types
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from support import close, fit, local, numbers
+from worlds import LOOP, SPEC, STACKED, finished, pool, small
+
+import potluck
+from potluck import algorithms, jobs
+from potluck.algorithms.fedavg import FedAvg
+from potluck.cli import main
+from potluck.cli.commands import app
+from potluck.core import codec, context, job, keys, messages, rule
+from potluck.core.job import ModelSpec
+from potluck.core.messages import Move
+from potluck.data import reserved
+from potluck.experiment import Experiment
+from potluck.experiment.build import build_world
+from potluck.jobs import SGD, Adam, Train
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {path.stem: path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))}
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text, language="python"):
+    return [code for kind, code in FENCED.findall(text) if kind == language]
+
+
+def page(name):
+    return PAGES[name].read_text()
+
+
+def chapter(name, heading):
+    """A page from one heading of the second level to the next."""
+    return page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@contextmanager
+def module(name, *sources):
+    """A module made of blocks of a page; its values are forgotten afterwards."""
+    made = sys.modules[name] = types.ModuleType(name)
+    for source in sources:
+        exec(compile(source, name, "exec"), made.__dict__)
+    try:
+        yield made
+    finally:
+        del sys.modules[name]
+        for known in [known for known in codec._KNOWN if known.startswith(f"{name}:")]:
+            codec._FIELDS.pop(codec._KNOWN.pop(known))
+
+
+# --------------------------------------------------------------------------------------- words and signatures
+
+
+@pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "design"])
+def test_python_compiles(name):
+    found = blocks(page(name))
+    assert found
+    for number, code in enumerate(found):
+        compile(code, f"{name}, block {number}", "exec")
+
+
+def promised():
+    """Classes of the chapter on contracts."""
+    parsed = [node for code in blocks(chapter("design", "Contracts")) for node in ast.parse(code).body]
+    return [node for node in parsed if isinstance(node, ast.ClassDef)]
+
+
+@pytest.mark.parametrize("said", promised(), ids=lambda node: node.name)
+def test_contracts_are_as_the_page_says(said):
+    places = (messages, rule, job, context, jobs)
+    real = next(getattr(place, said.name) for place in places if hasattr(place, said.name))
+    fields = [node.target.id for node in said.body if isinstance(node, ast.AnnAssign)]
+    methods = [node for node in said.body if isinstance(node, ast.FunctionDef)]
+    for method in methods:
+        asked = [argument.arg for argument in method.args.args]
+        assert list(inspect.signature(getattr(real, method.name)).parameters) == asked, method.name
+    names = {name for cls in real.__mro__ for name in (*vars(cls), *vars(cls).get("__annotations__", {}))}
+    assert set(fields) <= names
+    own = {name for name in (*vars(real), *vars(real).get("__annotations__", {})) if not name.startswith("_")}
+    assert own <= {*fields, *(method.name for method in methods)}, "the page leaves something out"
+
+
+def first_column(text):
+    """What stands between backticks in the first column of a table."""
+    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return {name.strip("/") for cell in cells for name in re.findall(r"`([\w./]+)`", cell)}
+
+
+def test_tables_name_what_there_is():
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
+    assert set(re.findall(r"^\| `potluck (\w+)", page("README"), re.MULTILINE)) == commands
+    told = first_column(chapter("README", "Algorithms"))
+    assert "fedavg" in told
+    assert told <= set(algorithms.names())  # a new algorithm is one file, and no list to edit
+
+
+def anchors(text):
+    """What a heading is called in a link, as code hosts do it."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page(name))):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (PAGES[name].parent / file).resolve() if file else PAGES[name]
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+# --------------------------------------------------------------------------------------------------- examples
+
+
+def test_readme_python_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    for code in blocks(page("README")):
+        exec(compile(code, "README", "exec"), space)
+    assert space["run"].summary["accuracy_mean"] > 0.5
+    assert len(space["curve"]) > 5
+    assert isinstance(space["model"], torch.nn.Module)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_readme_toml_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    toml, _ = blocks(page("README"), "toml")
+    (tmp_path / "first.toml").write_text(toml)
+    quick = ("--set", "stop.seconds=5", "--set", "run.executor=loop", "--quiet")
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "first.toml", "--algorithm", "fedbuff", *quick])
+    assert not ended.value.code
+    folder = tmp_path / "runs" / "first-fedbuff-1"
+    assert potluck.load(folder).experiment.algorithms["fedbuff"]["buffer"] == 5
+    assert first_column(chapter("README", "A run folder")) == {entry.name for entry in folder.iterdir()}
+
+
+def test_readme_federation_can_be_made(tmp_path):
+    _, toml = blocks(page("README"), "toml")
+    # MNIST by writer isn't here: the same keys on data with users of their own.
+    rows, users = 900, np.arange(900) // 60
+    x = np.random.default_rng(0).normal(size=(rows, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(rows) % 10, user=users, test=users >= 12)
+    (tmp_path / "unequal.toml").write_text(f"[stop]\nrounds = 1\n{toml}")
+    changed = ["data.source=npz", f"data.path={tmp_path / 'mine.npz'}", "data.rows_per_client=20"]
+    world = build_world(Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolved())
+    assert world.partition.clients == 33  # three of each of eleven users; the twelfth validates
+    assert len(np.unique(world.fleet.group)) == 4
+    assert len(np.unique(world.fleet.edge)) == 5
+    assert len(world.changes) == 1
+
+
+def test_contributing_shows_an_algorithm_that_works():
+    algorithm, test, objective = blocks(page("CONTRIBUTING"))
+    with module("potluck.algorithms.fedavgm", algorithm), module("a_test", test) as made:
+        made.test_fedavgm_builds_up_what_rounds_agree_on()
+    with module("an_objective", objective) as made:
+        at = local([1.0, -2.0, 3.0], [1, 0, 0], {"params": numbers(0.5, 0.1)})
+        plain, same, smoothed = (
+            fit(Train(optim=SGD(0.1), objective=o), at)[0]["delta"]
+            for o in (jobs.CrossEntropy(), made.Smoothed(0.0), made.Smoothed(0.5))
+        )
+    assert close(plain, same)
+    assert not close(plain, smoothed)
+
+
+# --------------------------------------------------------------------------------------------------- sketches
+
+
+def chosen(kept, leaves, eps, seed):
+    kept = kept or {"fit": {}, "side": {}}
+    leaf = max(kept["fit"], key=kept["fit"].get) if kept["fit"] else leaves[seed % len(leaves)]
+    return leaf, kept["side"].get(leaf)
+
+
+def learnt(kept, told):
+    kept, leaf = kept or {"fit": {}, "side": {}}, told["leaf"]
+    fit = kept["fit"] | {leaf: told["fit"]}
+    if told["split"]:
+        fit |= {leaf + side: told["fit"] + (told["side"] == side) for side in "01"}
+    return {"fit": fit, "side": kept["side"] | {leaf: told["side"]}}
+
+
+def resolved(leaves, said, rng):
+    leaf = said["leaf"]
+    while leaf not in leaves:
+        leaf += said["side"] or str(rng.integers(2))
+    return leaf
+
+
+def clustered(replies, rng):
+    return ["01"[r.task.to % 2] for r in replies], [0.5] * len(replies), True
+
+
+def halved(table, leaf, first, second):
+    return {k: v for k, v in table.items() if k != leaf} | {leaf + "0": first, leaf + "1": second}
+
+
+def halves(hit, shape, seed):
+    yes, no = np.flatnonzero(hit), np.flatnonzero(hit if hit.all() else ~hit)
+    spot = keys.uniforms(seed, np.arange(shape[0] * shape[1])).reshape(shape)
+    first = np.arange(shape[1]) < shape[1] // 2
+    return np.where(first, yes[(spot * len(yes)).astype(int)], no[(spot * len(no)).astype(int)])
+
+
+def row_loss(net, params, batch, target):
+    hit = (batch.y == target).to(batch.x.dtype)
+    return F.binary_cross_entropy_with_logits(net(params, batch.x)[:, 0], hit, reduction="none")
+
+
+def detector_loss(net, params, batch, target):
+    views = batch.x + 0.1 * keys.normal(batch.key, batch.x.shape, batch.x.dtype)
+    alike = F.cosine_similarity(net.features(params, batch.x), net.features(params, views))
+    return row_loss(net, params, batch, target).mean() - 0.1 * alike.mean()
+
+
+def calibrated(net, models, batch):
+    noise = keys.normal(batch.key, (100, *batch.x.shape[1:]), batch.x.dtype)
+    z, zero = (torch.cat([net(p, x) for p in models], 1) for x in (batch.x, noise))
+    return (z - zero.mean(0)) / zero.std(0).clamp_min(1e-3)
+
+
+def adaptive_krum(replies, top):
+    odd = replies[-1:] if replies and replies[0].task.to % 2 else []
+    return [r for r in replies if r not in odd], odd, torch.ones(len(odd))
+
+
+def solved(counts, said, alpha):
+    moves = torch.zeros(len(counts), counts.shape[1], len(counts), dtype=torch.int64)
+    moves[0, :, -1] = counts[0].clamp_max(1)
+    return moves, alpha
+
+
+def as_moves(nodes, table):
+    take = tuple((c, int(n)) for c, n in enumerate(table[0, :, -1]) if n)
+    return [Move(nodes[0], nodes[-1], take)] if take else []
+
+
+def slowdown(m, ctx):
+    return 1.0
+
+
+def tiers_by_resources(nodes, rates, said, nets):
+    return {n: (i % len(nets), 1 + i % 2, 5 + i) for i, n in enumerate(nodes)}, [1000.0] * len(nets)
+
+
+TOYS = [
+    chosen,
+    learnt,
+    resolved,
+    clustered,
+    halved,
+    halves,
+    row_loss,
+    detector_loss,
+    calibrated,
+    adaptive_krum,
+    solved,
+    as_moves,
+    slowdown,
+    tiers_by_resources,
+]  # simple formulas in place of the papers'
+
+
+@pytest.fixture(scope="module")
+def sketches():
+    with module("sketches", *blocks(chapter("design", "Five systems, sketched"))) as made:
+        left_open = {name for name, f in vars(made).items() if getattr(f, "__module__", "") == "sketches"}
+        left_open = {name for name in left_open if inspect.isfunction(getattr(made, name))}
+        assert left_open == {toy.__name__ for toy in TOYS}
+        vars(made).update({toy.__name__: toy for toy in TOYS})
+        yield made
+
+
+LOCAL = Train(SPEC, batch=4)
+ONE = ModelSpec(SPEC.name, SPEC.width, outputs=1)
+SYSTEMS = {  # what is made of a sketch, what the crowd has, and what must have been recorded
+    "Auxo": (lambda s: s.Auxo(FedAvg(4, LOCAL), total=4, over=1.0, most=3), {}, "split"),
+    "ClassTer": (
+        lambda s: s.ClassTer(
+            3,
+            Train(ONE, s.Detect(), s.Balanced(), batch=4),
+            Train(SPEC, s.Distil(ONE), optim=Adam(), batch=16),
+            every=4,
+        ),
+        {"data": reserved(pool(), 0.1, 1)},
+        "distilled",
+    ),
+    "Maverick": (lambda s: s.Maverick(LOCAL, 2), {"edges": 3}, "anomalous"),
+    "ShuffleFL": (lambda s: s.ShuffleFL(2, LOCAL), {"users": 4}, "objective"),
+    "FedRAC": (lambda s: s.FedRAC(LOCAL, 2, 2), {}, "tier"),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_sketches_run(sketches, name):
+    make, crowd, noted = SYSTEMS[name]
+    algorithm, world = make(sketches), small(**crowd)
+    loop, stacked = (finished(world, algorithm, rounds=4, plan=plan) for plan in (LOOP, STACKED))
+    assert loop.round == 4
+    assert loop.accounts.lost == {}
+    assert any(r["metric"] == noted for r in loop.records)
+    assert loop.accuracy is not None
+    assert loop.served()
+    for one, other in zip(loop.records, stacked.records, strict=True):
+        assert {**one, "value": 0} == {**other, "value": 0}
+        assert one["value"] == other["value"] or abs(one["value"] - other["value"]) < 1e-9
