@@ -10,7 +10,7 @@ from potluck.core.messages import Command, Task
 from potluck.core.rule import Got
 from potluck.data import divide, load
 from potluck.engine.schedule import StopAt
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.models import Models
 from potluck.simulate import Simulation
@@ -64,10 +64,10 @@ class Idle:
 def completions(devices: int, clients: int, tasks: int = 200_000) -> float:
     """Task completions a second of wall time."""
     pool = load("digits")
-    world = World(
+    federation = Federation(
         pool, divide(pool, "procedural", devices, 1), build("mobile", devices, 1), Models(pool.shape, 10)
     )
-    sim = Simulation(world, Idle(clients), seed=1, stop=StopAt(rounds=tasks // clients))
+    sim = Simulation(federation, Idle(clients), seed=1, stop=StopAt(rounds=tasks // clients))
     began = time.perf_counter()
     sim.run()
     return sim.accounts.tasks / (time.perf_counter() - began)

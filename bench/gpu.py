@@ -32,7 +32,7 @@ from potluck.execute.captured.buffers import Replays
 from potluck.execute.plan import ExecutionPlan, make_executor
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.stack import Stack
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
@@ -236,9 +236,11 @@ def rounds(w: Workload, job: Train, plan: ExecutionPlan, clients: int) -> float:
     pool = Pool(torch.from_numpy(w.x), torch.from_numpy(w.y), 10, np.zeros(len(w.y), bool), None, "w")
     rows = [np.arange(w.offsets[c], w.offsets[c + 1]) for c in range(w.clients)]
     partition = from_rows(rows, pool, cut=Cut(0.001, 0.001))
-    world = World(pool, partition, build("uniform", w.clients, 1), Models(SHAPE, 10))
+    federation = Federation(pool, partition, build("uniform", w.clients, 1), Models(SHAPE, 10))
     often = EvaluateAt(rounds=1_000_000, panel=1)
-    sim = Simulation(world, FedAvg(clients, job), seed=1, stop=StopAt(rounds=1000), evaluate=often, plan=plan)
+    sim = Simulation(
+        federation, FedAvg(clients, job), seed=1, stop=StopAt(rounds=1000), evaluate=often, plan=plan
+    )
     sim.start()
 
     def one() -> None:

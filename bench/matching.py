@@ -19,7 +19,7 @@ from potluck.core.messages import Command
 from potluck.data import divide, load
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.process import tuned_process
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import Train
 from potluck.jobs.affinity import SLOT
@@ -44,9 +44,9 @@ def matched(devices: int, seed: int) -> tuple[int, float]:
     """How many check-ins were matched, and the seconds that it took."""
     pool = load("digits")
     partition = divide(pool, "procedural", devices, 1, smallest=20, largest=60)
-    world = World(pool, partition, build("mobile", devices, 1), Models(pool.shape, pool.classes))
+    federation = Federation(pool, partition, build("mobile", devices, 1), Models(pool.shape, pool.classes))
     rule = Door(FedAvg(local=Train(ModelSpec("linear"))), clients=ASKED, found=LEAVES)
-    sim = Simulation(world, rule, seed=seed, stop=StopAt(rounds=1), evaluate=EvaluateAt(panel=1))
+    sim = Simulation(federation, rule, seed=seed, stop=StopAt(rounds=1), evaluate=EvaluateAt(panel=1))
     rng = np.random.default_rng(seed)
     for node in rng.choice(devices, min(RECORDED, devices // 2), replace=False).tolist():
         fits = dict(zip(LEAVES, rng.normal(size=len(LEAVES)).tolist(), strict=True))

@@ -8,7 +8,7 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.core.job import ModelSpec
 from potluck.data import divide, load
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import Train
 from potluck.models import Models
@@ -22,9 +22,9 @@ def rounds(devices: int) -> tuple[float, float]:
     began = time.perf_counter()
     pool = load("digits")
     partition = divide(pool, "procedural", devices, 1, smallest=20, largest=60)
-    world = World(pool, partition, build("mobile", devices, 1), Models(pool.shape, pool.classes))
+    federation = Federation(pool, partition, build("mobile", devices, 1), Models(pool.shape, pool.classes))
     rule = FedAvg(clients=100, local=Train(ModelSpec("mlp")))
-    sim = Simulation(world, rule, seed=1, stop=StopAt(rounds=ROUNDS), evaluate=EvaluateAt(panel=100))
+    sim = Simulation(federation, rule, seed=1, stop=StopAt(rounds=ROUNDS), evaluate=EvaluateAt(panel=100))
     sim.start()
     ready, times = time.perf_counter(), []
     for number in range(1, ROUNDS):

@@ -24,7 +24,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import EXECUTORS, ExecutionPlan
 from potluck.execute.process import tuned_process
 from potluck.execute.tune.autotune import Wanted, choose, named
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build as build_fleet
 from potluck.jobs import SGD, Shuffled, Train
 from potluck.jobs.sampling import Sampler
@@ -75,10 +75,10 @@ def simulation(
     return Simulation(federation(workload), rule, seed=1, stop=stop, evaluate=often, plan=plan)
 
 
-def federation(workload: Workload, fleet: str = "uniform") -> World:
+def federation(workload: Workload, fleet: str = "uniform") -> Federation:
     """Who holds what, as the workload says, on devices of one kind or another."""
     devices = build_fleet(fleet, workload.clients, 1)
-    return World(_pool(workload), _partition(workload), devices, Models(SHAPE, CLASSES))
+    return Federation(_pool(workload), _partition(workload), devices, Models(SHAPE, CLASSES))
 
 
 def _pool(workload: Workload) -> Pool:

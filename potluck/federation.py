@@ -16,7 +16,7 @@ LOOKED_AT = 10_000  # clients whose labels are counted where rows aren't stored 
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class Federation:
     """Everything that is given before an algorithm runs; nothing in it changes during a run."""
 
     pool: Pool
@@ -30,7 +30,7 @@ class World:
     memories: Mapping[tuple[int, Hashable], Any] = field(default_factory=dict)
     shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
 
-    # ----------------------------------------------------------------------- what rules may ask: Federation
+    # -------------------------------------------------------------------- what rules may ask: FederationFacts
 
     @property
     def devices(self) -> int:
@@ -88,8 +88,8 @@ class World:
         server = self.pool.server
         return np.zeros(0, np.int64) if server is None else np.flatnonzero(server)
 
-    def on(self, device: str) -> "World":
-        """The same world with its rows and models on a device."""
+    def on(self, device: str) -> "Federation":
+        """The same federation with its rows and models on a device."""
         pool = replace(self.pool, x=self.pool.x.to(device), y=self.pool.y.to(device))
         return replace(self, pool=pool, models=self.models.on(device))
 

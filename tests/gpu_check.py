@@ -15,24 +15,24 @@ from potluck.data import divide, load
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.tune.autotune import Wanted, choose
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.simulate import Simulation
 
 
-def world(rows, clients, dtype, shape=None):
+def federation(rows, clients, dtype, shape=None):
     pool = load("synthetic", rows=rows, classes=5, dimension=784 if shape else 12)
     x = pool.x.to(dtype)
     pool = type(pool)(x.reshape(-1, *shape) if shape else x, pool.y, pool.classes, pool.test, None, pool.name)
     partition = divide(pool, "dirichlet", clients, 1, alpha=0.5)
-    return World(pool, partition, build("mobile", clients, 1), Models(pool.shape, 5, dtype))
+    return Federation(pool, partition, build("mobile", clients, 1), Models(pool.shape, 5, dtype))
 
 
-def simulation(world, rule, plan, rounds):
+def simulation(federation, rule, plan, rounds):
     often = EvaluateAt(rounds=max(1, rounds // 2))
-    return Simulation(world, rule, seed=1, stop=StopAt(rounds=rounds), evaluate=often, plan=plan)
+    return Simulation(federation, rule, seed=1, stop=StopAt(rounds=rounds), evaluate=often, plan=plan)
 
 
 def finished(sim):
@@ -46,7 +46,7 @@ def weights(sim):
 
 def main() -> None:
     print(torch.__version__, torch.cuda.get_device_name())
-    small = world(2000, 30, torch.float64)
+    small = federation(2000, 30, torch.float64)
     plain = Train(ModelSpec("mlp"), optim=SGD(0.05), batch=8)
     brisk = Train(ModelSpec("mlp"), optim=SGD(0.05, momentum=0.9), batch=8)
     rules = {"fedavg": FedAvg(10, brisk), "fedasync": fedasync(brisk, 10), "scaffold": scaffold(plain, 10)}
@@ -80,7 +80,7 @@ def main() -> None:
             sim = fresh
         print(f"{name:9} restored at every event: {torch.equal(weights(sim), weights(straight))}")
         assert torch.equal(weights(sim), weights(straight))
-    big = world(12_000, 100, torch.float32, (1, 28, 28))
+    big = federation(12_000, 100, torch.float32, (1, 28, 28))
     rule = FedAvg(50, Train(ModelSpec("lenet5"), optim=SGD(0.05), batch=20))
     base = ExecutionPlan(device="cuda")
     choice = choose(simulation(big, rule, base, 8), Wanted(base, ("loop", "stacked")))

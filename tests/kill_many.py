@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from worlds import LOCAL, SIZES, STACKED, WORKERS, small
+from federations import LOCAL, SIZES, STACKED, WORKERS, small
 
 from potluck import algorithms
 from potluck.engine.schedule import EvaluateAt, StopAt
@@ -47,9 +47,9 @@ def settings(name, plan, device_seconds=DEVICE_SECONDS):
 
 def go(name, plan, folder, *length, **changes):
     """Run, or go on with, the run of a folder; to its end."""
-    world, algorithm, keywords = settings(name, plan, *length)
+    federation, algorithm, keywords = settings(name, plan, *length)
     folder.mkdir(exist_ok=True)
-    sim = Simulation.resume(world, algorithm, folder=folder, **keywords | changes)
+    sim = Simulation.resume(federation, algorithm, folder=folder, **keywords | changes)
     sim.run()
 
 
@@ -106,8 +106,8 @@ def endure(start, folder, kills, moments, ready=lambda folder: None):
 
 def outcome(name, plan, folder, *length):
     """All that a finished run left: its records, the models that it serves and what devices keep."""
-    world, algorithm, keywords = settings(name, plan, *length)
-    sim = Simulation.resume(world, algorithm, folder=folder, **keywords)
+    federation, algorithm, keywords = settings(name, plan, *length)
+    sim = Simulation.resume(federation, algorithm, folder=folder, **keywords)
     assert sim.finished
     served = {view: params for view, (_, params) in sim.served().items()}
     kept = {node: sim.keeps.get(node, None) for node in range(len(SIZES))}

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+from federations import LOCAL, SIZES, simulate, small, weights
 from kill_many import PLANS, same
-from worlds import LOCAL, SIZES, simulate, small, weights
 
 from potluck import algorithms, fleet
 from potluck.core.job import Result
@@ -26,11 +26,13 @@ NOTHING = Result(None)
 
 
 def settings(name, what):
-    """A world most of whose devices send malformed updates, of one flaw (None: any), and an algorithm."""
-    world = small(compute=1e5)
-    world = replace(world, fleet=fleet.attacked(world.fleet, 0, kind="malformed", what=what, nodes=ATTACKERS))
+    """Most devices send malformed updates, of one flaw (None: any); and an algorithm."""
+    federation = small(compute=1e5)
+    federation = replace(
+        federation, fleet=fleet.attacked(federation.fleet, 0, kind="malformed", what=what, nodes=ATTACKERS)
+    )
     local = replace(LOCAL, optim=SGD(0.1)) if name == "scaffold" else LOCAL
-    return world, algorithms.make(name, replace(local, steps=1), clients=5)
+    return federation, algorithms.make(name, replace(local, steps=1), clients=5)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.data import Split
-from potluck.federation import World
+from potluck.federation import Federation
 
 DEALS = 10  # times that labels are dealt anew, to see what chance does
 
@@ -12,11 +12,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def counted(world: World, nodes: Ints, split: Split) -> Ints:
+def counted(federation: Federation, nodes: Ints, split: Split) -> Ints:
     """Rows [devices, classes]."""
-    labels = world.pool.y.cpu().numpy()
-    held = world.partition
-    return np.stack([np.bincount(labels[held.rows(int(n), split)], minlength=world.classes) for n in nodes])
+    labels = federation.pool.y.cpu().numpy()
+    held = federation.partition
+    return np.stack(
+        [np.bincount(labels[held.rows(int(n), split)], minlength=federation.classes) for n in nodes]
+    )
 
 
 def skew(counts: Ints, whole: Ints, rng: np.random.Generator) -> float:

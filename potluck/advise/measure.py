@@ -15,7 +15,7 @@ from potluck.advise.conflict import Conflict, conflict
 from potluck.advise.labels import Ints, counted, gini, skew, unseen
 from potluck.advise.times import Floats, Times, below
 from potluck.experiment import Experiment
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Fleet, Topology, machines, transfer_seconds
 
 LOOKED_AT = 300  # devices whose rows are looked at; thousands would say the same, and take minutes
@@ -96,38 +96,38 @@ class Measured:
     edges: Edges | None
 
 
-def measure(world: World, experiment: Experiment) -> Measured:
-    """Everything, of a world that was built from a resolved experiment."""
+def measure(federation: Federation, experiment: Experiment) -> Measured:
+    """Everything, of a federation that was built from a resolved experiment."""
     rng = np.random.default_rng(0)  # fixed: advice must not change from one look to the next
-    nodes = np.linspace(0, world.devices - 1, min(world.devices, LOOKED_AT)).astype(np.int64)
-    train, test = counted(world, nodes, "train"), counted(world, nodes, "test")
-    sizes = np.array([world.partition.size(int(n)) for n in nodes])
-    rows = np.resize(sizes, world.devices) if len(nodes) < world.devices else sizes
-    times = Times(world, experiment, rows)
+    nodes = np.linspace(0, federation.devices - 1, min(federation.devices, LOOKED_AT)).astype(np.int64)
+    train, test = counted(federation, nodes, "train"), counted(federation, nodes, "test")
+    sizes = np.array([federation.partition.size(int(n)) for n in nodes])
+    rows = np.resize(sizes, federation.devices) if len(nodes) < federation.devices else sizes
+    times = Times(federation, experiment, rows)
     return Measured(
-        world.devices,
+        federation.devices,
         nodes,
-        world.classes,
-        world.server,
+        federation.classes,
+        federation.server,
         Labels(skew(train, train.sum(0), rng), unseen(train, test, rng), gini(train.sum(1))),
-        _conflict(world, nodes, rng),
-        _speeds(world.fleet, times),
-        _memory(world.fleet, times),
-        _users(world, times, rng),
-        _edges(world, times, rng),
+        _conflict(federation, nodes, rng),
+        _speeds(federation.fleet, times),
+        _memory(federation.fleet, times),
+        _users(federation, times, rng),
+        _edges(federation, times, rng),
     )
 
 
-def _conflict(world: World, nodes: Ints, rng: np.random.Generator) -> Conflict:
-    chosen = [rng.permutation(world.partition.rows(int(n), "train"))[:ROWS] for n in nodes]
+def _conflict(federation: Federation, nodes: Ints, rng: np.random.Generator) -> Conflict:
+    chosen = [rng.permutation(federation.partition.rows(int(n), "train"))[:ROWS] for n in nodes]
     owner = np.repeat(np.arange(len(nodes)), [len(rows) for rows in chosen])
     rows = np.concatenate(chosen)
-    x = world.pool.x[torch.from_numpy(rows)].cpu()
+    x = federation.pool.x[torch.from_numpy(rows)].cpu()
     if not x.is_floating_point():  # tokens: a random direction for every token at every place
-        codes = torch.from_numpy(rng.normal(size=(int(world.pool.x.max()) + 1, 8)))
+        codes = torch.from_numpy(rng.normal(size=(int(federation.pool.x.max()) + 1, 8)))
         x = codes[x]
     flat = x.reshape(len(rows), -1).double().numpy()
-    return conflict(flat, world.pool.y.cpu().numpy()[rows], owner, len(nodes), world.classes, rng)
+    return conflict(flat, federation.pool.y.cpu().numpy()[rows], owner, len(nodes), federation.classes, rng)
 
 
 def _speeds(fleet: Fleet, times: Times) -> Speeds:
@@ -160,17 +160,17 @@ def _memory(fleet: Fleet, times: Times) -> Memory:
     return Memory(needed, lack, slow, saved, resizable=bool(times.smaller))
 
 
-def _users(world: World, times: Times, rng: np.random.Generator) -> Users | None:
-    user, training = world.fleet.user, times.training(times.net)
+def _users(federation: Federation, times: Times, rng: np.random.Generator) -> Users | None:
+    user, training = federation.fleet.user, times.training(times.net)
     several = _several(user)
     if not several:
         return None
     devices = sum(len(own) for own in several)
     spread = float(np.median([training[own].max() / training[own].min() for own in several]))
-    held = [counted(world, own, "train") for own in _some(several, LOOKED_AT // 3)]
+    held = [counted(federation, own, "train") for own in _some(several, LOOKED_AT // 3)]
     within = float(np.mean([skew(own, own.sum(0), rng) for own in held]))
     saved = float(np.median([training[own].max() - training[own].mean() for own in several]))
-    return Users(len(several), devices / world.devices, within, spread, saved)
+    return Users(len(several), devices / federation.devices, within, spread, saved)
 
 
 def _several(group: NDArray[np.int32]) -> list[Ints]:
@@ -184,8 +184,8 @@ def _some(groups: list[Ints], count: int) -> list[Ints]:
     return [groups[i] for i in np.linspace(0, len(groups) - 1, min(len(groups), count)).astype(int)]
 
 
-def _edges(world: World, times: Times, rng: np.random.Generator) -> Edges | None:
-    fleet = world.fleet
+def _edges(federation: Federation, times: Times, rng: np.random.Generator) -> Edges | None:
+    fleet = federation.fleet
     groups = _several(fleet.edge)
     if len(groups) < 2:
         return None
@@ -196,7 +196,7 @@ def _edges(world: World, times: Times, rng: np.random.Generator) -> Edges | None
     rounds = np.array([task[own].max() for own in groups])
     ways = (transfer_seconds(times.net.nbytes, rate, above.latency) for rate in (above.up, above.down))
     period = rounds.max() + float(np.median(sum(ways)))  # the cloud waits for the slowest edge
-    held = [counted(world, own[:: -(-len(own) // 30)], "train").sum(0) for own in _some(groups, 30)]
+    held = [counted(federation, own[:: -(-len(own) // 30)], "train").sum(0) for own in _some(groups, 30)]
     return Edges(
         len(groups),
         float(np.median([len(own) for own in groups])),

@@ -25,10 +25,10 @@ from potluck.core.job import ModelSpec
 from potluck.data import Split
 from potluck.data.holding import Laid
 from potluck.experiment import Experiment, run
-from potluck.experiment.build import build_world, local_training
+from potluck.experiment.build import build_federation, local_training
 from potluck.experiment.launch.batch import Show
 from potluck.experiment.schema.tables import given
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Fleet
 from potluck.models.footprint import training_bytes
 from potluck.models.functional import Model
@@ -109,12 +109,12 @@ class Rehearsed(Laid):
         return rows
 
 
-def rehearsed(world: World, nodes: Sequence[int]) -> World:
-    """The world with validation rows like test rows; donors are some of the devices."""
-    labels = world.pool.y.cpu().numpy()
-    rows = np.unique(np.concatenate([world.partition.rows(int(n), "validation") for n in nodes]))
+def rehearsed(federation: Federation, nodes: Sequence[int]) -> Federation:
+    """The federation with validation rows like test rows; donors are some of the devices."""
+    labels = federation.pool.y.cpu().numpy()
+    rows = np.unique(np.concatenate([federation.partition.rows(int(n), "validation") for n in nodes]))
     donors = {int(c): rows[labels[rows] == c] for c in np.unique(labels[rows])}
-    return replace(world, partition=Rehearsed(world.partition, labels, donors))
+    return replace(federation, partition=Rehearsed(federation.partition, labels, donors))
 
 
 def pilot(
@@ -132,13 +132,13 @@ def pilot(
         said.append(f"the server was given {SERVER:.0%} of the rows, which classter needs")
         experiment = experiment.updated(data={**given(experiment.data), "server": SERVER})
     experiment = experiment.resolved()
-    world = build_world(experiment)
+    federation = build_federation(experiment)
     if fleet is not None:
-        world = replace(world, fleet=fleet)
+        federation = replace(federation, fleet=fleet)
     if measured.labels.unseen >= REHEARSED:
         said.append("validation rows were made to meet unseen classes as often as test rows do")
-        world = rehearsed(world, measured.looked_at.tolist())
-    narrow = _narrow(world, experiment) if measured.memory.short else 1.0
+        federation = rehearsed(federation, measured.looked_at.tolist())
+    narrow = _narrow(federation, experiment) if measured.memory.short else 1.0
     if narrow < 1:
         said.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
     short = Experiment(
@@ -155,13 +155,13 @@ def pilot(
     width = {**given(short.model), "width": experiment.model.width * narrow}
     # As many devices a round for all who choose some.
     clients = min(measured.devices, max([10, *(a.settings.get("clients", 0) for a in arms)]))
-    base = _trial(short.updated(model=width), BASE, {"clients": clients}, world, show)
+    base = _trial(short.updated(model=width), BASE, {"clients": clients}, federation, show)
     looks = {"on": "validation", "seconds": base.seconds / POINTS, "panel": PANEL}
     ends = {"stop": {"seconds": base.seconds}, "evaluate": looks}
     timed = short.updated(**ends)
     others = [(a.algorithm, _own(a, measured, rounds, clients)) for a in arms]
-    trials = [base, *(_trial(timed, name, own, world, show) for name, own in others)]
-    rows = sum(len(world.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
+    trials = [base, *(_trial(timed, name, own, federation, show) for name, own in others)]
+    rows = sum(len(federation.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
     margin = math.sqrt(0.09 / max(1, rows))  # a standard error of nine tenths right
     return Pilot(tuple(trials), margin, first.algorithm if first else None, said)
 
@@ -177,7 +177,9 @@ def _arms(verdict: Verdict) -> list[Advice]:
     return [*arms, *found]
 
 
-def _trial(experiment: Experiment, name: str, own: dict[str, Any], world: World, show: Show | None) -> Trial:
+def _trial(
+    experiment: Experiment, name: str, own: dict[str, Any], federation: Federation, show: Show | None
+) -> Trial:
     if name not in registry.names():
         return Trial(name, failed="not there yet")
     tables = {key: table for key, table in given(experiment).get("algorithms", {}).items() if key == name}
@@ -185,10 +187,10 @@ def _trial(experiment: Experiment, name: str, own: dict[str, Any], world: World,
     try:
         wanted = experiment.updated(algorithm=name, algorithms=tables)
         if show is None:
-            done = run(wanted, world=world)
+            done = run(wanted, federation=federation)
         else:
             with show(f"pilot {name}") as watch:
-                done = run(wanted, progress=watch, world=world)
+                done = run(wanted, progress=watch, federation=federation)
     except PotluckError as error:  # not every federation carries every system
         return Trial(name, failed=str(error).removeprefix(f"{experiment.source}: "))
     s = done.summary
@@ -218,13 +220,13 @@ def _own(advice: Advice, m: Measured, rounds: int, clients: int) -> dict[str, An
     return advice.settings if advice.algorithm != "fededge" else {}
 
 
-def _narrow(world: World, experiment: Experiment) -> float:
+def _narrow(federation: Federation, experiment: Experiment) -> float:
     """The largest share of the model's width, halved as often as need be, that every device can train."""
     m, local = experiment.model, local_training(experiment, experiment.training(BASE))
-    share, least = 1.0, float(world.fleet.true.memory.min())
+    share, least = 1.0, float(federation.fleet.true.memory.min())
     while share > NARROWEST:
         try:
-            net = world.models[ModelSpec(m.name, m.width * share, m.depth)]
+            net = federation.models[ModelSpec(m.name, m.width * share, m.depth)]
         except PotluckError:  # a model of one width: all train it, as if they could
             return 1.0
         assert isinstance(net, Model)
@@ -234,8 +236,8 @@ def _narrow(world: World, experiment: Experiment) -> float:
     return share
 
 
-def advised(experiment: Experiment) -> tuple[World, Measured]:
+def advised(experiment: Experiment) -> tuple[Federation, Measured]:
     """The federation of a file and what was measured of it."""
     full = experiment.resolved()
-    world = build_world(full)
-    return world, measure(world, full)
+    federation = build_federation(full)
+    return federation, measure(federation, full)

@@ -7,7 +7,7 @@ from potluck.core.errors import PotluckError
 from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
 from potluck.experiment.build import local_training
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import (
     TRAINING_FACTOR,
     Fleet,
@@ -29,22 +29,22 @@ Ints = NDArray[np.int64]
 class Times:
     """How long the parts of a task take on every device, for the model and its smaller variants."""
 
-    def __init__(self, world: World, experiment: Experiment, rows: Ints) -> None:
+    def __init__(self, federation: Federation, experiment: Experiment, rows: Ints) -> None:
         m, train = experiment.model, experiment.training("")
-        self.fleet, self.local = world.fleet, local_training(experiment, train)
+        self.fleet, self.local = federation.fleet, local_training(experiment, train)
         steps = train.steps  # of a batch each, instead of epochs
         self.seen = rows * (train.epochs or 1) if steps is None else np.full(len(rows), steps * train.batch)
-        self.net = self._model(world, m.name, m.width, m.depth)
+        self.net = self._model(federation, m.name, m.width, m.depth)
         self.smaller: list[Model] = []
         for width in SMALLER:
             try:
-                self.smaller.append(self._model(world, m.name, width * m.width, m.depth))
+                self.smaller.append(self._model(federation, m.name, width * m.width, m.depth))
             except PotluckError:  # a model of one width
                 break
 
     @staticmethod
-    def _model(world: World, name: str, width: float, depth: float) -> Model:
-        net = world.models[ModelSpec(name, width, depth)]
+    def _model(federation: Federation, name: str, width: float, depth: float) -> Model:
+        net = federation.models[ModelSpec(name, width, depth)]
         assert isinstance(net, Model)
         return net
 

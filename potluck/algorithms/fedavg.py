@@ -13,7 +13,7 @@ from potluck.core.messages import Command, Node, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Tree, sub
 from potluck.jobs import Train, used
-from potluck.rules import Average, Global, Select, ServerOptim, Uniform
+from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
 
 
 @value
@@ -28,33 +28,33 @@ class FedAvg:
     deadline: float | None = None  # seconds
     inner_rounds: int = 1  # below a parent: rounds before it is answered
 
-    def start(self, ctx: Context) -> Global:
+    def start(self, ctx: Context) -> GlobalState:
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         params = ctx.models[self.local.model].init(ctx.key)
-        return Global(params, self.server.start(params), self.select.start())
+        return GlobalState(params, self.server.start(params), self.select.start())
 
-    def lanes(self, m: Global, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: GlobalState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working else ()
 
-    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
+    def plan(self, m: GlobalState, lane: None, ctx: Context) -> tuple[GlobalState, list[Command]]:
         nodes, picks = self.select.pick(m.picks, round(self.clients * self.overcommit), ctx)
         send, jobs = {"params": m.params}, self.select.jobs(self.local, nodes, picks)
         tasks = [Task(n, job, send) for n, job in zip(nodes, jobs, strict=True)]
         return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
 
-    def merge(self, m: Global, lane: None, got: Got, ctx: Context) -> tuple[Global, list[Command]]:
+    def merge(self, m: GlobalState, lane: None, got: Got, ctx: Context) -> tuple[GlobalState, list[Command]]:
         params, opt = self.server.step(m.params, m.opt, got.replies)
         return m.after(got, params, opt, self.select.learn(m.picks, got, ctx)), []
 
-    def adopt(self, m: Global, task: Task, ctx: Context) -> Global:
+    def adopt(self, m: GlobalState, task: Task, ctx: Context) -> GlobalState:
         return replace(m, params=task.send["params"], since=0)
 
-    def report(self, m: Global, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: GlobalState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         due = m.since >= self.inner_rounds
         return ({"delta": sub(m.params, task.send["params"])}, m.weight) if due else None
 
     def resized(self, clients: int, rate: float) -> "FedAvg":
         return replace(self, clients=clients, local=self.local.slowed(rate))
 
-    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
         return {"global": Task(node, used(self.local.model), {"params": m.params})}

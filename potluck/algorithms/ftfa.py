@@ -18,7 +18,7 @@ from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Node, Task
 from potluck.jobs import Train, fine_tuned
-from potluck.rules import Global, Select, Uniform
+from potluck.rules import GlobalState, Select, Uniform
 
 
 @value
@@ -36,7 +36,7 @@ class FineTuned:
     def resized(self, clients: int, rate: float) -> Self:
         return replace(self, inner=self.inner.resized(clients, rate), tuning=self.tuning.slowed(rate))
 
-    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
         plain = self.inner.serve(m, node, ctx)
         # An aggregator may have rows (data.server), but they are nobody's own.
         job = plain["global"].job if node == ctx.me else self.tuning

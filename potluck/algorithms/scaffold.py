@@ -21,14 +21,14 @@ from potluck.core.messages import Command, Node, Task
 from potluck.core.rule import Got
 from potluck.core.trees import Params, add, weighted_sum, zeros
 from potluck.jobs import SGD, Correct, Train
-from potluck.rules import Average, Global, Select, Uniform
+from potluck.rules import Average, GlobalState, Select, Uniform
 
 
 @value(eq=False)
 class Controlled:
     """FedAvg's state and the server's control variate."""
 
-    inner: Global
+    inner: GlobalState
     control: Params  # c
 
     @property

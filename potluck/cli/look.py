@@ -24,13 +24,13 @@ def fleet(file: File, settings: Settings = None, out: Picture = None, as_json: J
     Prints a summary and draws it into runs/NAME-fleet.html unless told otherwise.
     """
     from potluck.experiment import Experiment
-    from potluck.experiment.build import build_world
+    from potluck.experiment.build import build_federation
     from potluck.report.crowd import fleet_facts, fleet_page
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolved()
-    world = build_world(wanted)
+    federation = build_federation(wanted)
     place = out or Path("runs") / f"{wanted.name}-fleet.html"
-    _show(fleet_facts(world, wanted), fleet_page(world, wanted), place, as_json)
+    _show(fleet_facts(federation, wanted), fleet_page(federation, wanted), place, as_json)
 
 
 def data(file: File, settings: Settings = None, out: Picture = None, as_json: Json = False) -> None:
@@ -41,13 +41,13 @@ def data(file: File, settings: Settings = None, out: Picture = None, as_json: Js
     Prints a summary and draws it into runs/NAME-data.html unless told otherwise.
     """
     from potluck.experiment import Experiment
-    from potluck.experiment.build import build_world
+    from potluck.experiment.build import build_federation
     from potluck.report.crowd import data_facts, data_page
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolved()
-    world = build_world(wanted)
+    federation = build_federation(wanted)
     place = out or Path("runs") / f"{wanted.name}-data.html"
-    _show(data_facts(world), data_page(world, wanted), place, as_json)
+    _show(data_facts(federation), data_page(federation, wanted), place, as_json)
 
 
 def _show(facts: "Facts", page: str, place: Path, as_json: bool) -> None:

@@ -41,7 +41,7 @@ class Got(NamedTuple):
         return [lost.what for lost in self.lost if lost.why == why and isinstance(lost.what, Task)]
 
 
-class Federation(Protocol):
+class FederationFacts(Protocol):
     """What a rule may ask of a federation before it runs there, to refuse one that can't carry it."""
 
     @property
@@ -66,7 +66,7 @@ class Federation(Protocol):
 class Rule(Protocol[M]):
     """An algorithm without its loop.
 
-    A rule that not every federation can carry may have `fits(self, federation: Federation) -> None`, which
+    A rule that not every federation can carry may have `fits(self, federation: FederationFacts)`, which
     raises ConfigError then. The run's rule is asked before anything is run or written.
     """
 

@@ -104,7 +104,7 @@ class SimContext:
 
     @property
     def models(self) -> Nets:
-        return self._sim.world.models
+        return self._sim.federation.models
 
     @property
     def key(self) -> int:
@@ -150,7 +150,7 @@ class SimContext:
         return self._ready(nodes, np.arange(len(nodes)), ())
 
     def siblings(self, node: Node) -> list[Node]:
-        user, mine = self._sim.world.fleet.user, self.children
+        user, mine = self._sim.federation.fleet.user, self.children
         if user[node] < 0:
             if (user < 0).all():
                 raise ConfigError(
@@ -207,7 +207,7 @@ class SimContext:
         if not sim.always:
             devices = nodes < sim.topology.devices
             online = np.ones(len(nodes), bool)
-            online[devices] = sim.world.fleet.availability.online_many(nodes[devices], sim.now)
+            online[devices] = sim.federation.fleet.availability.online_many(nodes[devices], sim.now)
             nodes = nodes[online]
         busy, taken, freed = sim.devices.first, self._taken or (), self._freed
         if taken or freed or but:

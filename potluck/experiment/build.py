@@ -23,7 +23,7 @@ from potluck.experiment.crowd import belonging, divided, populated
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.tables import Table, Training, every, given
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.jobs.affinity import SLOT
 from potluck.models import Models
@@ -39,12 +39,12 @@ class Setting:
     """One run, ready to go: the experiment to the last default and the objects made from it."""
 
     experiment: Experiment
-    world: World
+    federation: Federation
     algorithm: Any
     identity: str  # of everything that decides what a run computes
 
     def keywords(self, plan: ExecutionPlan) -> dict[str, Any]:
-        """What a simulation is told, beside its world, its algorithm and its folder."""
+        """What a simulation is told, beside its federation, its algorithm and its folder."""
         e, look = self.experiment, self.experiment.evaluate
         return dict(
             seed=e.seed,
@@ -57,7 +57,10 @@ class Setting:
 
 
 def prepare(
-    experiment: Experiment, algorithm: Any = None, world: World | None = None, pool: data.Pool | None = None
+    experiment: Experiment,
+    algorithm: Any = None,
+    federation: Federation | None = None,
+    pool: data.Pool | None = None,
 ) -> Setting:
     """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
     with located(experiment):
@@ -65,16 +68,16 @@ def prepare(
             experiment = _of_pool(experiment, pool)
         full, rule = settled(experiment, algorithm)
         mark = b"" if algorithm is None else _mark(algorithm)
-        if world is None:
-            world = build_world(full, pool)
+        if federation is None:
+            federation = build_federation(full, pool)
         if full.data.source == "python":  # what no file tells
-            mark += data.fingerprint(world.pool)
-        world.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
+            mark += data.fingerprint(federation.pool)
+        federation.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
-        setting = Setting(full, world, rule, identity)
-        _check_tiers(full.algorithm, rule, world.fleet)
+        setting = Setting(full, federation, rule, identity)
+        _check_tiers(full.algorithm, rule, federation.fleet)
         with named(setting):
-            Simulation(world, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
+            Simulation(federation, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
         return setting
 
 
@@ -98,7 +101,7 @@ def _check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
 
 
 def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, Any]:
-    """The experiment as its run's folder tells it, to the last default, and the rule; builds no world."""
+    """The experiment as its run's folder tells it, to the last default, and the rule alone."""
     with located(experiment):
         for name in experiment.algorithms:
             _make(experiment, name)  # so that a typo shows even if it isn't this one's turn
@@ -113,7 +116,7 @@ def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, 
         return experiment.updated(algorithm=name, algorithms=table, tune=None).resolved(), rule
 
 
-def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
+def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
     """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
     options = {key: value for key in data.OPTIONS if (value := getattr(d, key, None)) is not None}
@@ -139,8 +142,12 @@ def build_world(experiment: Experiment, pool: data.Pool | None = None) -> World:
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
     levels = experiment.evaluate.shifts
-    world = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
-    return world if f.memories is None else replace(world, memories=_memories(f.memories, len(devices)))
+    federation = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
+    return (
+        federation
+        if f.memories is None
+        else replace(federation, memories=_memories(f.memories, len(devices)))
+    )
 
 
 def _memories(place: str, devices: int) -> dict[tuple[int, Hashable], Any]:

@@ -17,7 +17,7 @@ from potluck.experiment.schema import config_errors as problems
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.tables import given
 from potluck.experiment.tune import Tuning, at_rate, count, filled, load_tuning, search
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.metrics import Interval, Spread
 
 
@@ -127,12 +127,12 @@ def compare(
     side.check(jobs, path)
     if path is not None:
         folder.claim(path, force)
-    worlds: dict[int, World] = {}
+    federations: dict[int, Federation] = {}
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
-        worlds[seed] = build.prepare(_one(full, seed, name), world=worlds.get(seed)).world
+        federations[seed] = build.prepare(_one(full, seed, name), federation=federations.get(seed)).federation
     if path is not None:
         folder.create(path, {folder.EXPERIMENT: full.to_toml()}, force)
-    return _go_on(full, path, worlds, show, jobs)
+    return _go_on(full, path, federations, show, jobs)
 
 
 def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) -> Comparison:
@@ -152,11 +152,15 @@ def load_comparison(out: str | Path) -> Comparison:
 
 
 def _go_on(
-    experiment: Experiment, path: Path | None, worlds: dict[int, World], show: Show | None, jobs: int
+    experiment: Experiment,
+    path: Path | None,
+    federations: dict[int, Federation],
+    show: Show | None,
+    jobs: int,
 ) -> Comparison:
     runs: list[Run] = []
     tuning = _tune(experiment, path, show, jobs)
-    missing = list(_missing(experiment, path, worlds, tuning))
+    missing = list(_missing(experiment, path, federations, tuning))
     batch = Batch(len(missing), len(missing), show, jobs=jobs)
     if len(missing) > 1 and batch.at_a_time(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
@@ -167,15 +171,15 @@ def _go_on(
             continue
         with show(f"{name}-{seed}") if show else nullcontext() as watch:
             if place is not None and folder.is_run(place):
-                runs.append(resume(place, watch, world=worlds.get(seed)))
+                runs.append(resume(place, watch, federation=federations.get(seed)))
             else:
                 one = _one(experiment, seed, name, tuning)
-                runs.append(run(one, place, watch, world=worlds.get(seed)))
+                runs.append(run(one, place, watch, federation=federations.get(seed)))
     return Comparison(experiment, runs, path, tuning)
 
 
 def _missing(
-    experiment: Experiment, path: Path | None, worlds: dict[int, World], tuning: Tuning | None
+    experiment: Experiment, path: Path | None, federations: dict[int, Federation], tuning: Tuning | None
 ) -> Iterator[Missing]:
     """The runs that aren't finished, seed by seed: those of one share their data."""
     for seed, name in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
@@ -185,7 +189,11 @@ def _missing(
         begun = folder.is_run(place)
         one = folder.experiment(place) if begun else _one(experiment, seed, name, tuning)
         yield Missing(
-            f"{name}-{seed}", one, place, state="begun" if begun else "nothing", world=worlds.get(seed)
+            f"{name}-{seed}",
+            one,
+            place,
+            state="begun" if begun else "nothing",
+            federation=federations.get(seed),
         )
 
 

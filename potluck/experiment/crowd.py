@@ -14,7 +14,7 @@ from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import Nets
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.tables import Data, every
-from potluck.federation import World
+from potluck.federation import Federation
 
 _DIVIDED_BY = (
     *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),
@@ -52,8 +52,8 @@ def populated(
     models: Nets,
     key: int,
     levels: Sequence[float] = (),
-) -> World:
-    """The world: groups, shift and changes as the table says. Which group is whose, the fleet knows.
+) -> Federation:
+    """The federation: groups, shift and changes as the table says. Which group is whose, the fleet knows.
 
     `levels` are shares of shift at which it can be tested beside the table's.
     """
@@ -74,7 +74,7 @@ def populated(
     if laid.group is not None:
         devices = replace(devices, group=laid.group)
     first, *later = laid.phases
-    return World(
+    return Federation(
         laid.pool,
         first.partition,
         devices,

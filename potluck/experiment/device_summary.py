@@ -18,12 +18,12 @@ MOST = 1000  # devices
 
 def portrait(sim: Simulation) -> dict[str, Any]:
     """Columns with one entry for each of `nodes`, who the aggregators are, and the last tasks."""
-    world, fleet, topology = sim.world, sim.world.fleet, sim.topology
+    federation, fleet, topology = sim.federation, sim.federation.fleet, sim.topology
     nodes = sim.panel[np.linspace(0, len(sim.panel) - 1, min(len(sim.panel), MOST)).astype(int)]
     profiles = machines(fleet, topology).take(nodes)
-    labels = world.pool.y.cpu().numpy()
-    first = _counted([world.partition.rows(int(n), "train") for n in nodes], labels, world.classes)
-    last = _counted([sim.devices.rows(int(n)) for n in nodes], labels, world.classes)
+    labels = federation.pool.y.cpu().numpy()
+    first = _counted([federation.partition.rows(int(n), "train") for n in nodes], labels, federation.classes)
+    last = _counted([sim.devices.rows(int(n)) for n in nodes], labels, federation.classes)
     groups = {name: column[nodes].tolist() for name, column in fleet.groups.items() if column.max() >= 0}
     return {
         "devices": len(fleet),

@@ -24,7 +24,7 @@ from potluck.experiment.device_summary import portrait
 from potluck.experiment.launch import plan as plans
 from potluck.experiment.run_lock import held
 from potluck.experiment.schema.experiment import Experiment
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -93,20 +93,20 @@ def run(
     *,
     algorithm: Any = None,
     force: bool = False,
-    world: World | None = None,
+    federation: Federation | None = None,
     pool: Pool | None = None,
     decide: Callable[[Setting], Choice] = plans.decide,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 
     `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
-    (`potluck.data.from_dataset`), divided as the experiment says. `world` saves building one that another run
-    of the same data, fleet and seed has built already, and `decide` says how the run is computed.
+    (`potluck.data.from_dataset`), divided as the experiment says. `federation` saves building one that
+    another run of the same data, fleet and seed has built, and `decide` says how the run is computed.
     """
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
-    setting = build.prepare(experiment, algorithm, world, pool)
+    setting = build.prepare(experiment, algorithm, federation, pool)
     chosen = decide(setting)
     if path is not None:
         files = {
@@ -117,7 +117,7 @@ def run(
     try:
         with nullcontext() if path is None else held(path):
             keywords = setting.keywords(chosen.plan) | _noting(path)
-            sim = Simulation(setting.world, setting.algorithm, folder=path, **keywords)
+            sim = Simulation(setting.federation, setting.algorithm, folder=path, **keywords)
             if chosen.fresh:
                 sim.said.append(f"computed by {named(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress)
@@ -132,7 +132,7 @@ def resume(
     progress: Watch | None = None,
     *,
     algorithm: Any = None,
-    world: World | None = None,
+    federation: Federation | None = None,
     pool: Pool | None = None,
 ) -> Run:
     """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
@@ -146,11 +146,11 @@ def resume(
             f"{path}: was run with a {experiment.algorithm} made in Python; "
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
-    setting = build.prepare(experiment, algorithm, world, pool)
+    setting = build.prepare(experiment, algorithm, federation, pool)
     with held(path):
         plan = plans.from_json((path / folder.PLAN).read_text())
         keywords = setting.keywords(plan) | _noting(path)
-        sim = Simulation.resume(setting.world, setting.algorithm, folder=path, **keywords)
+        sim = Simulation.resume(setting.federation, setting.algorithm, folder=path, **keywords)
         if plan.torch != torch.__version__:
             sim.said.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
@@ -184,7 +184,7 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
         if path is not None:
             folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    models, served, devices = setting.world.models, sim.served(), portrait(sim)
+    models, served, devices = setting.federation.models, sim.served(), portrait(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
         summary = _summary(setting.experiment, sim.records, seconds, now)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import TRAINING_FACTOR, Profiles, Topology, compute_seconds, machines, transfer_seconds
 from potluck.report.canvas import COLOURS, Drawn, blank
 from potluck.report.page import document
@@ -19,27 +19,34 @@ LOOKED_AT = 2000  # devices whose rows are counted: a million would take minutes
 Facts = list[tuple[str, str]]
 
 
-def counted(world: World) -> NDArray[np.int64]:
+def counted(federation: Federation) -> NDArray[np.int64]:
     """Training rows by device and class, of all devices or of a fixed choice."""
-    partition, classes = world.partition, world.pool.classes
+    partition, classes = federation.partition, federation.pool.classes
     nodes = np.linspace(0, partition.clients - 1, min(partition.clients, LOOKED_AT)).astype(int)
-    labels = world.pool.y.numpy()
+    labels = federation.pool.y.numpy()
     return np.stack([np.bincount(labels[partition.rows(int(n), "train")], minlength=classes) for n in nodes])
 
 
-def data_facts(world: World) -> Facts:
+def data_facts(federation: Federation) -> Facts:
     """Who holds what, in numbers."""
-    pool, table = world.pool, counted(world)
+    pool, table = federation.pool, counted(federation)
     sizes, held = table.sum(1), (table > 0).sum(1)
     share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
     skew = 0.5 * np.abs(share - whole).sum(1)  # total variation: 0 alike, near 1 all different
-    some = "" if len(table) == world.partition.clients else f" (of {len(table):,} looked at)"
-    wrong = [] if world.flips is None else [("wrong labels", f"train rows of {world.flips.sum():,} devices")]
+    some = "" if len(table) == federation.partition.clients else f" (of {len(table):,} looked at)"
+    wrong = (
+        []
+        if federation.flips is None
+        else [("wrong labels", f"train rows of {federation.flips.sum():,} devices")]
+    )
     return [
         ("rows", f"{len(pool):,} of shape {list(pool.shape)}, {pool.classes} classes"),
-        ("test set", f"{len(world.test_rows()):,} rows that no device holds"),
-        ("server's", f"{len(world.server_rows()):,} rows"),
-        ("devices", f"{world.partition.clients:,}; {world.partition.left_out:,} users with too few rows"),
+        ("test set", f"{len(federation.test_rows()):,} rows that no device holds"),
+        ("server's", f"{len(federation.server_rows()):,} rows"),
+        (
+            "devices",
+            f"{federation.partition.clients:,}; {federation.partition.left_out:,} users with too few rows",
+        ),
         ("rows a device", f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}{some}"),
         ("classes a device", f"{held.min()} to {held.max()}, median {np.median(held):g}{some}"),
         ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
@@ -47,10 +54,10 @@ def data_facts(world: World) -> Facts:
     ]
 
 
-def fleet_facts(world: World, experiment: Experiment) -> Facts:
+def fleet_facts(federation: Federation, experiment: Experiment) -> Facts:
     """Who is how fast, in numbers; a round is one local epoch of the experiment's model."""
-    p, fleet = _profiles(world), world.fleet
-    parts = _seconds(world, experiment)
+    p, fleet = _profiles(federation), federation.fleet
+    parts = _seconds(federation, experiment)
     total = parts.sum(0)
     online = fleet.availability.online_many(np.arange(min(len(fleet), LOOKED_AT)), 0.0)
     spread = (("compute", p.compute, "ms a sample"), ("up", p.up / 1e6, "Mbit/s"))
@@ -66,9 +73,9 @@ def fleet_facts(world: World, experiment: Experiment) -> Facts:
     return facts
 
 
-def data_page(world: World, experiment: Experiment) -> str:
+def data_page(federation: Federation, experiment: Experiment) -> str:
     """Who holds what, drawn."""
-    table = counted(world)
+    table = counted(federation)
     shown = table[np.argsort(-table.sum(1), kind="stable")][:SHOWN]
     heat = blank("class", "device, largest first")
     heat.add_heatmap(z=shown, colorscale="Blues", colorbar={"title": {"text": "rows"}})
@@ -82,13 +89,13 @@ def data_page(world: World, experiment: Experiment) -> str:
             "How much everybody holds", sizes, "Look at the tail: devices with many rows weigh and cost more."
         ),
     ]
-    return document(experiment.name, f"{experiment.name}: data", "", _list(data_facts(world)), figures)
+    return document(experiment.name, f"{experiment.name}: data", "", _list(data_facts(federation)), figures)
 
 
-def fleet_page(world: World, experiment: Experiment) -> str:
+def fleet_page(federation: Federation, experiment: Experiment) -> str:
     """Who is how fast, drawn."""
-    nodes = np.linspace(0, len(world.fleet) - 1, min(len(world.fleet), LOOKED_AT)).astype(int)
-    p, parts = _profiles(world).take(nodes), _seconds(world, experiment)[:, nodes]
+    nodes = np.linspace(0, len(federation.fleet) - 1, min(len(federation.fleet), LOOKED_AT)).astype(int)
+    p, parts = _profiles(federation).take(nodes), _seconds(federation, experiment)[:, nodes]
     dots = blank("compute (ms a sample)", "upload (Mbit/s)")
     dots.add_scatter(x=p.compute, y=p.up / 1e6, mode="markers", marker={"color": COLOURS[0], "opacity": 0.6})
     dots.update_xaxes(type="log")
@@ -109,22 +116,22 @@ def fleet_page(world: World, experiment: Experiment) -> str:
             "Look at the right end: a round that waits for everybody lasts that long.",
         ),
     ]
-    lead = _list(fleet_facts(world, experiment))
+    lead = _list(fleet_facts(federation, experiment))
     return document(experiment.name, f"{experiment.name}: fleet", "", lead, figures)
 
 
-def _profiles(world: World) -> Profiles:
+def _profiles(federation: Federation) -> Profiles:
     """What devices can do when the cloud itself asks them."""
-    everybody = machines(world.fleet, Topology.build(len(world.fleet)))
-    return everybody.take(range(len(world.fleet)))
+    everybody = machines(federation.fleet, Topology.build(len(federation.fleet)))
+    return everybody.take(range(len(federation.fleet)))
 
 
-def _seconds(world: World, experiment: Experiment) -> NDArray[np.float64]:
+def _seconds(federation: Federation, experiment: Experiment) -> NDArray[np.float64]:
     """Seconds of a task on every device: download, compute, upload; one local epoch of the model."""
-    m, p = experiment.model, _profiles(world)
-    net = world.models[ModelSpec(m.name, m.width, m.depth)]
-    rows = np.array([world.partition.size(n) for n in range(min(len(world.fleet), LOOKED_AT))])
-    rows = np.resize(rows, len(world.fleet))
+    m, p = experiment.model, _profiles(federation)
+    net = federation.models[ModelSpec(m.name, m.width, m.depth)]
+    rows = np.array([federation.partition.size(n) for n in range(min(len(federation.fleet), LOOKED_AT))])
+    rows = np.resize(rows, len(federation.fleet))
     down, up = (transfer_seconds(net.nbytes, rate, p.latency) for rate in (p.down, p.up))
     return np.stack([down, rows * compute_seconds(TRAINING_FACTOR * net.ops, p.compute), up])
 

@@ -4,14 +4,14 @@ from potluck.rules.fold import by_weight, equally, fold
 from potluck.rules.rounds import Rounds, placed
 from potluck.rules.select import Select, Uniform
 from potluck.rules.server_optim import Adaptive, Average, ServerOptim
-from potluck.rules.state import Global
+from potluck.rules.state import GlobalState
 from potluck.rules.stream import Flow, Mix, Stream, hinge, polynomial
 
 __all__ = [
     "Adaptive",
     "Average",
     "Flow",
-    "Global",
+    "GlobalState",
     "Mix",
     "Rounds",
     "Select",

@@ -8,7 +8,7 @@ from potluck.core.trees import Params
 
 
 @value(eq=False)
-class Global:
+class GlobalState:
     """The model and the states of its parts; nothing that lasts may live elsewhere."""
 
     params: Params
@@ -18,6 +18,8 @@ class Global:
     since: int = 0  # rounds since a parent's model was adopted
     weight: float = 0.0  # samples behind the last merge
 
-    def after(self, got: Got, params: Params, opt: Any, picks: Any) -> "Global":
+    def after(self, got: Got, params: Params, opt: Any, picks: Any) -> "GlobalState":
         """The state one round later."""
-        return Global(params, opt, picks, self.round + 1, self.since + 1, sum(r.weight for r in got.replies))
+        return GlobalState(
+            params, opt, picks, self.round + 1, self.since + 1, sum(r.weight for r in got.replies)
+        )

@@ -23,7 +23,7 @@ from potluck.engine.memories import Keeps
 from potluck.engine.timeline import KEPT, Trail, leg
 from potluck.execute.plan import Aside, Executor
 from potluck.execute.reference import Item, batch_shape, run_alone
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, swapping
 from potluck.simulate.attack import lied
 from potluck.simulate.clock import Clock
@@ -46,7 +46,7 @@ class Devices:
 
     def __init__(
         self,
-        world: World,
+        federation: Federation,
         topology: Topology,
         machines: Profiles,
         clock: Clock,
@@ -56,27 +56,27 @@ class Devices:
         record: Callable[..., None],
         seed: int,
     ) -> None:
-        self.world, self.topology, self.clock, self.seed = world, topology, clock, seed
+        self.federation, self.topology, self.clock, self.seed = federation, topology, clock, seed
         self.executor, self.keeps, self.record = executor, keeps, record
         self.aside = cast(Aside, executor) if hasattr(executor, "begin") else None
         self.begun: dict[int, Begun] = {}  # training that is under way there, by flight
         self.charge_to(accounts)
-        self.models, self.pool = world.models, world.pool
-        self.always = isinstance(world.fleet.availability, Always)
+        self.models, self.pool = federation.models, federation.pool
+        self.always = isinstance(federation.fleet.availability, Always)
         # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
         self.size = topology.devices
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
         self.memory = machines.memory.data
-        self.jitter, self.forget = world.fleet.jitter, world.fleet.forget
-        self.attack, self.attackers = world.fleet.attack, world.fleet.attackers
+        self.jitter, self.forget = federation.fleet.jitter, federation.fleet.forget
+        self.attack, self.attackers = federation.fleet.attack, federation.fleet.attackers
         self.accepted = 0  # items so far; not the clock's serial, which grows with every evaluation too
         self.flights: dict[int, Flight] = {}
         self.first: dict[Node, int] = {}  # of every busy device: the flight that runs, or a move that waits
         self.behind: dict[Node, list[int]] = {}  # and those queued after it
         self.ids: dict[Node, dict[TaskId, int]] = {n: {} for n in topology.aggregators}  # tasks by sender
         self.pending: dict[Hashable, dict[int, None]] = {}  # training that has started, by shape
-        self.holdings = Holdings(world, topology)
+        self.holdings = Holdings(federation, topology)
         self.trail = Trail(maxlen=KEPT)
         self._sent: tuple[Any, int] = (None, 0)  # last tree sent, and its bytes
         self._shape: tuple[Any, Hashable] = (None, None)  # last job, and its shape
@@ -232,7 +232,7 @@ class Devices:
 
     def _start_move(self, flight: Flight, move: Move) -> None:
         # Relayed by the hub: both ends are busy for the whole path.
-        size = self.world.row_bytes() * sum(max(0, n) for _, n in move.take)
+        size = self.federation.row_bytes() * sum(max(0, n) for _, n in move.take)
         flight.bytes_up = flight.bytes_down = size
         up: float = self.up_rate[move.src]
         down: float = self.down_rate[move.dst]
@@ -244,7 +244,7 @@ class Devices:
 
     def _until(self, flight: Flight, nodes: tuple[Node, ...], end: float) -> float:
         """The item's end, or the moment when a device of it goes (if it is there at all)."""
-        availability, now = self.world.fleet.availability, self.clock.now
+        availability, now = self.federation.fleet.availability, self.clock.now
         for node in nodes:
             if node < self.size:
                 leaves = availability.until(node, now) if availability.online(node, now) else now
@@ -291,7 +291,7 @@ class Devices:
         if flight.gone:
             return Lost(move, "gone")
         have = self.rows(move.src)
-        go = drawn(have, self.world.pool.y, move, keys.derive(self.seed, flight.id))
+        go = drawn(have, self.federation.pool.y, move, keys.derive(self.seed, flight.id))
         if go is None:
             return Lost(move, "refused")
         self.holdings.move(move.src, move.dst, go, self.clock.now)

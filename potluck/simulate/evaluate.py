@@ -45,7 +45,7 @@ def evaluate(sim: "Simulation") -> float | None:
             tasks.append((node, view, task))
             if why is not None:
                 sim.record("chosen", why, node=node, view=view)
-    scores = _scores(sim, tasks, sim.evaluations, sim.world.holding(sim.now))
+    scores = _scores(sim, tasks, sim.evaluations, sim.federation.holding(sim.now))
     by_view: dict[str, list[float]] = {}
     honest = _honest(sim)
     for (node, view, _), score in zip(tasks, scores, strict=True):
@@ -74,7 +74,7 @@ def evaluate_shifts(sim: "Simulation") -> None:
     ]
     for share in sim.often.shifts:
         by_view: dict[str, list[dict[str, float]]] = {}
-        scores = _scores(sim, tasks, last, sim.world.shifted(sim.now)[share])
+        scores = _scores(sim, tasks, last, sim.federation.shifted(sim.now)[share])
         for (_, view, _), score in zip(tasks, scores, strict=True):
             if "accuracy" in score:
                 by_view.setdefault(view, []).append(score)
@@ -95,7 +95,7 @@ def _overall(scores: list[dict[str, float]]) -> dict[str, float]:
 
 def _honest(sim: "Simulation") -> dict[Node, None]:
     """The panel's devices that don't attack, in order: means are over these alone."""
-    panel, attackers = sim.panel, sim.world.fleet.attackers
+    panel, attackers = sim.panel, sim.federation.fleet.attackers
     honest = panel if attackers is None else panel[~attackers[panel]]
     require(len(honest) > 0, "evaluate.panel", len(panel), "all of these devices attack: give more")
     return dict.fromkeys(honest.tolist())
@@ -103,14 +103,14 @@ def _honest(sim: "Simulation") -> dict[Node, None]:
 
 def _tell_truth(sim: "Simulation", nodes: list[Node]) -> None:
     """What nobody in the federation is told, for those who judge: once and first of all."""
-    group = sim.world.fleet.group
+    group = sim.federation.fleet.group
     if (group >= 0).any():
         for node in nodes:
             sim.record("hidden_group", int(group[node]), node=node)
-    if sim.world.flips is not None:
-        sim.record("flippers", np.flatnonzero(sim.world.flips).tolist())
-    if sim.world.fleet.attackers is not None:
-        sim.record("attackers", np.flatnonzero(sim.world.fleet.attackers).tolist())
+    if sim.federation.flips is not None:
+        sim.record("flippers", np.flatnonzero(sim.federation.flips).tolist())
+    if sim.federation.fleet.attackers is not None:
+        sim.record("attackers", np.flatnonzero(sim.federation.fleet.attackers).tolist())
 
 
 def spread(accuracies: NDArray[np.float64]) -> dict[str, float]:
@@ -146,7 +146,9 @@ def _settled(
     if isinstance(offered, Task):
         return offered, None
     keep, seed = sim.devices.keeps.get(node, offered.slot), keys.derive(sim.seed, STREAM, -1, node)
-    at = Local(node, sim.devices.rows(node), offered.send, keep, seed, sim.world.models, sim.world.pool)
+    at = Local(
+        node, sim.devices.rows(node), offered.send, keep, seed, sim.federation.models, sim.federation.pool
+    )
     result = run_alone(offered.job, at)
     return offered.tasks[result.body], {"name": result.body, **result.metrics}
 
@@ -155,15 +157,17 @@ def _scores(
     sim: "Simulation", tasks: list[tuple[Node, str, Task]], serial: int, held: Partition
 ) -> list[dict[str, float]]:
     """What tasks come to on the rows that these nodes hold; `serial`: of the evaluation."""
-    world, items = sim.world, []
+    federation, items = sim.federation, []
     for node, _, task in tasks:
         if node == sim.root:
-            test = world.test_rows(sim.now)
+            test = federation.test_rows(sim.now)
         else:
             test = held.rows(node, sim.often.on)
         seed = keys.derive(sim.seed, STREAM, serial, node)
         keep = sim.devices.keeps.get(node, task.slot)
-        at = Local(node, sim.devices.rows(node), task.send, keep, seed, world.models, world.pool, test)
+        at = Local(
+            node, sim.devices.rows(node), task.send, keep, seed, federation.models, federation.pool, test
+        )
         items.append(Item(task.job, at))  # type: ignore[arg-type]
     out: list[dict[str, float]] = [{} for _ in items]
     still: dict[object, list[int]] = {}  # models used as they are, by the tensors that they share

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.messages import Node
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Topology
 
 Rows = NDArray[np.int64]
@@ -23,8 +23,8 @@ NO_ROWS: Rows = np.zeros(0, np.int64)
 class Holdings:
     """The train rows of all nodes; only moved ones take memory."""
 
-    def __init__(self, world: World, topology: Topology) -> None:
-        self.world, self.devices, self.root = world, topology.devices, topology.root
+    def __init__(self, federation: Federation, topology: Topology) -> None:
+        self.federation, self.devices, self.root = federation, topology.devices, topology.root
         self.moved: dict[Node, Rows] = {}  # of those who gave or took some
         self.moved_at: dict[Node, float] = {}
         self.far: dict[int, None] = {}  # phases in which rows moved beyond a user
@@ -32,11 +32,11 @@ class Holdings:
     def rows(self, node: Node, at: float) -> Rows:
         """What a node trains on at a time; of the aggregators, the cloud may have some."""
         mine = self.moved.get(node)
-        if mine is not None and (not self.world.changes or self._lasts(node, at)):
+        if mine is not None and (not self.federation.changes or self._lasts(node, at)):
             return mine
         if node >= self.devices:
-            return self.world.server_rows() if node == self.root else NO_ROWS
-        return self.world.holding(at).rows(node, "train")
+            return self.federation.server_rows() if node == self.root else NO_ROWS
+        return self.federation.holding(at).rows(node, "train")
 
     def move(self, src: Node, dst: Node, go: NDArray[np.intp], now: float) -> None:
         """Hand over the rows at these places of the sender's."""
@@ -44,9 +44,9 @@ class Holdings:
         self.moved[dst] = np.concatenate([had, have[go]])
         self.moved[src] = np.delete(have, go)
         self.moved_at[src] = self.moved_at[dst] = now
-        user = self.world.fleet.user
+        user = self.federation.fleet.user
         if max(src, dst) >= self.devices or not user[src] == user[dst] >= 0:
-            self.far[self.world.phase(now)] = None
+            self.far[self.federation.phase(now)] = None
 
     def state(self) -> Any:
         return self.moved, self.moved_at, self.far
@@ -56,8 +56,8 @@ class Holdings:
 
     def _lasts(self, node: Node, at: float) -> bool:
         """Whether no change up to a time has undone what moves left a node with."""
-        world = self.world
-        for phase in range(world.phase(self.moved_at[node]), world.phase(at)):
-            if phase in self.far or (node < self.devices and world.changes[phase].changed[node]):
+        federation = self.federation
+        for phase in range(federation.phase(self.moved_at[node]), federation.phase(at)):
+            if phase in self.far or (node < self.devices and federation.changes[phase].changed[node]):
                 return False
         return True

@@ -33,7 +33,7 @@ from potluck.engine.records import Record, Records
 from potluck.engine.schedule import EvaluateAt, Progress, StopAt
 from potluck.execute.plan import ExecutionPlan, make_executor
 from potluck.execute.process import tuned_process
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Topology, machines
 from potluck.rules import placed
 from potluck.simulate.clock import Clock
@@ -47,11 +47,11 @@ PATIENCE = 100_000  # looks for somebody online, with nothing else under way, be
 
 
 class Simulation:
-    """One run of one algorithm in one world."""
+    """One run of one algorithm in one federation."""
 
     def __init__(
         self,
-        world: World,
+        federation: Federation,
         algorithm: Any,
         *,
         seed: int,
@@ -63,23 +63,25 @@ class Simulation:
         identity: str = "",
         on_shrink: Callable[[int], None] | None = None,  # is told how many clients a stack takes from now on
     ) -> None:
-        check_run(world, algorithm, evaluate)
+        check_run(federation, algorithm, evaluate)
         self.executor, self.on_shrink = make_executor(plan, self._shrink), on_shrink
-        world = world if plan.device == "cpu" else world.on(plan.device)
-        self.world, self.seed, self.stop, self.often = world, seed, stop, evaluate
+        federation = federation if plan.device == "cpu" else federation.on(plan.device)
+        self.federation, self.seed, self.stop, self.often = federation, seed, stop, evaluate
         self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
-        self.topology = Topology.build(len(world.fleet), getattr(algorithm, "tiers", ()), world.fleet.groups)
+        self.topology = Topology.build(
+            len(federation.fleet), getattr(algorithm, "tiers", ()), federation.fleet.groups
+        )
         self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
         self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
-        self.root, true = self.topology.root, machines(world.fleet, self.topology)
-        honest = world.fleet.claimed is world.fleet.true
-        self.claimed = true if honest else machines(world.fleet, self.topology, claimed=True)
-        self.panel = panel(len(world.fleet), evaluate.panel, seed)
-        self.clock, self.accounts, self.lots = Clock(), Accounts.of(len(world.fleet)), Lots(seed)
+        self.root, true = self.topology.root, machines(federation.fleet, self.topology)
+        honest = federation.fleet.claimed is federation.fleet.true
+        self.claimed = true if honest else machines(federation.fleet, self.topology, claimed=True)
+        self.panel = panel(len(federation.fleet), evaluate.panel, seed)
+        self.clock, self.accounts, self.lots = Clock(), Accounts.of(len(federation.fleet)), Lots(seed)
         self.logs = Records(None if folder is None else folder / "records.jsonl")
         self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
         shared = (self.clock, self.executor, self.keeps, self.accounts)
-        self.devices = Devices(world, self.topology, true, *shared, self.record, seed)
+        self.devices = Devices(federation, self.topology, true, *shared, self.record, seed)
         self.always = self.devices.always
         self.links = Links(self.topology, true, self.clock, self.accounts)
         self.states: dict[Node, Any] = {}
@@ -124,7 +126,7 @@ class Simulation:
 
     def start(self) -> None:
         """Let every aggregator begin, those below first, and look at the models before training."""
-        self.keeps.recall(self.world.memories)
+        self.keeps.recall(self.federation.memories)
         for node in reversed(self.topology.aggregators):
             self.states[node], commands = self.algorithms[node].init(SimContext(self, node, (0,)))
             self._obey(node, commands)
@@ -253,7 +255,7 @@ class Simulation:
         if self.always or self.devices.ids[node] or self.links.owing[node] or self.stopping:
             self.idle_looks = 0
         elif (node, LOOK) not in self.links.alarms and self._waiting(node):
-            look = self.world.fleet.availability.change(self.now)
+            look = self.federation.fleet.availability.change(self.now)
             self.idle_looks += 1
             if look < float("inf") and self.idle_looks <= PATIENCE:
                 self.links.alarm(node, Wake(look, LOOK))
@@ -339,17 +341,17 @@ class Simulation:
         self.logs.truncate(state["records"])
 
     @classmethod
-    def resume(cls, world: World, algorithm: Any, *, folder: Path, **settings: Any) -> Self:
+    def resume(cls, federation: Federation, algorithm: Any, *, folder: Path, **settings: Any) -> Self:
         """The run of a folder, where its newest good snapshot left it."""
         if not any((folder / "snapshots").glob("*.snapshot")):  # killed before the first one: begin again
             for log in ("records.jsonl", "keep.log"):
                 (folder / log).unlink(missing_ok=True)
-            return cls(world, algorithm, folder=folder, **settings)
+            return cls(federation, algorithm, folder=folder, **settings)
         device = settings.get("plan", ExecutionPlan()).device
         serial, state, said = snapshot.newest(folder / "snapshots", device)
         plan = state["plan"]
         plan = replace(plan, chunk=min(plan.chunk, settings.get("plan", plan).chunk))  # shrunk since, perhaps
-        sim = cls(world, algorithm, folder=folder, **(settings | {"plan": plan}))
+        sim = cls(federation, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)
         sim.snapshots, sim.said = serial, said
         return sim

@@ -12,7 +12,7 @@ from potluck.advise.labels import distance, gini, redealt, strange
 from potluck.advise.measure import LOOKED_AT
 from potluck.advise.rules import HELPS, MAY_HELP, NO_REASON, Advice, Verdict, _score, judge
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.fleet import fedrac40
 
 EQUAL = {"data": {"source": "digits", "partition": "iid", "clients": 30}, "fleet": {"source": "uniform"}}
@@ -20,7 +20,7 @@ EQUAL = {"data": {"source": "digits", "partition": "iid", "clients": 30}, "fleet
 
 def measured(experiment):
     full = experiment.resolved()
-    return measure(build_world(full), full)
+    return measure(build_federation(full), full)
 
 
 def advice(experiment):
@@ -74,14 +74,16 @@ def test_settings_have_no_say(tmp_path):
 
 def test_phones_of_fed_rac_need_it_once_memory_is_tight():
     full = Experiment(data=EQUAL["data"] | {"clients": 40}, fleet={"source": "fedrac40"}).resolved()
-    world = build_world(full)
-    roomy = measure(world, full)
+    federation = build_federation(full)
+    roomy = measure(federation, full)
     assert roomy.memory.short == 0
     assert judge(roomy).first is None
     # 3 GiB now hold just less than training takes: of the 40 phones 2 have 1, 1 has 2 and 8 have 3.
     memory = fedrac40(40).memory / (3 * 2.0**30) * (roomy.memory.needed - 1)
     assert (fedrac40(40).memory <= 3 * 2.0**30).sum() == 11
-    tight = replace(world, fleet=replace(world.fleet, true=replace(world.fleet.true, memory=memory)))
+    tight = replace(
+        federation, fleet=replace(federation.fleet, true=replace(federation.fleet.true, memory=memory))
+    )
     found = measure(tight, full)
     assert found.memory.short == 11 / 40
     assert judge(found).first.algorithm == "fedrac"

@@ -10,7 +10,7 @@ from potluck.advise.pilot import Pilot, Trial, _late, _trial, advised, pilot, re
 from potluck.advise.rules import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.metrics import Point
 
 FILE = """
@@ -85,16 +85,16 @@ def test_a_pilot_at_equal_virtual_time_agrees(file, capsys):
 
 def test_what_is_not_there_or_does_not_fit_is_skipped_and_said():
     experiment = Experiment(data={"source": "digits", "clients": 10}, stop={"rounds": 1})
-    world = build_world(experiment.resolved())
-    assert _trial(experiment, "fedrank", {}, world, None) == Trial("fedrank", failed="not there yet")
-    assert "data.server is missing" in _trial(experiment, "classter", {}, world, None).failed
+    federation = build_federation(experiment.resolved())
+    assert _trial(experiment, "fedrank", {}, federation, None) == Trial("fedrank", failed="not there yet")
+    assert "data.server is missing" in _trial(experiment, "classter", {}, federation, None).failed
 
 
 def test_rehearsed_rows_meet_unseen_classes_as_test_rows_do():
     data = {"source": "digits", "clients": 12, "alpha": 0.1, "shift": 0.6, "validation": 0.2}
-    world, measured = advised(Experiment(data=data))
-    staged = rehearsed(world, measured.looked_at.tolist())
-    labels, before, after = world.pool.y.numpy(), world.partition, staged.partition
+    federation, measured = advised(Experiment(data=data))
+    staged = rehearsed(federation, measured.looked_at.tolist())
+    labels, before, after = federation.pool.y.numpy(), federation.partition, staged.partition
     test = np.concatenate([before.rows(n, "test") for n in range(12)])
     shares = []
     for n in range(12):
@@ -116,15 +116,15 @@ def test_no_test_row_is_evaluated_on(monkeypatch):
     _, measured = advised(wanted)
 
     def blank(experiment):
-        world = build_world(experiment)
-        test = [*np.flatnonzero(world.pool.test)]
-        test += [int(r) for n in range(10) for r in world.partition.rows(n, "test")]
-        x = world.pool.x.clone()  # the pool may be another test's too
+        federation = build_federation(experiment)
+        test = [*np.flatnonzero(federation.pool.test)]
+        test += [int(r) for n in range(10) for r in federation.partition.rows(n, "test")]
+        x = federation.pool.x.clone()  # the pool may be another test's too
         x[test] = 0.0
-        return replace(world, pool=replace(world.pool, x=x))
+        return replace(federation, pool=replace(federation.pool, x=x))
 
     plain = pilot(wanted, judge(measured), measured, rounds=3)
-    monkeypatch.setattr(module, "build_world", blank)
+    monkeypatch.setattr(module, "build_federation", blank)
     assert pilot(wanted, judge(measured), measured, rounds=3).trials == plain.trials
 
 

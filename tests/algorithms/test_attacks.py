@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import test_contract
 import torch
-from malformed_many import lost, outcome, same
-from worlds import (
+from federations import (
     LOCAL,
     LOOP,
     SIZES,
@@ -19,6 +18,7 @@ from worlds import (
     values,
     weights,
 )
+from malformed_many import lost, outcome, same
 
 from potluck import algorithms, fleet
 from potluck.core.errors import ConfigError
@@ -26,7 +26,7 @@ from potluck.core.job import Result
 from potluck.engine.flight import problem
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
 from potluck.fleet import ATTACKS, FLAWS, Attack
 from potluck.jobs import SGD
@@ -37,8 +37,10 @@ PLAIN = replace(LOCAL, optim=SGD(0.1))
 
 
 def crowd(kind="sign_flip", *, key=3, who=None, edges=None, sizes=SIZES, **how):
-    world = small(sizes, compute=4e5, edges=edges)
-    return replace(world, fleet=fleet.attacked(world.fleet, key, kind=kind, **(who or {"share": 0.3}), **how))
+    federation = small(sizes, compute=4e5, edges=edges)
+    return replace(
+        federation, fleet=fleet.attacked(federation.fleet, key, kind=kind, **(who or {"share": 0.3}), **how)
+    )
 
 
 def told(kind, update, *, seed=1, **how):
@@ -247,15 +249,15 @@ def test_an_edge_with_too_few_devices_is_named():
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_executors_and_resumed_runs_tell_the_same_lies(kind):
     rule, settings = algorithms.make("scaffold", PLAIN, clients=6), dict(stop=StopAt(rounds=3))
-    world = crowd(kind)
+    federation = crowd(kind)
     loop, workers, stacked = (
-        finished(world, rule, plan=plan, **settings) for plan in (LOOP, WORKERS, STACKED)
+        finished(federation, rule, plan=plan, **settings) for plan in (LOOP, WORKERS, STACKED)
     )
     assert lines(loop) == lines(workers)
     assert torch.equal(weights(loop), weights(workers))
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
     for plan, straight in ((LOOP, loop), (STACKED, stacked)):
-        resumed, _ = chained(world, rule, plan=plan, **settings)
+        resumed, _ = chained(federation, rule, plan=plan, **settings)
         assert lines(resumed) == lines(straight)
         assert torch.equal(weights(resumed), weights(straight))
     honest = finished(small(compute=4e5), rule, plan=LOOP, **settings)
@@ -270,8 +272,8 @@ def test_one_round_of_sign_flips_by_hand():
     begun = simulate(small(compute=4e5), rule)
     begun.start()
 
-    def change(world):
-        return weights(finished(world, rule, rounds=1)) - weights(begun)
+    def change(federation):
+        return weights(finished(federation, rule, rounds=1)) - weights(begun)
 
     honest, flipped = change(small(compute=4e5)), change(crowd(who=two))
     doubled = change(crowd("scaling", who=two, scale=2.0))
@@ -348,14 +350,14 @@ def test_an_experiment_says_who_attacks(tmp_path):
     )
     experiment = Experiment(**tables)
     done = run(experiment, tmp_path / "run")
-    found = build_world(experiment.resolved()).fleet
+    found = build_federation(experiment.resolved()).fleet
     assert found.attack == Attack("sign_flip", 2.0, 1.0)
     assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [2, 2]
     assert [r["value"] for r in done.lines if r["metric"] == "attackers"] == [
         np.flatnonzero(found.attackers).tolist()
     ]
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").fleet.attack == experiment.fleet.attack
-    other = build_world(experiment.updated(seed=2).resolved()).fleet
+    other = build_federation(experiment.updated(seed=2).resolved()).fleet
     assert (other.attackers != found.attackers).any()
 
 
@@ -372,5 +374,5 @@ def test_edges_that_the_data_make_have_their_attackers():
         data={"source": "synthetic", "rows": 600, "partition": "user_devices", "users": 8},
         fleet={"edges": 2, "attack": {"kind": "noise", "per_edge": 3}},
     )
-    found = build_world(Experiment(**tables).resolved()).fleet
+    found = build_federation(Experiment(**tables).resolved()).fleet
     assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [3, 3]

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, finished, pool, small, values
 from sklearn.metrics import adjusted_rand_score
 from support import SPEC, Desk, Line, answer, local, notes, tasks
-from worlds import LOCAL, finished, pool, small, values
 
 from potluck import algorithms
 from potluck.algorithms.auxo import clustering as online
@@ -526,8 +526,8 @@ def test_what_the_server_holds_does_not_grow_with_the_population():
     auxo = algorithms.make("auxo", LOCAL, **FORCED)
 
     def held(devices):
-        world = small(sizes=(3,) * devices, data=pool(1000))
-        sim = finished(world, auxo, stop=StopAt(rounds=8))
+        federation = small(sizes=(3,) * devices, data=pool(1000))
+        sim = finished(federation, auxo, stop=StopAt(rounds=8))
         return len(codec.encode(sim.states[sim.root].model))
 
     few, many = held(12), held(48)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, finished, pool, small, values, weights
 from support import tasks
-from worlds import LOCAL, LOOP, STACKED, finished, pool, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.classter.device.augment import ByShape, Crop
@@ -50,8 +50,8 @@ def skewed(classes=2, devices=8, key=1):
 
 def crowd(held=None, **more):
     held = skewed() if held is None else held
-    world = small((9,) * held.clients, data=DATA, compute=4e5)
-    return replace(world, partition=held, **more)
+    federation = small((9,) * held.clients, data=DATA, compute=4e5)
+    return replace(federation, partition=held, **more)
 
 
 def rule(name="classter", **params):
@@ -77,9 +77,9 @@ def answers(watched):
     return [r for _, lane, r in watched.heard if lane != "distil" and not isinstance(r.task.job, LabelSet)]
 
 
-def classes_of(world, node, when=0.0):
-    rows = world.holding(when).rows(node, "train").copy()
-    return tuple(world.pool.y[torch.tensor(rows)].unique().tolist())
+def classes_of(federation, node, when=0.0):
+    rows = federation.holding(when).rows(node, "train").copy()
+    return tuple(federation.pool.y[torch.tensor(rows)].unique().tolist())
 
 
 # ------------------------------------------------------------------------------------------------- in rounds
@@ -90,8 +90,8 @@ def test_devices_enrol_once_and_train_what_they_hold():
     who = [node for _, node in enrolments(watched)]
     assert len(who) == len(set(who)) == len(m.members) >= 6
     for node, member in m.members.items():
-        assert member.classes == classes_of(sim.world, node)
-        assert member.rows == len(sim.world.partition.rows(node, "train"))
+        assert member.classes == classes_of(sim.federation, node)
+        assert member.rows == len(sim.federation.partition.rows(node, "train"))
     assert len(answers(watched)) == m.total == 32  # 8 rounds of 4
     assert all(r.task.tag[0] in m.members[r.task.to].classes for r in answers(watched))
 
@@ -110,7 +110,7 @@ def test_devices_of_one_class_learn_it_from_noise(name, rounds):
     sim, _, m = run(name, crowd(skewed(classes=1)), rounds, distil={"every": 10**6})
     assert {len(member.classes) for member in m.members.values()} == {1}
     assert min(m.updates) >= 3
-    net, free = sim.world.models[rule().local.model], torch.from_numpy(DATA.free.copy())
+    net, free = sim.federation.models[rule().local.model], torch.from_numpy(DATA.free.copy())
     noise = keys.normal(keys.as_tensor(9), (300, 5), torch.float64)
     for c, model in enumerate(m.models):
         x = DATA.x[free[DATA.y[free] == c]]
@@ -183,7 +183,11 @@ def test_who_holds_other_rows_by_now_is_asked_again(name, rounds):
     fresh = {node for when, node in strayed if any(now >= when and who == node for now, who in again)}
     assert fresh
     for node in fresh & set(m.members):
-        assert m.members[node].classes == classes_of(sim.world, node, 1e9) != classes_of(sim.world, node)
+        assert (
+            m.members[node].classes
+            == classes_of(sim.federation, node, 1e9)
+            != classes_of(sim.federation, node)
+        )
     assert m.total == sum(reply.weight > 0 for reply in answers(watched))
 
 

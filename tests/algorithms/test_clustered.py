@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, SIZES, finished, pool, simulate, small, values
 from support import SPEC, Desk, Line, answer, close, notes, numbers, tasks
 from support import local as device
-from worlds import LOCAL, SIZES, finished, pool, simulate, small, values
 
 from potluck import algorithms
 from potluck.algorithms.cfl import CFL, at_rest, cut

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from worlds import (
+from federations import (
     LOCAL,
     LOOP,
     SIZES,
@@ -77,13 +77,13 @@ def crowd(**more):
 
 
 @cache
-def world():
+def federation():
     return crowd()
 
 
 def run(name, *, where=None, seed=0, local=LOCAL, stop=None, plan=LOOP, often=OFTEN, **params):
     algorithm, stop = Watched(make(name, local, **params)), stop or enough(name)
-    sim = finished(where or world(), algorithm, seed=seed, stop=stop, plan=plan, often=often)
+    sim = finished(where or federation(), algorithm, seed=seed, stop=stop, plan=plan, often=often)
     sim.asked = algorithm.asked
     return sim
 
@@ -171,7 +171,7 @@ class Watched:
 @pytest.mark.parametrize("name", NAMES)
 def test_receive_is_pure(name):
     watched = Watched(make(name), strict=True)
-    sim = finished(world(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
+    sim = finished(federation(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
     assert sim.round >= 3
     assert len(watched.asked) >= 12
 
@@ -190,7 +190,7 @@ def test_same_seed_same_bytes(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_resumed_at_every_event_equals_straight(name, plan):
     expected = straight(name) if plan is LOOP else run(name, plan=plan)
-    sim, events = chained(world(), make(name), stop=enough(name), plan=plan, often=OFTEN)
+    sim, events = chained(federation(), make(name), stop=enough(name), plan=plan, often=OFTEN)
     assert events >= 12
     assert lines(sim) == lines(expected)
     assert torch.equal(weights(sim), weights(expected))
@@ -275,7 +275,7 @@ def test_tasks_are_late(name, deadline):
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_updates_never_reach_the_model(name, plan):
-    good = world()
+    good = federation()
     x = good.pool.x.clone()
     for node in range(0, len(SIZES), 2):
         x[torch.tensor(good.partition.rows(node, "train"))] = float("nan")

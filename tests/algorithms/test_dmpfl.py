@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, finished, small, values, weights
 from support import Desk, close, local, notes, tasks
-from worlds import LOCAL, LOOP, STACKED, finished, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.dmpfl.device import (
@@ -488,9 +488,9 @@ def test_own_models_fit_own_rows_better_than_the_global_one():
     for node in range(10):
         task, at = served(sim, node)["dmpfl"], sim.devices.rows(node)
         keep = sim.keeps.get(node, None)
-        params, held = task.job.begin(sim.world.models[task.job.model], task.send, keep, None)
-        pool = sim.world.pool
+        params, held = task.job.begin(sim.federation.models[task.job.model], task.send, keep, None)
+        pool = sim.federation.pool
         batch = type("Rows", (), {"x": pool.x[torch.tensor(at)], "y": pool.y[torch.tensor(at)]})
-        scores = task.job.score(sim.world.models[task.job.model], params, batch, held)
+        scores = task.job.score(sim.federation.models[task.job.model], params, batch, held)
         better += float(scores["own"].mean() - scores["general"].mean()) / 10
     assert better > 0.0

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, finished, lines, small, values
 from support import SPEC, Desk, Line, answer, close, fit, local, numbers, tasks
-from worlds import LOCAL, LOOP, STACKED, finished, lines, small, values
 
 import potluck
 from potluck import metrics
@@ -187,8 +187,8 @@ def test_ftfa_settings():
 
 
 def test_ftfa_trains_as_fedavg_does():
-    often, world = EvaluateAt(rounds=2), small()
-    plain, tuned = (finished(world, rule, often=often) for rule in (FedAvg(4, LOCAL), ftfa(LOCAL, 4)))
+    often, federation = EvaluateAt(rounds=2), small()
+    plain, tuned = (finished(federation, rule, often=often) for rule in (FedAvg(4, LOCAL), ftfa(LOCAL, 4)))
     assert values(tuned, "accuracy_mean", view="global") == values(plain, "accuracy_mean", view="global")
     assert values(tuned, "accuracy_mean", view="tuned") != values(plain, "accuracy_mean", view="global")
     assert values(tuned, "global_accuracy", view="tuned") == values(plain, "global_accuracy", view="global")
@@ -205,25 +205,25 @@ def test_rules_and_their_states_can_be_stored(make):
 # ------------------------------------------------------------------------------------ validation, not test
 
 
-def without_test(world):
+def without_test(federation):
     """The same with nonsense in every test row, the global ones and devices' own."""
-    x, y = world.pool.x.clone(), world.pool.y.clone()
-    rows = [world.partition.rows(node, "test") for node in range(world.partition.clients)]
-    spoilt = torch.from_numpy(np.concatenate([np.flatnonzero(world.pool.test), *rows]))
+    x, y = federation.pool.x.clone(), federation.pool.y.clone()
+    rows = [federation.partition.rows(node, "test") for node in range(federation.partition.clients)]
+    spoilt = torch.from_numpy(np.concatenate([np.flatnonzero(federation.pool.test), *rows]))
     x[spoilt], y[spoilt] = float("nan"), 0
-    return replace(world, pool=replace(world.pool, x=x, y=y))
+    return replace(federation, pool=replace(federation.pool, x=x, y=y))
 
 
 @pytest.mark.parametrize("rule", [FedAvg(4, LOCAL), ftfa(LOCAL, 4)], ids=["as is", "tuned"])
 def test_on_validation_no_test_row_is_touched(rule):
-    world, often = small(), EvaluateAt(rounds=2, on="validation")
-    sim = finished(world, rule, often=often)
-    assert lines(finished(without_test(world), rule, often=often)) == lines(sim)
+    federation, often = small(), EvaluateAt(rounds=2, on="validation")
+    sim = finished(federation, rule, often=often)
+    assert lines(finished(without_test(federation), rule, often=often)) == lines(sim)
     assert values(sim, "global_accuracy") == []
-    assert lines(finished(world, rule, often=EvaluateAt(rounds=2))) != lines(sim)
-    net, (spec, params) = world.models, sim.served()["global"]
-    mine = torch.from_numpy(world.partition.rows(3, "validation").copy())
-    right = net[spec](params, world.pool.x[mine]).argmax(-1) == world.pool.y[mine]
+    assert lines(finished(federation, rule, often=EvaluateAt(rounds=2))) != lines(sim)
+    net, (spec, params) = federation.models, sim.served()["global"]
+    mine = torch.from_numpy(federation.partition.rows(3, "validation").copy())
+    right = net[spec](params, federation.pool.x[mine]).argmax(-1) == federation.pool.y[mine]
     assert values(sim, "accuracy", node=3, view="global")[-1] == float(right.double().mean())
 
 
@@ -241,9 +241,9 @@ def test_evaluation_says_on_what():
 
 def test_tuning_reads_no_test_row(monkeypatch):
     wanted = experiment(compare=["fedavg", "ftfa"], tune={"lr": [0.3, 0.03, 0.0001], "seeds": [1, 2]})
-    found, build_world = tune(wanted), build.build_world
+    found, build_federation = tune(wanted), build.build_federation
     assert found.grid == [0.0001, 0.03, 0.3]
-    monkeypatch.setattr(build, "build_world", lambda *a, **k: without_test(build_world(*a, **k)))
+    monkeypatch.setattr(build, "build_federation", lambda *a, **k: without_test(build_federation(*a, **k)))
     assert tune(wanted) == found
     assert all(len(accuracies) == 2 for tried in found.results.values() for accuracies in tried)
     trial = potluck.run(at_rate(wanted, 0.3).updated(seed=2, evaluate={"on": "validation"}))

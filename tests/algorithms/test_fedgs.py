@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, STACKED, finished, small, weights
 from support import SPEC, Desk, Line, answer, close, local, numbers, tasks
-from worlds import LOCAL, LOOP, SIZES, STACKED, finished, small, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

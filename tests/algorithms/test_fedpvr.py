@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
 from support import SPEC, Desk, Line, answer, close, fit, local, numbers, tasks
-from worlds import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedpvr.algorithm import fedpvr, last_layers

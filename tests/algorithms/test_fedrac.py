@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, LOOP, STACKED, finished, pool, simulate, small, values, weights
+from federations import LOCAL, LOOP, STACKED, finished, pool, simulate, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedrac.claims import Device
@@ -206,7 +206,7 @@ def test_a_leader_without_members_still_teaches():
     """Those who trained it have moved since: followers' learning rates fall, but not to nothing."""
     sim, rule = run(), algorithms.make("fedrac", LOCAL, confident_rate=True, **FEW)
     m = dataclasses.replace(sim.states[sim.root].model, sizes=(0, 3, 6))
-    _, tasks, _ = rule.lessons.tasks(m, 1, [3], SimpleNamespace(models=sim.world.models))
+    _, tasks, _ = rule.lessons.tasks(m, 1, [3], SimpleNamespace(models=sim.federation.models))
     # One of three members that an even division would give it.
     assert tasks[0].job.optim.lr == pytest.approx(LOCAL.optim.lr * math.exp(-m.means[0]) / 3)
 
@@ -267,8 +267,8 @@ def test_depth_instead_of_width():
 
 
 def test_a_phone_that_cannot_hold_the_teacher_streams_it():
-    world = crowd()
-    net = world.models[LOCAL.model]
+    federation = crowd()
+    net = federation.models[LOCAL.model]
     whole = inference_bytes(net)
     phone = Device(40.0, 1e6, 1e6, 0.05, whole / 2, 12)
     assert streaming(phone, net) == swapping(whole, whole / 2) == 1 + 19 / 2
@@ -306,7 +306,7 @@ def test_who_comes_later_finds_a_model_that_it_can_hold():
     local = Train(ModelSpec("mlp"), optim=SGD(0.1), batch=4)
     sim = run(later(5e3), local, remeasure=1, tiers=2, rounds=6)
     assert 8 in by_tier.members(sim)
-    needs = training_bytes(sim.world.models[served(sim, 8)["tier"].job.model], local.optim, 4)
+    needs = training_bytes(sim.federation.models[served(sim, 8)["tier"].job.model], local.optim, 4)
     assert needs <= 5e3
     with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory"):
         simulate(later(100.0), algorithms.make("fedrac", local)).start()  # known before anything is done
@@ -400,7 +400,7 @@ def test_f1_agrees_with_its_definition():
     from sklearn.metrics import f1_score
 
     sim = run(by_class=True)
-    task, net = served(sim, sim.root)["tier 1"], sim.world.models
+    task, net = served(sim, sim.root)["tier 1"], sim.federation.models
     rows = np.flatnonzero(pool().test)
     said = net[task.job.model](task.send["params"], pool().x[rows]).argmax(-1)
     assert by_tier.f1(sim, 1) == pytest.approx(f1_score(pool().y[rows], said, average="macro"))

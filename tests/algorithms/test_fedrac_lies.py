@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, SPEC, finished, simulate, small, values
+from federations import LOCAL, SPEC, finished, simulate, small, values
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
@@ -38,8 +38,8 @@ def rule(**params):
     return algorithms.make("fedrac", WIDE, **{**few, **params})
 
 
-def run(world, **params):
-    sim = finished(world, rule(**params), stop=StopAt(rounds=60), often=EvaluateAt(rounds=100))
+def run(federation, **params):
+    sim = finished(federation, rule(**params), stop=StopAt(rounds=60), often=EvaluateAt(rounds=100))
     sim.lines = sim.records
     return sim
 
@@ -104,8 +104,8 @@ def test_every_algorithm_feels_what_memory_lacks():
     needs = training_bytes(small().models[LOCAL.model], LOCAL.optim, LOCAL.batch)
     took = {}
     for memory in (2.0 * needs, needs / 2):
-        world = small(source="uniform", compute=4e5, memory=memory)
-        took[memory] = finished(world, FedAvg(4, LOCAL), rounds=1).accounts.seconds
+        federation = small(source="uniform", compute=4e5, memory=memory)
+        took[memory] = finished(federation, FedAvg(4, LOCAL), rounds=1).accounts.seconds
     links = finished(small(source="uniform", compute=1e-9), FedAvg(4, LOCAL), rounds=1).accounts
     rest = links.seconds
     assert took[needs / 2] - rest == pytest.approx(10.5 * (took[2.0 * needs] - rest), rel=1e-6)
@@ -115,8 +115,8 @@ def test_in_the_last_tier_the_late_are_given_less_to_do():
     phones = [*PHONES[:9], {**POOR, "memory": 11e3}]
     local = dataclasses.replace(WIDE, epochs=2)
     lie = [{"nodes": [9], "memory": 25 / 11}]
-    world, few = crowd(lie, phones), {"rounds": 7, "smallest_tier": 1, "tiers": 3, "kappa": 0.9}
-    sim = finished(world, algorithms.make("fedrac", local, **few), stop=StopAt(rounds=60))
+    federation, few = crowd(lie, phones), {"rounds": 7, "smallest_tier": 1, "tiers": 3, "kappa": 0.9}
+    sim = finished(federation, algorithms.make("fedrac", local, **few), stop=StopAt(rounds=60))
     told = [r["value"] for r in sim.records if r["metric"] == "tier" and r["group"] == 9]
     assert [t["epochs"] for t in told][:2] == [2, 1]
     assert {t["tier"] for t in told} == {2}
@@ -184,8 +184,10 @@ def test_lateness_is_counted_in_a_row():
 
 def test_who_comes_later_is_measured_and_placed():
     there, later = [(0.0, np.inf)], [(5.0, np.inf)]
-    world = small((12,) * 10, source="table", rows=PHONES, availability=Intervals.of([there] * 9 + [later]))
-    sim = run(world, remeasure=1)
+    federation = small(
+        (12,) * 10, source="table", rows=PHONES, availability=Intervals.of([there] * 9 + [later])
+    )
+    sim = run(federation, remeasure=1)
     assert [(m.node, m.tier, m.before, m.why) for m in by_tier.moves(sim)][-1] == (9, 2, None, "newcomer")
     assert by_tier.members(sim) == HONEST
     assert by_tier.in_time(sim) == 10
@@ -196,8 +198,8 @@ def test_who_has_forgotten_its_lesson_is_taught_again():
     few = {"rounds": 3, "verify": False}
     down = []
     for forget, teach in ((0.0, True), (1.0, True), (0.0, False)):
-        world = small((12,) * 10, source="table", rows=PHONES, forget=forget)
-        down.append(values(run(world, teach=teach, **few), "bytes_down")[-1])
+        federation = small((12,) * 10, source="table", rows=PHONES, forget=forget)
+        down.append(values(run(federation, teach=teach, **few), "bytes_down")[-1])
     lessons = 6 * 16_032  # six followers
     assert down[0] - down[2] == lessons
     assert down[1] - down[2] == 2 * lessons

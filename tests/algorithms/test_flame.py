@@ -6,8 +6,8 @@ from math import e, log
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, STACKED, finished, simulate, small, weights
 from support import SPEC, Desk, numbers
-from worlds import LOCAL, LOOP, SIZES, STACKED, finished, simulate, small, weights
 
 from potluck import algorithms
 from potluck.algorithms.flame.selection import Drained, Flame
@@ -165,14 +165,14 @@ def test_what_is_learnt():
 # ------------------------------------------------------------------------------------------- whose it is
 
 
-def context(algorithm="fedavg", **world):
-    sim = simulate(small(**world), algorithms.make(algorithm, LOCAL))
+def context(algorithm="fedavg", **federation):
+    sim = simulate(small(**federation), algorithms.make(algorithm, LOCAL))
     return sim, lambda node: SimContext(sim, node, (0,))
 
 
 def test_devices_of_a_user():
     sim, ctx = context(users=3)
-    user, cloud = sim.world.fleet.user, ctx(sim.root)
+    user, cloud = sim.federation.fleet.user, ctx(sim.root)
     for node in range(len(SIZES)):
         assert cloud.siblings(node) == [n for n in range(len(SIZES)) if user[n] == user[node]]
     assert cloud.only([0, 1, 9]).siblings(0) == [0, 1]
@@ -188,10 +188,12 @@ def test_devices_of_a_user_below_an_edge():
 
 
 def test_devices_of_nobody():
-    world = small(users=3)
-    user = world.fleet.user.copy()
+    federation = small(users=3)
+    user = federation.fleet.user.copy()
     user[4] = -1
-    sim = simulate(replace(world, fleet=replace(world.fleet, user=user)), algorithms.make("fedavg", LOCAL))
+    sim = simulate(
+        replace(federation, fleet=replace(federation.fleet, user=user)), algorithms.make("fedavg", LOCAL)
+    )
     assert SimContext(sim, sim.root, (0,)).siblings(4) == [4]
     with pytest.raises(ConfigError, match=r"fleet\.users is missing"):
         finished(small(), algorithms.make("flame", LOCAL))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, STACKED, finished, small, values, weights
 from support import Desk, notes, tasks
-from worlds import LOCAL, LOOP, SIZES, STACKED, finished, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

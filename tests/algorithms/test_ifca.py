@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, finished, pool, small, values
 from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
-from worlds import LOCAL, LOOP, STACKED, finished, pool, small, values
 
 from potluck import algorithms, data
 from potluck.algorithms.ifca.algorithm import stacked
@@ -16,7 +16,7 @@ from potluck.core.messages import Lost
 from potluck.core.rule import Got
 from potluck.core.trees import nbytes
 from potluck.execute.reference import Item, train
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.jobs import SGD, Train
 from potluck.rules import Adaptive
 from potluck.simulate.evaluate import served
@@ -132,7 +132,7 @@ def two_groups():
     laid = data.arranged(base, plain, 3, groups=data.Groups("permutation", 2))
     fleet = dataclasses.replace(small((3,) * clients, compute=4e5).fleet, group=laid.group)
     models = small(data=base).models
-    return World(laid.pool, laid.phases[0].partition, fleet, models), laid.group
+    return Federation(laid.pool, laid.phases[0].partition, fleet, models), laid.group
 
 
 def test_hidden_groups_find_their_models_and_choices_differ_within_a_stack():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, WORKERS, finished, lines, pool, small, values, weights
 from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
-from worlds import LOCAL, LOOP, STACKED, WORKERS, finished, lines, pool, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

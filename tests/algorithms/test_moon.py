@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, WORKERS, finished, lines, small, values, weights
 from support import SPEC, Desk, Line, close, local, numbers, tasks
-from worlds import LOCAL, LOOP, STACKED, WORKERS, finished, lines, small, values, weights
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.moon.algorithm import moon
@@ -179,7 +179,7 @@ def test_devices_are_served_the_global_model_and_their_own():
         job, memory = views["personal"].job, sim.devices.keeps.get(node, None)
         assert len(job.draw(local([], [], {})).index) == 0
         memory = job.blank(views["personal"].send) if memory is None else memory
-        used, _ = job.begin(sim.world.models[job.model], views["personal"].send, memory, None)
+        used, _ = job.begin(sim.federation.models[job.model], views["personal"].send, memory, None)
         kept += not close(used, shared)
     assert kept == sum(sim.accounts.took_part > 0) >= 3
     assert values(sim, "accuracy_mean", view="personal") != values(sim, "accuracy_mean", view="global")

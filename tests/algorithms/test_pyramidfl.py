@@ -6,8 +6,8 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, STACKED, finished, small, weights
 from support import SPEC, Desk, Line, close, local, numbers, tasks
-from worlds import LOCAL, LOOP, SIZES, STACKED, finished, small, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
@@ -216,13 +216,13 @@ def test_a_round_by_hand():
     assert sorted(flat(run.model.params).tolist()) == [3.0, 3.5]  # one entry came from one device only
 
 
-def world():
+def federation():
     return small(compute=4e5)
 
 
 def run(name, plan=LOOP, rounds=8, **params):
     rule = algorithms.make(name, replace(LOCAL, optim=SGD(0.1)), clients=4, **params)
-    return finished(world(), rule, stop=StopAt(rounds=rounds), plan=plan)
+    return finished(federation(), rule, stop=StopAt(rounds=rounds), plan=plan)
 
 
 def test_bytes_are_saved():
@@ -242,7 +242,7 @@ def test_stacks_train_thin_and_long_tasks():
 
 
 def test_fast_devices_train_longer():
-    sim = finished(world(), Watching(), stop=StopAt(rounds=8))
+    sim = finished(federation(), Watching(), stop=StopAt(rounds=8))
     longer = [epochs for _, epochs in sim.algorithms[sim.root].rule.seen]
     assert min(longer) == 1
     assert 2 <= max(longer) <= 11

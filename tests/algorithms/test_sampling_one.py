@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from federations import simulate, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flame import LOCAL
-from worlds import simulate, small
 
 from potluck import algorithms
 from potluck.core import keys

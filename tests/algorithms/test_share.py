@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, STACKED, finished, small, values, weights
 from support import SPEC, Desk, Line, answer, notes, numbers, tasks
-from worlds import LOCAL, LOOP, SIZES, STACKED, finished, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, SIZES, chained, finished, pool, simulate, small, values, weights
 from support import SPEC, Desk, Line, answer, local, notes, numbers, tasks
-from worlds import LOCAL, LOOP, SIZES, chained, finished, pool, simulate, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.shufflefl.algorithm import shufflefl
@@ -319,7 +319,7 @@ class Spy:
 def holdings(sim):
     """Rows by user, sorted; a device that belongs to nobody is a user of its own."""
     found = {}
-    for node, user in enumerate(sim.world.fleet.user):
+    for node, user in enumerate(sim.federation.fleet.user):
         found.setdefault(("user", int(user)) if user >= 0 else node, []).append(sim.devices.rows(node))
     return {whose: np.sort(np.concatenate(rows)).tolist() for whose, rows in found.items()}
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, SPEC, pool
 from torch import nn
-from worlds import LOCAL, SPEC, pool
 
 from potluck.algorithms.classter.device.distil import divergence
 from potluck.algorithms.fedrac.device.teach import ADAPTER, Teach, marks

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from federations import LOCAL, STACKED, finished, small, values
 from support import SPEC, Desk, local, notes, numbers, tasks
-from worlds import LOCAL, STACKED, finished, small, values
 
 from potluck import algorithms
 from potluck.algorithms.tifl.algorithm import TiFL
@@ -186,9 +186,9 @@ def test_those_who_are_there_need_not_wait_for_credit():
 
 def test_slow_devices_are_not_mixed_with_fast_ones():
     """On the virtual clock: rounds of fast tiers are shorter."""
-    world = small(compute=4e5)
+    federation = small(compute=4e5)
     rule = TiFL(2, LOCAL, tier_count=2, interval=5)
-    sim = finished(world, Rounds(rule), stop=StopAt(rounds=12), plan=STACKED)
+    sim = finished(federation, Rounds(rule), stop=StopAt(rounds=12), plan=STACKED)
     facts = values(sim, "tiers")[0]
     assert facts["sizes"] == [5, 5]
     assert facts["seconds"][0] < facts["seconds"][1]

@@ -6,7 +6,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import potluck
 from potluck.core.errors import ConfigError, DataError, SnapshotError
 from potluck.data import fingerprint, from_dataset
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 
 
 class Rows(Dataset):
@@ -128,12 +128,14 @@ def test_a_pool_is_divided_as_the_experiment_says():
 )
 def test_a_class_that_nobody_trains_on_is_tested_all_the_same(how):
     asked = experiment(data={"source": "digits", "clients": 4, "without": 3, **how}).resolved()
-    world = build_world(asked)
-    held = np.concatenate([world.partition.rows(n, part) for n in range(4) for part in ("train", "test")])
-    labels = world.pool.y.numpy()
+    federation = build_federation(asked)
+    held = np.concatenate(
+        [federation.partition.rows(n, part) for n in range(4) for part in ("train", "test")]
+    )
+    labels = federation.pool.y.numpy()
     assert len(set(labels[held])) > 7
     assert 3 not in labels[held]
-    assert set(labels[world.pool.test]) == set(range(10))
+    assert set(labels[federation.pool.test]) == set(range(10))
 
 
 def test_a_class_that_is_not_there_can_not_be_left_out():

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, chained, finished, lines, simulate, small, weights
 from hypothesis import given
 from hypothesis import strategies as st
 from test_drift import parted, pictures, quick
-from worlds import LOCAL, LOOP, STACKED, chained, finished, lines, simulate, small, weights
 
 import potluck
 from potluck.algorithms.fedasync import fedasync
@@ -24,17 +24,19 @@ from potluck.simulate.holdings import Holdings
 
 
 def changing(changes, kind="user_devices", rows=480, users=5, **options):
-    """A world of users' devices whose data change, in double precision."""
+    """A federation of users' devices whose data change, in double precision."""
     pool = replace(pictures(rows), user=None)
     extra = {"users": users, "devices_per_user": [2, 4]} if kind == "user_devices" else {}
     partition, how = parted(pool, kind, **extra)
-    world = small((9,) * partition.clients, data=pool, compute=2e4)
-    devices = replace(world.fleet, user=partition.user) if partition.user is not None else world.fleet
+    federation = small((9,) * partition.clients, data=pool, compute=2e4)
+    devices = (
+        replace(federation.fleet, user=partition.user) if partition.user is not None else federation.fleet
+    )
     made = arranged(pool, partition, 1, changes=changes, user=devices.user, **how, **options)
     first, *later = made.phases
     return (
         replace(
-            world,
+            federation,
             pool=made.pool,
             partition=first.partition,
             fleet=devices,
@@ -49,10 +51,10 @@ CHANGES = [Change(2.0, "labels", share=0.5), Change(4.0, "rotation", 90, share=0
 
 
 def test_who_holds_what_when():
-    world, made = changing(CHANGES)
+    federation, made = changing(CHANGES)
     for when, phase in ((0.0, 0), (1.999, 0), (2.0, 1), (3.0, 1), (4.0, 2), (6.0, 3), (1e9, 3)):
-        assert world.holding(when) is made.phases[phase].partition
-        assert np.array_equal(world.test_rows(when), made.phases[phase].test)
+        assert federation.holding(when) is made.phases[phase].partition
+        assert np.array_equal(federation.test_rows(when), made.phases[phase].test)
 
 
 class Script:
@@ -87,19 +89,19 @@ class SlowCounts(LabelCounts):
 
 
 def test_rows_are_those_of_a_tasks_start():
-    world, _ = changing([Change(1.0, "labels")])
+    federation, _ = changing([Change(1.0, "labels")])
     tasks = [Task(0, SlowCounts(4), {}, id=(None, 1, i)) for i in range(2)]
     script = Script(*tasks)
-    finished(world, script, stop=StopAt(seconds=1e9))
+    finished(federation, script, stop=StopAt(seconds=1e9))
     for when, reply in zip((0.0, 2.0), script.heard, strict=True):
-        labels = world.pool.y[world.holding(when).rows(0, "train").copy()]
+        labels = federation.pool.y[federation.holding(when).rows(0, "train").copy()]
         assert reply.body["counts"].tolist() == torch.bincount(labels, minlength=4).tolist()
     assert script.heard[0].body["counts"].tolist() != script.heard[1].body["counts"].tolist()
 
 
 def test_models_are_judged_on_present_rows(monkeypatch):
-    world, _ = changing(CHANGES)
-    sim = simulate(world, FedAvg(2, LOCAL), stop=StopAt(seconds=7.0), often=EvaluateAt(seconds=1.0))
+    federation, _ = changing(CHANGES)
+    sim = simulate(federation, FedAvg(2, LOCAL), stop=StopAt(seconds=7.0), often=EvaluateAt(seconds=1.0))
     asked = {}
 
     def scored(items):
@@ -110,15 +112,15 @@ def test_models_are_judged_on_present_rows(monkeypatch):
     sim.run()
     assert len(asked) >= 7
     for when, tests in asked.items():
-        assert np.array_equal(tests.pop(sim.root), world.test_rows(when))
-        assert len(tests) == world.partition.clients
+        assert np.array_equal(tests.pop(sim.root), federation.test_rows(when))
+        assert len(tests) == federation.partition.clients
         for node, rows in tests.items():
-            assert np.array_equal(rows, world.holding(when).rows(node, "test"))
+            assert np.array_equal(rows, federation.holding(when).rows(node, "test"))
 
 
-def apart(holdings, world, made, when):
+def apart(holdings, federation, made, when):
     """All train rows at a time, as rows of the old pool; the same row twice shows."""
-    nodes = range(world.partition.clients + 1)
+    nodes = range(federation.partition.clients + 1)
     return sorted(made.origin[row] for node in nodes for row in holdings.rows(node, when))
 
 
@@ -128,9 +130,13 @@ def apart(holdings, world, made, when):
 )
 def test_moves_and_changes_make_and_lose_no_row(moves):
     """At any time, now or later, everybody's rows together are those of the phase."""
-    world, made = changing(CHANGES)
-    sim = simulate(world, Script(), stop=StopAt(seconds=1e9))
-    holdings, user, size = Holdings(world, sim.topology), world.fleet.user, world.partition.clients
+    federation, made = changing(CHANGES)
+    sim = simulate(federation, Script(), stop=StopAt(seconds=1e9))
+    holdings, user, size = (
+        Holdings(federation, sim.topology),
+        federation.fleet.user,
+        federation.partition.clients,
+    )
     for now, src, dst, far in sorted(moves):
         src %= size
         inside = np.flatnonzero(user == user[src])
@@ -139,16 +145,16 @@ def test_moves_and_changes_make_and_lose_no_row(moves):
         if src != dst and len(have) > 1:
             holdings.move(src, dst, np.array([dst % len(have)]), now)
         for when in (now, now + 1, now + 3, 9.0):
-            held = [world.holding(when).rows(c, "train") for c in range(size)]
+            held = [federation.holding(when).rows(c, "train") for c in range(size)]
             wanted = sorted(made.origin[np.concatenate(held)])
-            assert apart(holdings, world, made, when) == wanted
+            assert apart(holdings, federation, made, when) == wanted
 
 
 def test_who_did_not_change_keeps_what_was_moved():
-    world, _ = changing([Change(2.0, "labels", share=0.5)])
-    (change,) = world.changes
-    sim = simulate(world, Script(), stop=StopAt(seconds=1e9))
-    user, outcome = world.fleet.user, {}
+    federation, _ = changing([Change(2.0, "labels", share=0.5)])
+    (change,) = federation.changes
+    sim = simulate(federation, Script(), stop=StopAt(seconds=1e9))
+    user, outcome = federation.fleet.user, {}
     for changed in (True, False):
         src = int(np.flatnonzero(change.changed == changed)[0])
         dst = int(np.flatnonzero(user == user[src])[1])
@@ -156,7 +162,7 @@ def test_who_did_not_change_keeps_what_was_moved():
         outcome[changed] = [
             np.array_equal(sim.devices.rows(node, 3.0), sim.devices.rows(node, 1.5)) for node in (src, dst)
         ]
-        assert not np.array_equal(sim.devices.rows(src, 1.5), world.partition.rows(src, "train"))
+        assert not np.array_equal(sim.devices.rows(src, 1.5), federation.partition.rows(src, "train"))
     assert outcome == {True: [False, False], False: [True, True]}
 
 
@@ -175,15 +181,17 @@ RULES = {"rounds": FedAvg(4, LOCAL), "moves": Shuffling(4, LOCAL), "asynchronous
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 @pytest.mark.parametrize("rule", RULES)
 def test_resumed_at_every_event_across_changes(rule, plan):
-    world, _ = changing(CHANGES)
+    federation, _ = changing(CHANGES)
     settings = dict(seed=3, stop=StopAt(seconds=7.0), often=EvaluateAt(seconds=1.0), plan=plan)
-    straight = finished(world, RULES[rule], **settings)
-    sim, events = chained(world, RULES[rule], **settings)
+    straight = finished(federation, RULES[rule], **settings)
+    sim, events = chained(federation, RULES[rule], **settings)
     assert events > 20
     assert lines(sim) == lines(straight)
     assert torch.equal(weights(sim), weights(straight))
     unchanged, _ = changing([])
-    assert lines(finished(replace(unchanged, fleet=world.fleet), RULES[rule], **settings)) != lines(straight)
+    assert lines(finished(replace(unchanged, fleet=federation.fleet), RULES[rule], **settings)) != lines(
+        straight
+    )
 
 
 # ------------------------------------------------------------------------------------------- experiments
@@ -202,15 +210,15 @@ def experiment(fleet=None, **data):
 
 def test_the_fleet_knows_groups_and_users():
     told = experiment(groups={"kind": "rotation", "count": 4}, server=0.1).resolved()
-    world = build.build_world(told)
-    assert sorted(np.bincount(world.fleet.group)) == [2, 2, 2, 2]
-    assert len(world.test_group) == len(world.test_rows())
-    assert len(world.server_rows()) == 40
+    federation = build.build_federation(told)
+    assert sorted(np.bincount(federation.fleet.group)) == [2, 2, 2, 2]
+    assert len(federation.test_group) == len(federation.test_rows())
+    assert len(federation.server_rows()) == 40
     devices = experiment(clients=None, partition="user_devices", users=6, fleet={"edges": 2}).resolved()
     assert devices.data.clients is None
-    world = build.build_world(devices)
-    assert np.bincount(world.fleet.user).min() >= 2
-    assert world.fleet.edge.tolist() == [int(u) * 2 // 6 for u in world.fleet.user]
+    federation = build.build_federation(devices)
+    assert np.bincount(federation.fleet.user).min() >= 2
+    assert federation.fleet.edge.tolist() == [int(u) * 2 // 6 for u in federation.fleet.user]
 
 
 def test_an_experiment_with_everything(tmp_path):

@@ -3,15 +3,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, LOOP, STACKED, finished, lines, pool, small, values, weights
+from federations import LOCAL, LOOP, STACKED, finished, lines, pool, small, values, weights
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
 from potluck.data import Change, Flip, Groups, arranged, iid, procedural
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.report.crowd import data_facts
 
 CLIENTS = 20
@@ -107,7 +107,7 @@ def federation(flip):
     base = pool()
     found = arranged(base, iid(base, CLIENTS, 1), 7, flip=flip)
     where = small((3,) * CLIENTS, compute=4e5)
-    return World(found.pool, found.phases[0].partition, where.fleet, where.models, flips=found.flips)
+    return Federation(found.pool, found.phases[0].partition, where.fleet, where.models, flips=found.flips)
 
 
 def test_flippers_hurt_and_are_on_record():
@@ -127,11 +127,11 @@ def test_an_experiment_says_who_flips(tmp_path):
     table = {"source": "synthetic", "rows": 300, "clients": 10, "flip": {"share": 0.2, "kind": "next"}}
     experiment = Experiment(data=table, stop={"rounds": 1})
     done = run(experiment, tmp_path / "run")
-    world = build_world(experiment.resolved())
+    federation = build_federation(experiment.resolved())
     assert [r["value"] for r in done.lines if r["metric"] == "flippers"] == [
-        np.flatnonzero(world.flips).tolist()
+        np.flatnonzero(federation.flips).tolist()
     ]
-    assert ("wrong labels", "train rows of 2 devices") in data_facts(world)
+    assert ("wrong labels", "train rows of 2 devices") in data_facts(federation)
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").data.flip == experiment.data.flip
 
 

@@ -11,7 +11,7 @@ import potluck
 from potluck.core.errors import ConfigError, DataError
 from potluck.data import divide, from_rows, limited, with_validators, without
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 
 KINDS = {"iid": 4, "dirichlet": 4, "quantity": 4, "by_user": None, "split_users": None, "user_devices": None}
 
@@ -82,11 +82,11 @@ def experiment(folder, **more):
 )
 def test_a_run_trains_on_the_others(tmp_path, more):
     own_file(tmp_path)
-    world = build_world(experiment(tmp_path, **more).resolved())
+    federation = build_federation(experiment(tmp_path, **more).resolved())
     for when in (0.0, 1.0):
-        held = world.holding(when)
+        held = federation.holding(when)
         seen = {
-            split: {int(u) for c in range(held.clients) for u in world.pool.user[held.rows(c, split)]}
+            split: {int(u) for c in range(held.clients) for u in federation.pool.user[held.rows(c, split)]}
             for split in SPLITS
         }
         assert len(seen["validation"]) == 2
@@ -102,12 +102,12 @@ def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
     more = {"partition": kind, "alpha": 0.1, "smallest": 3, "devices_per_user": [5, 6]}
     more |= {"clients": 35 if kind == "dirichlet" else None, "validation": 0.6, "test": 0.4}
     more["changes"] = [{"at": 1e-3, "kind": "labels"}]
-    world = build_world(experiment(tmp_path, **more).updated(seed=seed).resolved())
-    check(world.holding(1.0), world.pool, 3)
-    for c in range(world.partition.clients):
+    federation = build_federation(experiment(tmp_path, **more).updated(seed=seed).resolved())
+    check(federation.holding(1.0), federation.pool, 3)
+    for c in range(federation.partition.clients):
         for split in SPLITS:
-            rows = world.holding(1.0).rows(c, split)
-            assert world.pool.validators[rows].all() == (split == "validation")
+            rows = federation.holding(1.0).rows(c, split)
+            assert federation.pool.validators[rows].all() == (split == "validation")
 
 
 def test_clients_given_by_their_rows():
@@ -145,4 +145,4 @@ def test_what_cannot_be_is_said(tmp_path, more, message):
     own_file(tmp_path)
     more = {"validation": 0.125, **more}
     with pytest.raises((ConfigError, DataError), match=message):
-        build_world(experiment(tmp_path, **more).resolved())
+        build_federation(experiment(tmp_path, **more).resolved())

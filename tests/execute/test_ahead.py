@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worlds import LOCAL, LOOP, SIZES, WORKERS, chained, finished, lines, simulate, small, weights
+from federations import LOCAL, LOOP, SIZES, WORKERS, chained, finished, lines, simulate, small, weights
 
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
@@ -47,11 +47,14 @@ class Slow(Objective):
         return 0.0
 
 
-def items(world, lr, objective=CrossEntropy(), **more):
+def items(federation, lr, objective=CrossEntropy(), **more):
     job = replace(LOCAL, objective=objective, optim=SGD(lr))
-    rows, inbox = world.partition.rows, {"params": world.models[job.model].init(7), **more}
+    rows, inbox = federation.partition.rows, {"params": federation.models[job.model].init(7), **more}
     return [
-        Item(job, Local(n, rows(n, "train"), inbox, None, keys.derive(3, n), world.models, world.pool))
+        Item(
+            job,
+            Local(n, rows(n, "train"), inbox, None, keys.derive(3, n), federation.models, federation.pool),
+        )
         for n in range(len(SIZES))
     ]
 
@@ -68,8 +71,8 @@ def pool(request):
 
 
 def test_batches_that_are_under_way_together_are_not_mixed_up(pool):
-    world = small()
-    batches = [items(world, 0.05 * k) for k in range(1, 7)]  # the last ones wait for room
+    federation = small()
+    batches = [items(federation, 0.05 * k) for k in range(1, 7)]  # the last ones wait for room
     waiting = [pool.begin(batch, ahead=True) for batch in batches]
     between = pool.run(batches[0])  # somebody wants to know something at once
     found = [results() for results in waiting[::-1]][::-1]
@@ -86,8 +89,8 @@ def test_answers_are_read_before_their_memory_is_used_again(monkeypatch):
     """Memories of devices come back in memory that a worker's next but one answer uses."""
     heard = workers._Tasks.heard
     monkeypatch.setattr(workers._Tasks, "heard", lambda *given: (time.sleep(0.05), heard(*given)))
-    world = small()
-    todo = items(world, 0.1, Correct(), control=world.models[LOCAL.model].init(1))
+    federation = small()
+    todo = items(federation, 0.1, Correct(), control=federation.models[LOCAL.model].init(1))
     pool = Workers(2)
     first = pool.begin(todo[:2])
     time.sleep(0.5)  # both are done, and heard when there is more to do
@@ -146,8 +149,8 @@ def test_stacks_begun_ahead_are_the_same_after_every_interruption(name):
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_round_is_trained_as_one_batch(gone):
-    world = small(availability=OnOff(3, 3.0, 0.8)) if gone else small()
-    sim = simulate(world, FedAvg(6, LOCAL), rounds=6, plan=SHARES)
+    federation = small(availability=OnOff(3, 3.0, 0.8)) if gone else small()
+    sim = simulate(federation, FedAvg(6, LOCAL), rounds=6, plan=SHARES)
     ahead, due = counted(sim)
     sim.run()
     assert ahead == []
@@ -156,8 +159,8 @@ def test_a_round_is_trained_as_one_batch(gone):
 
 
 def test_every_worker_has_a_batch():
-    pool, world = Workers(5), small()
-    waiting = [pool.begin(items(world, 0.1, Slow())[:1], ahead=True) for _ in range(5)]
+    pool, federation = Workers(5), small()
+    waiting = [pool.begin(items(federation, 0.1, Slow())[:1], ahead=True) for _ in range(5)]
     assert [len(worker.given) for worker in pool.workers] == [1] * 5
     assert all(len(results()) == 1 for results in waiting)
     pool.close()

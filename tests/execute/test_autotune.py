@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, SIZES, finished, lines, simulate, small
 from support import Script
-from worlds import LOCAL, SIZES, finished, lines, simulate, small
 
 import potluck
 from potluck.algorithms.fedasync import fedasync
@@ -39,7 +39,7 @@ RULE = FedAvg(6, LOCAL)
 
 
 @pytest.fixture(scope="module")
-def world():
+def federation():
     return small()
 
 
@@ -69,10 +69,16 @@ def clock(monkeypatch, measures):
     return seconds
 
 
-def item(world, job=LOCAL, node=6):
-    params = world.models[job.model].init(1)
+def item(federation, job=LOCAL, node=6):
+    params = federation.models[job.model].init(1)
     at = Local(
-        node, world.partition.rows(node, "train"), {"params": params}, None, 3, world.models, world.pool
+        node,
+        federation.partition.rows(node, "train"),
+        {"params": params},
+        None,
+        3,
+        federation.models,
+        federation.pool,
     )
     return Item(job, at)
 
@@ -118,52 +124,52 @@ def test_candidates_on_a_gpu():
 # ------------------------------------------------------------------------------------------- what is measured
 
 
-def test_the_first_batch_is_that_of_the_run(world):
-    items = first_batch(simulate(world, RULE))
+def test_the_first_batch_is_that_of_the_run(federation):
+    items = first_batch(simulate(federation, RULE))
     assert len(items) == 6
     assert all(i.job == LOCAL and i.at.test is None for i in items)
-    assert len(first_batch(simulate(world, fedasync(LOCAL, 5)))) == 5  # all that are at work
+    assert len(first_batch(simulate(federation, fedasync(LOCAL, 5)))) == 5  # all that are at work
 
 
-def test_jobs_that_train_nothing_may_come_first(world):
+def test_jobs_that_train_nothing_may_come_first(federation):
     probe = Task(3, Probe(), {"ballast": torch.zeros(3)}, id=(None, 0, 0))
-    send = {"params": world.models[LOCAL.model].init(1)}
+    send = {"params": federation.models[LOCAL.model].init(1)}
 
     def then(event, ctx):
         now = len(rule.heard)
         return [Task(n, LOCAL, send, id=(None, now, n)) for n in range(2)] if now == 1 else []
 
     rule = Script(probe, then=then)
-    assert [i.at.node for i in first_batch(simulate(world, rule))] == [0, 1]
+    assert [i.at.node for i in first_batch(simulate(federation, rule))] == [0, 1]
 
 
-def test_where_nothing_is_trained_the_loop_is_taken(world):
+def test_where_nothing_is_trained_the_loop_is_taken(federation):
     probe = Task(3, Probe(), {"ballast": torch.zeros(3)}, id=(None, 0, 0))
-    choice = choose(simulate(world, Script(probe)), AUTO)
+    choice = choose(simulate(federation, Script(probe)), AUTO)
     assert (choice.plan.executor, choice.fresh) == ("loop", False)
     assert choice.reason == "loop: nothing was trained at first that could be measured"
 
 
-def test_clients_that_train_one_at_a_time_need_no_measuring(world, clock):
-    choice = choose(simulate(world, FedAvg(1, LOCAL), rounds=100), AUTO)
+def test_clients_that_train_one_at_a_time_need_no_measuring(federation, clock):
+    choice = choose(simulate(federation, FedAvg(1, LOCAL), rounds=100), AUTO)
     assert (choice.plan.executor, choice.reason) == ("loop", "loop: clients train one at a time")
     assert not clock.called
 
 
-def test_an_error_of_the_run_is_left_to_the_run(world):
-    choice = choose(simulate(world, FedAvg(0, LOCAL)), AUTO)
+def test_an_error_of_the_run_is_left_to_the_run(federation):
+    choice = choose(simulate(federation, FedAvg(0, LOCAL)), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("loop: measuring failed (ConfigError: clients = 0")
 
 
-def test_small_batches_are_not_measured(world):
-    choice = choose(simulate(world, RULE), AUTO)
+def test_small_batches_are_not_measured(federation):
+    choice = choose(simulate(federation, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("loop: too small to measure, 6 clients take about ")
 
 
-def test_the_fastest_is_chosen_and_the_reason_says_so(world, clock):
-    choice = choose(simulate(world, RULE), AUTO)
+def test_the_fastest_is_chosen_and_the_reason_says_so(federation, clock):
+    choice = choose(simulate(federation, RULE), AUTO)
     assert choice.fresh
     assert (choice.plan.executor, choice.plan.workers, choice.plan.dtype) == ("stacked", 1, "float64")
     assert (choice.plan.graphs, choice.plan.chunk) == (True, 1)  # the first of those that are equally fast
@@ -175,57 +181,57 @@ def test_the_fastest_is_chosen_and_the_reason_says_so(world, clock):
     assert choice.reason == f"measured on 6 clients: {ways}, {shares}, 2 workers 500 ms, loop 900 ms"
 
     clock.told[("Stacked", True)] = 0.15
-    assert not choose(simulate(world, RULE), AUTO).plan.graphs
+    assert not choose(simulate(federation, RULE), AUTO).plan.graphs
     clock.told["Shares"] = 0.03
-    chosen = choose(simulate(world, RULE), AUTO).plan
+    chosen = choose(simulate(federation, RULE), AUTO).plan
     assert (chosen.executor, chosen.workers, chosen.graphs) == ("stacked", 2, True)
     clock.told["Workers"] = 0.02
-    chosen = choose(simulate(world, RULE), AUTO).plan
+    chosen = choose(simulate(federation, RULE), AUTO).plan
     assert (chosen.executor, chosen.workers) == ("workers", 2)
     clock.told["Loop"] = 0.021
-    assert choose(simulate(world, RULE), AUTO).plan.executor == "loop"  # not worth two processes
+    assert choose(simulate(federation, RULE), AUTO).plan.executor == "loop"  # not worth two processes
 
 
-def test_a_stack_that_was_asked_for_is_tuned(world, clock):
+def test_a_stack_that_was_asked_for_is_tuned(federation, clock):
     clock.told[("Stacked", True)] = 0.05
-    choice = choose(simulate(world, RULE), Wanted(BASE, ("stacked",), chunk=4))
+    choice = choose(simulate(federation, RULE), Wanted(BASE, ("stacked",), chunk=4))
     assert (choice.plan.executor, choice.plan.graphs, choice.plan.chunk) == ("stacked", True, 4)
     assert "loop" not in choice.reason
 
 
-def test_clearly_slower_ones_are_called_once(world, clock):
+def test_clearly_slower_ones_are_called_once(federation, clock):
     clock.told |= {"Loop": 0.2, "Workers": 9.0, "Stacked": 0.3}
-    choose(simulate(world, RULE), AUTO)
+    choose(simulate(federation, RULE), AUTO)
     assert [clock.called.count(name) for name in ("Workers", "Loop", "Stacked")] == [1, 3, 6]
 
 
-def test_no_more_is_tried_when_time_is_up(world, clock, monkeypatch):
+def test_no_more_is_tried_when_time_is_up(federation, clock, monkeypatch):
     now = iter([0.0, 0.0])  # at the start and before the loop; then it is late
 
     def seconds():
         return next(now, 1e9)
 
     monkeypatch.setattr("potluck.execute.tune.timing.time", SimpleNamespace(perf_counter=seconds))
-    choice = choose(simulate(world, RULE), AUTO)
+    choice = choose(simulate(federation, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("measured on 6 clients: loop 900 ms; ")
     assert choice.reason.count(": time was up") == 6
 
 
-def test_where_all_fail_nothing_is_remembered(world, clock, monkeypatch, tmp_path):
+def test_where_all_fail_nothing_is_remembered(federation, clock, monkeypatch, tmp_path):
     def broken(plan):
         raise ValueError("out of order")
 
     monkeypatch.setattr(measure, "make_executor", broken)
     known = Plans(tmp_path / "plans.json")
-    choice = choose(simulate(world, RULE), ALONE, known)
+    choice = choose(simulate(federation, RULE), ALONE, known)
     assert (choice.plan.executor, choice.fresh) == ("loop", False)
     assert choice.reason == "loop: measuring failed (PotluckError: loop: ValueError: out of order)"
     assert not known.path.exists()
 
 
-def test_large_batches_are_measured_in_part(world, clock):
-    sample = measure.Sample(first_batch(simulate(world, FedAvg(10, LOCAL))))
+def test_large_batches_are_measured_in_part(federation, clock):
+    sample = measure.Sample(first_batch(simulate(federation, FedAvg(10, LOCAL))))
     clock.told["pace"] = 1.0
     assert sample.steps == sorted(sample.steps, reverse=True)
     assert sample.enough == 1
@@ -244,8 +250,8 @@ class Asks(Objective):
         return 0.0 if float(batch.weight.sum()) > 0 else 1.0
 
 
-def test_what_fails_is_out(world, clock, monkeypatch, recwarn):
-    choice = choose(simulate(world, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
+def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
+    choice = choose(simulate(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
     assert choice.reason.count("can't be trained as a stack") == 5
     assert not recwarn.list
@@ -254,34 +260,34 @@ def test_what_fails_is_out(world, clock, monkeypatch, recwarn):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(stacked, "Stack", full)
-    choice = choose(simulate(world, RULE), AUTO)
+    choice = choose(simulate(federation, RULE), AUTO)
     assert choice.plan.executor == "workers"
     assert choice.reason.count("not enough memory") == 5
 
 
-def test_measuring_leaves_no_trace(world, measures, tmp_path, monkeypatch):
+def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    plain = lines(finished(world, RULE))
+    plain = lines(finished(federation, RULE))
     threads = torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    choice = choose(simulate(world, RULE), AUTO)
+    choice = choose(simulate(federation, RULE), AUTO)
     assert choice.fresh
     after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     assert torch.equal(states[0], after[0])
     assert states[1:] == after[1:]
     assert torch.get_num_threads() == threads
     assert all(path.name.startswith(".coverage") for path in tmp_path.iterdir())  # the workers', if wanted
-    assert lines(finished(world, RULE)) == plain
+    assert lines(finished(federation, RULE)) == plain
 
 
 # -------------------------------------------------------------------------------------------------- the cache
 
 
-def test_what_was_measured_is_not_measured_again(world, clock, tmp_path):
+def test_what_was_measured_is_not_measured_again(federation, clock, tmp_path):
     known = Plans(tmp_path / "deep" / "plans.json", "this machine")
-    first = choose(simulate(world, RULE), ALONE, known)
+    first = choose(simulate(federation, RULE), ALONE, known)
     clock.called.clear()
-    again = choose(simulate(world, RULE, seed=9), ALONE, known)  # other devices, the same shape
+    again = choose(simulate(federation, RULE, seed=9), ALONE, known)  # other devices, the same shape
     assert not clock.called
     assert (again.plan, again.fresh) == (first.plan, False)
     assert again.reason.startswith(first.reason)
@@ -292,41 +298,41 @@ def test_what_was_measured_is_not_measured_again(world, clock, tmp_path):
     assert [p.name for p in known.path.parent.iterdir()] == ["plans.json"]
 
     others = [
-        (simulate(world, RULE), ALONE, Plans(known.path, "another machine")),
-        (simulate(world, FedAvg(2, LOCAL)), ALONE, known),
-        (simulate(world, FedAvg(6, replace(LOCAL, batch=2))), ALONE, known),
-        (simulate(world, RULE), replace(ALONE, chunk=2), known),
-        (simulate(world, RULE), Wanted(replace(BASE, workers=1, dtype="float32"), EXECUTORS), known),
+        (simulate(federation, RULE), ALONE, Plans(known.path, "another machine")),
+        (simulate(federation, FedAvg(2, LOCAL)), ALONE, known),
+        (simulate(federation, FedAvg(6, replace(LOCAL, batch=2))), ALONE, known),
+        (simulate(federation, RULE), replace(ALONE, chunk=2), known),
+        (simulate(federation, RULE), Wanted(replace(BASE, workers=1, dtype="float32"), EXECUTORS), known),
     ]
     assert all(choose(*other).fresh for other in others)
     assert len(json.loads(known.path.read_text())) == 6
 
 
-def test_a_verdict_of_too_small_lasts_too(world, tmp_path, monkeypatch):
+def test_a_verdict_of_too_small_lasts_too(federation, tmp_path, monkeypatch):
     known = Plans(tmp_path / "plans.json")
-    first = choose(simulate(world, RULE), ALONE, known)
+    first = choose(simulate(federation, RULE), ALONE, known)
     monkeypatch.setattr(autotune, "SMALL", 0.0)
-    assert choose(simulate(world, RULE), ALONE, known).plan == first.plan
+    assert choose(simulate(federation, RULE), ALONE, known).plan == first.plan
 
 
-def test_a_chunk_of_the_cache_must_fit_today(world, clock, tmp_path, monkeypatch):
+def test_a_chunk_of_the_cache_must_fit_today(federation, clock, tmp_path, monkeypatch):
     known = Plans(tmp_path / "plans.json")
     clock.told[("Stacked", True)] = 0.2  # slower than a stack that isn't captured
-    first = choose(simulate(world, RULE), ALONE, known).plan
-    one = memory.largest(first_batch(simulate(world, RULE)))
+    first = choose(simulate(federation, RULE), ALONE, known).plan
+    one = memory.largest(first_batch(simulate(federation, RULE)))
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4.5 * one.total)
-    assert choose(simulate(world, RULE), ALONE, known).plan == replace(first, chunk=2)
+    assert choose(simulate(federation, RULE), ALONE, known).plan == replace(first, chunk=2)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '"plans"', "\xff", "[" * 100_000, '{"plans": 1}'], ids=range(7)
 )
-def test_a_damaged_cache_is_as_good_as_none(text, world, clock, tmp_path):
+def test_a_damaged_cache_is_as_good_as_none(text, federation, clock, tmp_path):
     known = Plans(tmp_path / "plans.json")
     known.path.write_bytes(text.encode("latin-1"))
-    first = choose(simulate(world, RULE), ALONE, known)
+    first = choose(simulate(federation, RULE), ALONE, known)
     assert first.fresh
-    assert choose(simulate(world, RULE), ALONE, known).plan == first.plan  # it was mended
+    assert choose(simulate(federation, RULE), ALONE, known).plan == first.plan  # it was mended
 
 
 @pytest.mark.parametrize(
@@ -334,25 +340,25 @@ def test_a_damaged_cache_is_as_good_as_none(text, world, clock, tmp_path):
     [{"executor": "evil"}, {"chunk": 0}, {"chunk": True}, {"chunk": "6"}, {"device": "cuda"}, {"more": 1}],
     ids=str,
 )
-def test_plans_of_the_cache_that_nobody_would_try_are_ignored(change, world, clock, tmp_path):
+def test_plans_of_the_cache_that_nobody_would_try_are_ignored(change, federation, clock, tmp_path):
     known = Plans(tmp_path / "plans.json")
-    choose(simulate(world, RULE), ALONE, known)
+    choose(simulate(federation, RULE), ALONE, known)
     content = json.loads(known.path.read_text())
     for entry in content.values():
         entry["plan"] |= change
     known.path.write_text(json.dumps(content))
-    assert choose(simulate(world, RULE), ALONE, known).fresh
+    assert choose(simulate(federation, RULE), ALONE, known).fresh
     known.path.write_text(json.dumps(dict.fromkeys(content, "nonsense")))
-    assert choose(simulate(world, RULE), ALONE, known).fresh
+    assert choose(simulate(federation, RULE), ALONE, known).fresh
     known.path.write_text(json.dumps({key: {"plan": [1]} for key in content}))
-    assert choose(simulate(world, RULE), ALONE, known).fresh
+    assert choose(simulate(federation, RULE), ALONE, known).fresh
 
 
-def test_a_cache_that_can_not_be_written_breaks_nothing(world, clock, tmp_path):
+def test_a_cache_that_can_not_be_written_breaks_nothing(federation, clock, tmp_path):
     (tmp_path / "file").write_text("")
-    assert choose(simulate(world, RULE), ALONE, Plans(tmp_path / "file" / "plans.json")).fresh
+    assert choose(simulate(federation, RULE), ALONE, Plans(tmp_path / "file" / "plans.json")).fresh
     (tmp_path / "plans.json").mkdir()
-    assert choose(simulate(world, RULE), ALONE, Plans(tmp_path / "plans.json")).fresh
+    assert choose(simulate(federation, RULE), ALONE, Plans(tmp_path / "plans.json")).fresh
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "plans.json"]
 
 
@@ -479,10 +485,10 @@ def test_a_run_that_had_to_shrink_says_so_and_resumes_so(cramped, tmp_path, monk
     assert records[0] == records[1]
 
 
-def test_a_snapshot_follows_what_has_shrunk(cramped, world, tmp_path):
+def test_a_snapshot_follows_what_has_shrunk(cramped, federation, tmp_path):
     told = []
     keywords = dict(plan=ExecutionPlan("stacked", chunk=8), folder=tmp_path, snapshot_every=1e9)
-    sim = simulate(world, RULE, on_shrink=told.append, **keywords)
+    sim = simulate(federation, RULE, on_shrink=told.append, **keywords)
     sim.run()
     assert told == [3, 1]
     assert sim.plan.chunk == 1
@@ -492,18 +498,18 @@ def test_a_snapshot_follows_what_has_shrunk(cramped, world, tmp_path):
 # ----------------------------------------------------------------------------------------------------- memory
 
 
-def test_a_client_takes_its_models_its_optimiser_and_its_rows(world):
-    params = nbytes(world.models[LOCAL.model].init(1))
+def test_a_client_takes_its_models_its_optimiser_and_its_rows(federation):
+    params = nbytes(federation.models[LOCAL.model].init(1))
     plain = replace(LOCAL, optim=SGD(0.1))
-    sgd, momentum, adam = (memory.client_bytes(item(world, replace(plain, optim=o))) for o in OPTIMISERS)
+    sgd, momentum, adam = (memory.client_bytes(item(federation, replace(plain, optim=o))) for o in OPTIMISERS)
     assert sgd.step > 3 * params
     assert (momentum.step - sgd.step, adam.step - sgd.step) == (params, 2 * params)
     assert sgd.rest > 20 * 6 * 8  # 20 rows of 5 numbers and a label
-    few, many = (memory.client_bytes(item(world, replace(plain, batch=n))).step for n in (2, 16))
+    few, many = (memory.client_bytes(item(federation, replace(plain, batch=n))).step for n in (2, 16))
     assert 3 * params < few < many  # activations
-    idle = memory.client_bytes(item(world, replace(plain, epochs=0)))
+    idle = memory.client_bytes(item(federation, replace(plain, epochs=0)))
     assert idle.step == 3 * params
-    assert memory.largest([item(world, plain, n) for n in range(len(SIZES))]) == sgd  # node 6 has most
+    assert memory.largest([item(federation, plain, n) for n in range(len(SIZES))]) == sgd  # node 6 has most
 
 
 OPTIMISERS = (SGD(0.1), SGD(0.1, momentum=0.9), Adam())
@@ -520,18 +526,18 @@ class Looks(Objective):
         return (batch.seen**2).mean()
 
 
-def test_a_client_that_looks_takes_more(world):
+def test_a_client_that_looks_takes_more(federation):
     plain, looking = (
-        memory.client_bytes(item(world, replace(LOCAL, objective=o))) for o in (LOCAL.objective, Looks())
+        memory.client_bytes(item(federation, replace(LOCAL, objective=o))) for o in (LOCAL.objective, Looks())
     )
     assert looking.rest - plain.rest >= 20 * (5 + 4) * 8  # own rows, and what was seen of them
 
 
-def test_activations_are_counted(world):
+def test_activations_are_counted(federation):
     """A linear model on flat rows stores its rows (known) and the softmax of its logits."""
     job = Train(ModelSpec("linear"), optim=SGD(0.1), batch=10)
-    params = nbytes(world.models[job.model].init(1))
-    saved = memory.client_bytes(item(world, job)).step - 3 * params
+    params = nbytes(federation.models[job.model].init(1))
+    saved = memory.client_bytes(item(federation, job)).step - 3 * params
     assert 2 * 10 * 4 * 8 <= saved <= 2 * 10 * 4 * 8 * 4
 
 
@@ -623,9 +629,9 @@ def paces(monkeypatch):
     return SimpleNamespace(told=told, asked=asked)
 
 
-def test_where_many_wait_one_process_and_several_are_tried_in_earnest(world, clock, paces):
+def test_where_many_wait_one_process_and_several_are_tried_in_earnest(federation, clock, paces):
     def again(plan):
-        return simulate(world, fedasync(LOCAL, 5), plan=plan)
+        return simulate(federation, fedasync(LOCAL, 5), plan=plan)
 
     clock.told |= {"Stacked": 0.1, "Shares": 0.15}
     choice = choose(again(BASE), AUTO, None, again)
@@ -638,20 +644,22 @@ def test_where_many_wait_one_process_and_several_are_tried_in_earnest(world, clo
     clock.told["Shares"] = 0.25  # too slow to be worth a run
     assert choose(again(BASE), AUTO, None, again).plan.workers == 1
     clock.told["Shares"] = 0.15
-    choose(simulate(world, RULE), AUTO, None, again)  # a round is one batch, which was measured
+    choose(simulate(federation, RULE), AUTO, None, again)  # a round is one batch, which was measured
     assert not paces.asked
 
 
-def test_a_short_run_tells_how_fast_it_is(world, monkeypatch):
+def test_a_short_run_tells_how_fast_it_is(federation, monkeypatch):
     monkeypatch.setattr(autotune, "EARNEST", 0.05)
-    assert autotune.tasks_a_second(simulate(world, fedasync(LOCAL, 5), rounds=10**6)) > 1
-    assert autotune.tasks_a_second(simulate(world, fedasync(LOCAL, 5), rounds=3)) > 1  # it ends before that
+    assert autotune.tasks_a_second(simulate(federation, fedasync(LOCAL, 5), rounds=10**6)) > 1
+    assert (
+        autotune.tasks_a_second(simulate(federation, fedasync(LOCAL, 5), rounds=3)) > 1
+    )  # it ends before that
 
 
 @pytest.mark.parametrize("rule", [FedAvg(6, LOCAL), fedasync(LOCAL, 5)])
-def test_one_by_one_computes_the_same_in_several_processes(world, rule):
+def test_one_by_one_computes_the_same_in_several_processes(federation, rule):
     one = ExecutionPlan("stacked", 1, chunk=1, graphs=True, dtype="float64")
     plans = one, replace(one, workers=2), replace(one, workers=3)
-    assert len({lines(finished(world, rule, plan=p)) for p in plans}) == 1
+    assert len({lines(finished(federation, rule, plan=p)) for p in plans}) == 1
     beside = plan.beside_others(autotune.Choice(plans[1], "so")).plan
     assert beside == one

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from federations import LOCAL, LOOP, SIZES, SPEC, STACKED, WORKERS, finished, lines, small, values, weights
 from torch import nn
-from worlds import LOCAL, LOOP, SIZES, SPEC, STACKED, WORKERS, finished, lines, small, values, weights
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import keys
@@ -106,20 +106,20 @@ class Broken(Objective):
 
 
 @pytest.fixture(scope="module")
-def world():
+def federation():
     return small()
 
 
-def items(world, job, send=None, keep=lambda node: None, test=False):
+def items(federation, job, send=None, keep=lambda node: None, test=False):
     """The job on every device; `job` and `send` may be functions of the device."""
     out = []
     for node in range(len(SIZES)):
         mine = job(node) if callable(job) else job
-        inbox = {"params": world.models[mine.model].init(7)} if not out else dict(out[0].at.inbox)
-        inbox |= send(node, world) if send else {}
-        rows, tested = world.partition.rows(node, "train"), world.partition.rows(node, "test")
+        inbox = {"params": federation.models[mine.model].init(7)} if not out else dict(out[0].at.inbox)
+        inbox |= send(node, federation) if send else {}
+        rows, tested = federation.partition.rows(node, "train"), federation.partition.rows(node, "test")
         seed, scores = keys.derive(3, node), tested if test else None
-        at = Local(node, rows, inbox, keep(node), seed, world.models, world.pool, scores)
+        at = Local(node, rows, inbox, keep(node), seed, federation.models, federation.pool, scores)
         out.append(Item(mine, at))
     return out
 
@@ -141,18 +141,18 @@ def close(a, b):
     return True
 
 
-def model(world, seed, spec=SPEC):
-    return world.models[spec].init(seed)
+def model(federation, seed, spec=SPEC):
+    return federation.models[spec].init(seed)
 
 
-def noise(node, world):
+def noise(node, federation):
     """A tree of a device's own."""
-    return tmap(lambda p: 0.1 * torch.randn(p.shape, dtype=p.dtype), model(world, node))
+    return tmap(lambda p: 0.1 * torch.randn(p.shape, dtype=p.dtype), model(federation, node))
 
 
-def control(node, world):
+def control(node, federation):
     torch.manual_seed(1)
-    return {"control": noise(0, world)}
+    return {"control": noise(0, federation)}
 
 
 def kept(node):
@@ -195,22 +195,22 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def workers(world):
+def workers(federation):
     pool = Workers(2)
     yield pool
     pool.close()
 
 
 @pytest.fixture(scope="module")
-def shares(world):
+def shares(federation):
     pool = Shares(2, Stacked(64))
     yield pool
     pool.close()
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_executors_agree(case, world, workers, shares):
-    todo = items(world, **CASES[case])
+def test_executors_agree(case, federation, workers, shares):
+    todo = items(federation, **CASES[case])
     alone = [train(item) for item in todo]
     given = [leaf.clone() for item in todo for leaf in leaves((item.at.inbox, item.at.keep))]
     assert all(map(equal, workers.run(todo), alone))
@@ -222,14 +222,14 @@ def test_executors_agree(case, world, workers, shares):
     assert any(leaf.any() for result in alone for leaf in leaves(result.body))
 
 
-def test_a_stack_does_not_depend_on_who_else_is_in_it(world):
-    todo = items(world, replace(LOCAL, model=DROPS, epochs=2))
+def test_a_stack_does_not_depend_on_who_else_is_in_it(federation):
+    todo = items(federation, replace(LOCAL, model=DROPS, epochs=2))
     together, some = Stacked(64).run(todo), Stacked(64).run(todo[::3])
     assert all(map(close, some, together[::3]))
 
 
-def test_dropout_is_drawn_per_device_and_step(world):
-    still = items(world, replace(LOCAL, model=DROPS))
+def test_dropout_is_drawn_per_device_and_step(federation):
+    still = items(federation, replace(LOCAL, model=DROPS))
     loud = train(still[6])
     again = train(Item(still[6].job, still[6].at))
     other = train(Item(still[6].job, replaced(still[6].at, seed=1)))
@@ -243,9 +243,9 @@ def replaced(at, **changes):
 
 
 @pytest.mark.parametrize("objective", [Prox(0.1), Distil()], ids=["prox", "teacher"])
-def test_a_device_without_rows_changes_nothing(objective, world, workers, shares):
-    teacher = model(world, 9)
-    todo = items(world, replace(LOCAL, objective=objective), send=lambda n, w: {"teacher": teacher})
+def test_a_device_without_rows_changes_nothing(objective, federation, workers, shares):
+    teacher = model(federation, 9)
+    todo = items(federation, replace(LOCAL, objective=objective), send=lambda n, w: {"teacher": teacher})
     todo[2] = Item(todo[2].job, replaced(todo[2].at, rows=np.zeros(0, np.int64)))
     alone = [train(item) for item in todo]
     assert (alone[2].weight, max(leaf.abs().max() for leaf in leaves(alone[2].body))) == (0.0, 0.0)
@@ -258,14 +258,14 @@ def test_a_device_without_rows_changes_nothing(objective, world, workers, shares
 # ------------------------------------------------------------------------------------------------- scoring
 
 
-def test_a_served_job_is_scored_after_it_was_trained(world, workers, shares):
+def test_a_served_job_is_scored_after_it_was_trained(federation, workers, shares):
     job = fine_tuned(replace(LOCAL, optim=SGD(0.3)), epochs=5)
-    todo = items(world, job, test=True)
+    todo = items(federation, job, test=True)
     alone = [train(item) for item in todo]
     for item, result in zip(todo, alone, strict=True):
-        net = world.models[SPEC]
+        net = federation.models[SPEC]
         params = tmap(torch.add, item.at.inbox["params"], result.body["delta"])
-        logits, y = net(params, world.pool.x[item.at.test]), world.pool.y[item.at.test]
+        logits, y = net(params, federation.pool.x[item.at.test]), federation.pool.y[item.at.test]
         by_hand = {
             "accuracy": (logits.argmax(-1) == y).double().mean().item(),
             "loss": F.cross_entropy(logits, y).item(),
@@ -279,9 +279,9 @@ def test_a_served_job_is_scored_after_it_was_trained(world, workers, shares):
     assert all(map(close, shares.run(todo), alone))
 
 
-def test_what_is_seen_of_test_rows_is_of_test_rows(world):
+def test_what_is_seen_of_test_rows_is_of_test_rows(federation):
     todo = items(
-        world, replace(LOCAL, objective=Distil()), send=lambda n, w: {"teacher": model(w, 99)}, test=True
+        federation, replace(LOCAL, objective=Distil()), send=lambda n, w: {"teacher": model(w, 99)}, test=True
     )
     alone = [train(item) for item in todo]
     assert all(map(close, Stacked(4).run(todo), alone))
@@ -298,12 +298,14 @@ class Personal(FedAvg):
         return served if node == ctx.me else {"personal": tuned, **served}
 
 
-def test_several_views_are_served(world):
+def test_several_views_are_served(federation):
     runs = {
-        plan.executor: finished(world, Personal(4, LOCAL), rounds=4, often=EvaluateAt(rounds=2), plan=plan)
+        plan.executor: finished(
+            federation, Personal(4, LOCAL), rounds=4, often=EvaluateAt(rounds=2), plan=plan
+        )
         for plan in (LOOP, WORKERS, STACKED)
     }
-    plain = finished(world, FedAvg(4, LOCAL), rounds=4)
+    plain = finished(federation, FedAvg(4, LOCAL), rounds=4)
     loop = runs["loop"]
     assert torch.equal(weights(loop), weights(plain))  # what is served doesn't train
     assert lines(runs["workers"]) == lines(loop)
@@ -332,16 +334,16 @@ def impatient():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_worker_that_dies_is_an_error_not_a_hang(count, world, impatient):
+def test_a_worker_that_dies_is_an_error_not_a_hang(count, federation, impatient):
     pool = Workers(count)
     with pytest.raises(PotluckError, match="a worker process died"):
-        pool.run(items(world, replace(LOCAL, objective=Deadly())))
+        pool.run(items(federation, replace(LOCAL, objective=Deadly())))
     pool.close()
 
 
-def test_a_worker_that_was_killed_between_batches(world, impatient):
+def test_a_worker_that_was_killed_between_batches(federation, impatient):
     pool = Workers(2)
-    todo = items(world, LOCAL)
+    todo = items(federation, LOCAL)
     pool.run(todo)
     os.kill(pool.processes[0].pid, signal.SIGKILL)
     pool.processes[0].join()
@@ -351,19 +353,19 @@ def test_a_worker_that_was_killed_between_batches(world, impatient):
     pool.close()
 
 
-def test_a_job_that_fails_in_a_worker_is_named(world, impatient):
+def test_a_job_that_fails_in_a_worker_is_named(federation, impatient):
     pool = Workers(2)
-    broken, good = items(world, replace(LOCAL, objective=Broken())), items(world, LOCAL)
+    broken, good = items(federation, replace(LOCAL, objective=Broken())), items(federation, LOCAL)
     with pytest.raises(PotluckError, match=r"device \d: Train: KeyError: 'nothing'"):
         pool.run(broken)
     assert all(map(equal, pool.run(good), map(train, good)))  # no answer of the first batch is left over
     pool.close()
 
 
-def test_workers_go_when_they_are_closed(world, impatient):
+def test_workers_go_when_they_are_closed(federation, impatient):
     before = set(multiprocessing.active_children())
     pool = Workers(2)
-    pool.run(items(world, LOCAL))
+    pool.run(items(federation, LOCAL))
     pool.run([])
     processes = list(pool.processes)
     pool.close()
@@ -378,8 +380,8 @@ def test_executors_are_known_by_name():
         make_executor(ExecutionPlan("staked"))
 
 
-def test_a_failing_run_leaves_no_workers(world, impatient):
+def test_a_failing_run_leaves_no_workers(federation, impatient):
     before = set(multiprocessing.active_children())
     with pytest.raises(PotluckError, match="KeyError"):
-        finished(world, FedAvg(4, Train(SPEC, Broken())), plan=WORKERS)
+        finished(federation, FedAvg(4, Train(SPEC, Broken())), plan=WORKERS)
     assert set(multiprocessing.active_children()) <= before

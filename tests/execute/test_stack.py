@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, small
 from test_executors import CASES, close, drops, equal, items
 from torch import nn
-from worlds import LOCAL, small
 
 from potluck.core import keys
 from potluck.core.codec import value
@@ -166,7 +166,9 @@ def test_captured_steps_do_not_depend_on_what_was_trained_before():
 
 def test_models_of_their_own_are_laid_where_captured_steps_find_them():
     job = replace(LOCAL, objective=Prox(0.1))
-    todo = items(small(), job, send=lambda node, world: {"params": world.models[job.model].init(node)})
+    todo = items(
+        small(), job, send=lambda node, federation: {"params": federation.models[job.model].init(node)}
+    )
     alone, stacked, came = [train(item) for item in todo], Stacked(64, graphs=True), []
     for some in (slice(3), slice(None), slice(1, None), slice(2), slice(None)):  # it grows and is used again
         came.append((stacked.run(todo[some]), alone[some]))

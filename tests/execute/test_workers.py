@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, SIZES, SPEC, small
+from federations import LOCAL, SIZES, SPEC, small
 
 from potluck.core import keys
 from potluck.core.codec import value
@@ -107,7 +107,7 @@ class Holes:
 
 
 @pytest.fixture(scope="module")
-def world():
+def federation():
     return small()
 
 
@@ -118,15 +118,15 @@ def workers():
     pool.close()
 
 
-def items(world, job, send=lambda node: {}, keep=lambda node: None):
+def items(federation, job, send=lambda node: {}, keep=lambda node: None):
     params = {}
     out = []
     for node in range(len(SIZES)):
         mine = job(node) if callable(job) else job
-        params.setdefault(mine.model, world.models[mine.model].init(7))
+        params.setdefault(mine.model, federation.models[mine.model].init(7))
         inbox = {"params": params[mine.model], **send(node)}
-        rows, seed = world.partition.rows(node, "train"), keys.derive(3, node)
-        out.append(Item(mine, Local(node, rows, inbox, keep(node), seed, world.models, world.pool)))
+        rows, seed = federation.partition.rows(node, "train"), keys.derive(3, node)
+        out.append(Item(mine, Local(node, rows, inbox, keep(node), seed, federation.models, federation.pool)))
     return out
 
 
@@ -154,31 +154,33 @@ def equal(results, alone):
 # ---------------------------------------------------------------------------------------- what comes back
 
 
-def test_trees_of_many_kinds_come_back_as_they_are(world, workers):
+def test_trees_of_many_kinds_come_back_as_they_are(federation, workers):
     todo = items(
-        world, replace(LOCAL, objective=Various()), lambda n: {"mark": n, "kept": torch.full((2,), float(n))}
+        federation,
+        replace(LOCAL, objective=Various()),
+        lambda n: {"mark": n, "kept": torch.full((2,), float(n))},
     )
     assert equal(workers.run(todo), [train(item) for item in todo])
 
 
-def test_results_of_different_forms_in_one_batch(world, workers):
+def test_results_of_different_forms_in_one_batch(federation, workers):
     wide = ModelSpec(SPEC.name, width=0.05)
-    todo = items(world, lambda n: replace(LOCAL, model=(SPEC, wide)[n % 2], optim=SGD(0.1)))
+    todo = items(federation, lambda n: replace(LOCAL, model=(SPEC, wide)[n % 2], optim=SGD(0.1)))
     assert equal(workers.run(todo), [train(item) for item in todo])
 
 
-def test_a_result_of_another_form_than_promised(world, workers):
-    todo = items(world, replace(LOCAL, objective=Lies()))
+def test_a_result_of_another_form_than_promised(federation, workers):
+    todo = items(federation, replace(LOCAL, objective=Lies()))
     assert equal(workers.run(todo), [train(item) for item in todo])
 
 
-def test_results_outlive_the_batches_after_theirs(world, workers):
+def test_results_outlive_the_batches_after_theirs(federation, workers):
     batches = [
         items(
-            world,
+            federation,
             replace(LOCAL, objective=Correct(), optim=SGD(0.1 * k)),
-            lambda n: {"control": tmap(torch.ones_like, world.models[SPEC].init(1))},
-            lambda n, k=k: tmap(lambda p: p * k, world.models[SPEC].init(n)),
+            lambda n: {"control": tmap(torch.ones_like, federation.models[SPEC].init(1))},
+            lambda n, k=k: tmap(lambda p: p * k, federation.models[SPEC].init(n)),
         )
         for k in range(1, 5)
     ]
@@ -186,8 +188,8 @@ def test_results_outlive_the_batches_after_theirs(world, workers):
     assert all(equal(r, [train(item) for item in b]) for r, b in zip(results, batches, strict=True))
 
 
-def test_folding_a_batch_copies_nothing(world, workers):
-    deltas = [r.body["delta"] for r in workers.run(items(world, LOCAL))]
+def test_folding_a_batch_copies_nothing(federation, workers):
+    deltas = [r.body["delta"] for r in workers.run(items(federation, LOCAL))]
     for rows in zip(*(delta.values() for delta in deltas), strict=True):
         base = rows[0]._base
         assert base.shape == (len(rows), *rows[0].shape)
@@ -197,21 +199,21 @@ def test_folding_a_batch_copies_nothing(world, workers):
     assert same(weighted_sum(deltas, weights), weighted_sum(apart, weights))
 
 
-def test_a_result_with_nan_is_not_called_finite(world, workers):
-    todo = items(world, lambda n: replace(LOCAL, optim=SGD(1e200 if n == 3 else 0.1), epochs=5))
+def test_a_result_with_nan_is_not_called_finite(federation, workers):
+    todo = items(federation, lambda n: replace(LOCAL, optim=SGD(1e200 if n == 3 else 0.1), epochs=5))
     assert [r.finite for r in workers.run(todo)] == [n != 3 for n in range(len(SIZES))]
 
 
-def test_what_a_loss_does_not_depend_on_stays(world, workers):
-    todo = items(world, replace(LOCAL, objective=Narrow()))
+def test_what_a_loss_does_not_depend_on_stays(federation, workers):
+    todo = items(federation, replace(LOCAL, objective=Narrow()))
     alone = [train(item) for item in todo]
     assert equal(workers.run(todo), alone)
     for result in alone:
         assert [name for name, d in result.body["delta"].items() if d.any()] == ["0.bias"]
 
 
-def test_padding_counts_nothing_wherever_it_lies(world, workers):
-    todo = items(world, replace(LOCAL, sampler=Holes(), batch=3))
+def test_padding_counts_nothing_wherever_it_lies(federation, workers):
+    todo = items(federation, replace(LOCAL, sampler=Holes(), batch=3))
     alone = [train(item) for item in todo]
     assert equal(workers.run(todo), alone)
     for r, s in zip(Stacked(64).run(todo), alone, strict=True):
@@ -222,12 +224,12 @@ def test_padding_counts_nothing_wherever_it_lies(world, workers):
 # ------------------------------------------------------------------------------------------ what goes out
 
 
-def test_the_longest_task_goes_first(world, tmp_path):
+def test_the_longest_task_goes_first(federation, tmp_path):
     pool, file = Workers(1), tmp_path / "order"
     steps = (3, 9, 1, 7, 5, 2, 8, 4, 6, 10)  # not the rows that they have: what they draw
     pool.run(
         items(
-            world,
+            federation,
             lambda n: replace(LOCAL, objective=Tells(), batch=1, steps=steps[n]),
             lambda n: {"mark": n, "file": str(file)},
         )
@@ -236,9 +238,9 @@ def test_the_longest_task_goes_first(world, tmp_path):
     assert [steps[int(n)] for n in file.read_text().split()] == sorted(steps, reverse=True)
 
 
-def test_more_workers_than_tasks(world):
+def test_more_workers_than_tasks(federation):
     pool = Workers(3)
-    todo = items(world, LOCAL)[:2]
+    todo = items(federation, LOCAL)[:2]
     assert equal(pool.run(todo), [train(item) for item in todo])
     assert equal(pool.run(todo[:1]), [train(todo[0])])
     pool.close()
@@ -263,8 +265,8 @@ def shares():
     pool.close()
 
 
-def test_what_is_stacked_with_what_depends_on_the_batch_alone(world, shares):
-    todo = items(world, replace(LOCAL, epochs=2))
+def test_what_is_stacked_with_what_depends_on_the_batch_alone(federation, shares):
+    todo = items(federation, replace(LOCAL, epochs=2))
     assert len(todo) == 10
     for some in (todo, todo[:7], todo[:2], todo[:1]):
         assert equal(shares.run(some), shared_out(some, min(2, len(some))))
@@ -274,22 +276,26 @@ def test_what_is_stacked_with_what_depends_on_the_batch_alone(world, shares):
         small.close()
 
 
-def test_shares_bring_trees_of_many_kinds_and_forms(world, shares):
+def test_shares_bring_trees_of_many_kinds_and_forms(federation, shares):
     marked = {"plain": {"mark": 3}, "kept": {"mark": 2}}
     for extra in marked.values():
         send = extra | {"kept": torch.arange(2.0)}
-        todo = items(world, replace(LOCAL, objective=Various()), lambda n, send=send: send)
+        todo = items(federation, replace(LOCAL, objective=Various()), lambda n, send=send: send)
         assert equal(shares.run(todo), shared_out(todo, 2))
     for job in (replace(LOCAL, objective=Lies()), lambda n: replace(LOCAL, epochs=n % 2)):
-        todo = items(world, job)
+        todo = items(federation, job)
         assert equal(shares.run(todo), shared_out(todo, 2))
 
 
-def test_folding_shares_copies_nothing_and_they_outlive_others(world, shares):
-    control = {"control": tmap(torch.ones_like, world.models[SPEC].init(1))}
+def test_folding_shares_copies_nothing_and_they_outlive_others(federation, shares):
+    control = {"control": tmap(torch.ones_like, federation.models[SPEC].init(1))}
     batches = [
-        items(world, replace(LOCAL, objective=Correct(), optim=SGD(0.1 * k)), lambda n: control, kept)
-        for k, kept in ((1, lambda n: None), (2, world.models[SPEC].init), (3, world.models[SPEC].init))
+        items(federation, replace(LOCAL, objective=Correct(), optim=SGD(0.1 * k)), lambda n: control, kept)
+        for k, kept in (
+            (1, lambda n: None),
+            (2, federation.models[SPEC].init),
+            (3, federation.models[SPEC].init),
+        )
     ]
     results = [shares.run(batch) for batch in batches]
     assert all(equal(r, shared_out(b, 2)) for r, b in zip(results, batches, strict=True))
@@ -299,7 +305,7 @@ def test_folding_shares_copies_nothing_and_they_outlive_others(world, shares):
         assert all(row._base is base and torch.equal(row, base[i]) for i, row in enumerate(rows))
 
 
-def test_a_share_that_does_not_fit_makes_all_smaller(world, monkeypatch):
+def test_a_share_that_does_not_fit_makes_all_smaller(federation, monkeypatch):
     from potluck.execute.vectorised import executor as module
 
     class Tight(module.Stack):
@@ -309,7 +315,7 @@ def test_a_share_that_does_not_fit_makes_all_smaller(world, monkeypatch):
             super().__init__(some, *rest)
 
     monkeypatch.setattr(module, "Stack", Tight)
-    todo, told = items(world, LOCAL), []
+    todo, told = items(federation, LOCAL), []
     pool = Shares(2, Stacked(64), told.append)
     first, again = pool.run(todo), pool.run(todo)
     pool.close()
@@ -328,33 +334,33 @@ class Asks(Objective):
         return 0.0 if float(batch.weight.sum()) > 0 else 1.0
 
 
-def test_a_share_that_cannot_be_mapped_is_said_once(world, shares):
-    todo = items(world, replace(LOCAL, objective=Asks()))
+def test_a_share_that_cannot_be_mapped_is_said_once(federation, shares):
+    todo = items(federation, replace(LOCAL, objective=Asks()))
     with pytest.warns(UserWarning, match="can't be trained as a stack") as said:
         done = shares.run(todo), shares.run(todo)
     assert (len(said), len(shares.unmapped)) == (1, 1)
     assert all(equal(results, [train(item) for item in todo]) for results in done)
 
 
-def test_what_a_share_cannot_send_back_is_named(world, shares):
+def test_what_a_share_cannot_send_back_is_named(federation, shares):
     with pytest.raises(PotluckError, match=r"Train on devices \[., ., ., ., .\]: .*lambda"):
-        shares.run(items(world, replace(LOCAL, objective=Unsendable())))
+        shares.run(items(federation, replace(LOCAL, objective=Unsendable())))
     assert not shares.workers
-    assert len(shares.run(items(world, LOCAL))) == 10  # others are started
+    assert len(shares.run(items(federation, LOCAL))) == 10  # others are started
 
 
 # ------------------------------------------------------------------------------------ what is left behind
 
 
-def test_memory_is_used_again(world, workers):
+def test_memory_is_used_again(federation, workers):
     def size():
         slots = [arena for w in workers.workers for slot in w.slots for arena in slot]
         arenas = [*workers.inboxes, workers.bodies.arena, *slots]
         return sum(os.fstat(arena.file).st_size for arena in arenas)
 
-    kept = {n: world.models[SPEC].init(n) for n in range(len(SIZES))}
-    control = {"control": world.models[SPEC].init(1)}
-    todo = items(world, replace(LOCAL, objective=Correct()), lambda n: control, kept.get)
+    kept = {n: federation.models[SPEC].init(n) for n in range(len(SIZES))}
+    control = {"control": federation.models[SPEC].init(1)}
+    todo = items(federation, replace(LOCAL, objective=Correct()), lambda n: control, kept.get)
     for _ in range(3):
         workers.run(todo)
     before, files = size(), len(os.listdir(PROC)) if PROC.exists() else 0
@@ -365,11 +371,11 @@ def test_memory_is_used_again(world, workers):
 
 
 @linux
-def test_closing_gives_everything_back(world):
+def test_closing_gives_everything_back(federation):
     gc.collect()  # errors of other tests hold on to what they were about
     before = sorted(os.listdir(PROC))
     pool = Workers(2)
-    results = pool.run(items(world, LOCAL))
+    results = pool.run(items(federation, LOCAL))
     copies = [tmap(torch.clone, r.body) for r in results]
     pool.close()
     assert all(same(r.body, c) for r, c in zip(results, copies, strict=True))
@@ -379,13 +385,13 @@ def test_closing_gives_everything_back(world):
 
 
 @linux
-def test_workers_end_with_a_parent_that_is_killed(world):
+def test_workers_end_with_a_parent_that_is_killed(federation):
     read, write = os.pipe()
     parent = os.fork()
     if parent == 0:
         try:
             pool = Workers(2)
-            pool.run(items(world, LOCAL))
+            pool.run(items(federation, LOCAL))
             os.write(write, " ".join(str(p.pid) for p in pool.processes).encode())
             signal.pause()
         finally:
@@ -411,18 +417,18 @@ def gone(pid):
     return False
 
 
-def test_a_batch_that_is_interrupted_leaves_nothing_to_the_next(world, workers):
+def test_a_batch_that_is_interrupted_leaves_nothing_to_the_next(federation, workers):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    good = items(world, LOCAL)
+    good = items(federation, LOCAL)
     workers.run(good)
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     processes = workers.processes
     try:
         with pytest.raises(KeyboardInterrupt):
-            workers.run(items(world, replace(LOCAL, objective=Slow())))
+            workers.run(items(federation, replace(LOCAL, objective=Slow())))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -430,14 +436,14 @@ def test_a_batch_that_is_interrupted_leaves_nothing_to_the_next(world, workers):
     assert equal(workers.run(good), [train(item) for item in good])
 
 
-def test_what_cannot_be_sent_back_is_named(world, workers):
+def test_what_cannot_be_sent_back_is_named(federation, workers):
     with pytest.raises(PotluckError, match=r"device \d: Train: .*pickle"):
-        workers.run(items(world, replace(LOCAL, objective=Unsendable())))
+        workers.run(items(federation, replace(LOCAL, objective=Unsendable())))
 
 
-def test_without_memory_files(world, monkeypatch):
+def test_without_memory_files(federation, monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)  # as on macOS
-    pool, todo = Workers(2), items(world, LOCAL)
+    pool, todo = Workers(2), items(federation, LOCAL)
     assert equal(pool.run(todo), [train(item) for item in todo])
     pool.close()
 

@@ -278,9 +278,11 @@ def test_identity_is_of_what_is_computed():
 
 
 def test_float64_reaches_data_and_models():
-    world = build.build_world(small(run={"dtype": "float64"}).resolved())
-    assert world.pool.x.dtype == torch.float64
-    assert all(p.dtype == torch.float64 for p in world.models[build.ModelSpec("linear")].init(0).values())
+    federation = build.build_federation(small(run={"dtype": "float64"}).resolved())
+    assert federation.pool.x.dtype == torch.float64
+    assert all(
+        p.dtype == torch.float64 for p in federation.models[build.ModelSpec("linear")].init(0).values()
+    )
 
 
 # --------------------------------------------------------------------------------------------------- runs
@@ -315,7 +317,7 @@ def test_a_run_folder_holds_all_that_is_needed(tmp_path):
     assert (tmp_path / "a" / "records.jsonl").read_bytes() == (tmp_path / "b" / "records.jsonl").read_bytes()
     assert again.experiment.to_toml() == run.experiment.to_toml()
 
-    pool = build.build_world(run.experiment).pool
+    pool = build.build_federation(run.experiment).pool
     with torch.no_grad():
         right = loaded.models["global"](pool.x[pool.test]).argmax(-1) == pool.y[pool.test]
     assert float(right.double().mean()) == pytest.approx(run.summary["global_accuracy"])

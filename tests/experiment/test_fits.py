@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, SIZES, finished, pool, simulate, small
+from federations import LOCAL, SIZES, finished, pool, simulate, small
 
 import potluck
-from potluck import federation as worlds
+from potluck import federation as federations
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError
@@ -30,8 +30,8 @@ class NeedsRows(FedAvg):
 def test_a_simulation_asks_its_rule(made):
     with pytest.raises(ConfigError, match=r"data.server: needs 10 rows, has 0"):
         simulate(small(), made(NeedsRows(2, LOCAL)))
-    world = small(data=reserved(pool(), 0.05, 1))
-    assert finished(world, made(NeedsRows(2, LOCAL)), rounds=1).round == 1
+    federation = small(data=reserved(pool(), 0.05, 1))
+    assert finished(federation, made(NeedsRows(2, LOCAL)), rounds=1).round == 1
 
 
 def test_nothing_is_written_where_it_does_not_fit(tmp_path):
@@ -42,26 +42,28 @@ def test_nothing_is_written_where_it_does_not_fit(tmp_path):
 
 
 def test_what_a_rule_may_ask():
-    world = small(data=reserved(pool(), 0.05, 1))
-    asked = world.devices, world.shape, world.tokens, world.classes, world.server
+    federation = small(data=reserved(pool(), 0.05, 1))
+    asked = federation.devices, federation.shape, federation.tokens, federation.classes, federation.server
     assert asked == (10, (5,), False, 4, 16)  # a twentieth of 320
-    rows = np.concatenate([world.partition.rows(node, "train") for node in range(10)])
-    assert world.held().tolist() == torch.bincount(pool().y[rows], minlength=4).tolist()
-    assert world.held().sum() == sum(SIZES)
-    words = replace(world, pool=replace(world.pool, x=torch.ones(len(world.pool), 5, dtype=torch.int64)))
+    rows = np.concatenate([federation.partition.rows(node, "train") for node in range(10)])
+    assert federation.held().tolist() == torch.bincount(pool().y[rows], minlength=4).tolist()
+    assert federation.held().sum() == sum(SIZES)
+    words = replace(
+        federation, pool=replace(federation.pool, x=torch.ones(len(federation.pool), 5, dtype=torch.int64))
+    )
     assert words.tokens
 
 
 def test_labels_are_counted_as_devices_see_them():
     held = divide(pool(), "shards", 4, 1, classes_per_client=1)
     made = arranged(pool(), held, 1, flip=Flip(1.0, "next"))
-    world = replace(small((9,) * 4), pool=made.pool, partition=made.phases[0].partition)
-    before = replace(world, pool=pool(), partition=held).held()
-    assert world.held().tolist() == np.roll(before, 1).tolist()
+    federation = replace(small((9,) * 4), pool=made.pool, partition=made.phases[0].partition)
+    before = replace(federation, pool=pool(), partition=held).held()
+    assert federation.held().tolist() == np.roll(before, 1).tolist()
 
 
 def test_of_millions_the_first_are_looked_at(monkeypatch):
     held = divide(pool(), "procedural", 10**6, 1, largest=10)
-    world = replace(small(), partition=held)
-    monkeypatch.setattr(worlds, "LOOKED_AT", 5)
-    assert world.held().sum() == sum(held.size(client) for client in range(5))
+    federation = replace(small(), partition=held)
+    monkeypatch.setattr(federations, "LOOKED_AT", 5)
+    assert federation.held().sum() == sum(held.size(client) for client in range(5))

@@ -50,7 +50,7 @@ compute = 0.5
 
 
 def built(fleet, **changes):
-    return build.prepare(Experiment(**SMALL | changes, fleet=fleet)).world.fleet
+    return build.prepare(Experiment(**SMALL | changes, fleet=fleet)).federation.fleet
 
 
 def test_a_whole_table(tmp_path):
@@ -60,7 +60,7 @@ def test_a_whole_table(tmp_path):
     (tmp_path / "full.toml").write_text(full.to_toml())
     again = Experiment.from_file(tmp_path / "full.toml")
     assert again.resolved().to_toml() == full.to_toml()
-    for fleet in (built(read.fleet), build.prepare(again).world.fleet):
+    for fleet in (built(read.fleet), build.prepare(again).federation.fleet):
         assert sorted(fleet.true.compute) == [41.0] * 4 + [410.0] * 4
         assert (fleet.availability.night, fleet.availability.zones) == ([0, 12], 3)
         assert isinstance(fleet.jitter, Jitter)

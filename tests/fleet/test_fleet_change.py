@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, chained, finished, lines, simulate, small
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import LOCAL, chained, finished, lines, simulate, small
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import keys
@@ -70,8 +70,8 @@ def even(n=4, **more):
     return small((10,) * n, source="uniform", **profile, **more)
 
 
-def play(script, world):
-    return finished(world, script, stop=StopAt(seconds=1e9))
+def play(script, federation):
+    return finished(federation, script, stop=StopAt(seconds=1e9))
 
 
 def by_hand(jitter, node, slot):
@@ -136,11 +136,11 @@ def test_durations_with_jitter_by_hand():
 
 def test_moves_have_the_rates_of_both_ends():
     jitter = Jitter(11, every=60.0, rates=0.2)
-    world = even(jitter=jitter)
+    federation = even(jitter=jitter)
     script = Script(Move(0, 2, ()), Task(2, Work(), {}, id=(None, 1, 0)))
-    y = world.pool.y[world.partition.rows(0, "train")]
+    y = federation.pool.y[federation.partition.rows(0, "train")]
     script.commands = (Move(0, 2, ((int(y[0]), 1),)), *script.commands[1:])
-    play(script, world)
+    play(script, federation)
     ((now, reply),) = [h for h in script.heard if isinstance(h[1], Reply)]
     bits = 8 * (5 * 8 + 8)  # a row: five doubles and a label
     (_, one), (_, two) = by_hand(jitter, 0, 0), by_hand(jitter, 2, 0)
@@ -149,26 +149,26 @@ def test_moves_have_the_rates_of_both_ends():
 
 
 def test_aggregators_do_not_change():
-    world = even(jitter=Jitter(11, every=60.0, rates=0.2, compute=0.5))
+    federation = even(jitter=Jitter(11, every=60.0, rates=0.2, compute=0.5))
     script = Script(Task(4, Work(), {}, id=(None, 1, 0)))  # to the cloud itself
-    play(script, world)
+    play(script, federation)
     assert script.heard[0][1].spent.compute == pytest.approx(2 * 0.001 + 1.0)
 
 
 def test_claims_stay_nominal_and_runs_repeat():
-    world = small(jitter=Jitter(11, every=5.0, rates=0.2, compute=0.3))
-    sim = simulate(world, FedAvg(3, LOCAL))
-    assert np.array_equal(sim.claimed.take(range(10)).up, world.fleet.true.up)
-    one, two = (finished(world, FedAvg(3, LOCAL), rounds=4) for _ in range(2))
+    federation = small(jitter=Jitter(11, every=5.0, rates=0.2, compute=0.3))
+    sim = simulate(federation, FedAvg(3, LOCAL))
+    assert np.array_equal(sim.claimed.take(range(10)).up, federation.fleet.true.up)
+    one, two = (finished(federation, FedAvg(3, LOCAL), rounds=4) for _ in range(2))
     assert lines(one) == lines(two)
     assert one.now != finished(small(), FedAvg(3, LOCAL), rounds=4).now
 
 
 def test_resuming_changes_nothing():
     night = DayNight(4, (0.0, 12.0), zones=5, spread=2.0, period=40.0)
-    world = small(availability=night, edges=2, jitter=Jitter(11, every=0.5, rates=0.2, compute=0.3))
-    straight = finished(world, FedAvg(3, LOCAL), rounds=4)
-    resumed, events = chained(world, FedAvg(3, LOCAL), rounds=4)
+    federation = small(availability=night, edges=2, jitter=Jitter(11, every=0.5, rates=0.2, compute=0.3))
+    straight = finished(federation, FedAvg(3, LOCAL), rounds=4)
+    resumed, events = chained(federation, FedAvg(3, LOCAL), rounds=4)
     assert events > 10
     assert lines(resumed) == lines(straight)
 
@@ -206,8 +206,8 @@ def test_edges_have_links_of_their_own_by_hand():
         return [Answer(edge.owed, HALF_KB, 1.0)] if two else []
 
     edge.then = act
-    world = even(edges=2, tiers=TIERS, links=LINKS)
-    play(TwoTiers({"cloud": cloud, "edge": edge}), world)
+    federation = even(edges=2, tiers=TIERS, links=LINKS)
+    play(TwoTiers({"cloud": cloud, "edge": edge}), federation)
     to_edge, from_edge = 0.02 + 8 * 500 / 4e7, 0.02 + 8 * 500 / 1e7
     device = (0.01 + 8 * 500 / 2e6) + (0.2 + 1.0) + (0.01 + 8 * 500 / 1e6)
     own = 2 * 0.01 + 1.0

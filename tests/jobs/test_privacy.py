@@ -6,9 +6,9 @@ import sys
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
 from scipy.optimize import brentq
 from scipy.stats import norm
-from worlds import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.pyramidfl.device import Thin

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from federations import dealt, pool
 from torch import nn
-from worlds import dealt, pool
 
 from potluck import fleet
 from potluck.core import keys
@@ -13,7 +13,7 @@ from potluck.core.job import Local, ModelSpec
 from potluck.core.trees import leaves
 from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models, pooled, register
@@ -81,14 +81,14 @@ def convs(shape, classes, channels=1):
 
 
 @pytest.fixture(scope="module")
-def world():
+def federation():
     register("convs", convs)
     register("wide_convs", lambda shape, classes: convs(shape, classes, 9))
     found = pool(dimension=36)
     data = replace(found, x=found.x.reshape(-1, 6, 6))
     sizes = (5, 12, 9)
     devices = fleet.build("mobile", len(sizes), 5, None, None, Always())
-    return World(data, dealt(data, sizes), devices, Models((6, 6), data.classes, torch.float64))
+    return Federation(data, dealt(data, sizes), devices, Models((6, 6), data.classes, torch.float64))
 
 
 @pytest.fixture
@@ -99,17 +99,22 @@ def calls(monkeypatch):
     return seen
 
 
-def items(world, model):
+def items(federation, model):
     job = Train(ModelSpec(model), optim=SGD(0.1), batch=4)
-    inbox = {"params": world.models[job.model].init(3)}
+    inbox = {"params": federation.models[job.model].init(3)}
     return [
-        Item(job, Local(n, world.partition.rows(n, "train"), inbox, None, n, world.models, world.pool))
+        Item(
+            job,
+            Local(
+                n, federation.partition.rows(n, "train"), inbox, None, n, federation.models, federation.pool
+            ),
+        )
         for n in range(3)
     ]
 
 
-def test_a_model_is_trained_with_it(world, calls):
-    todo = items(world, "convs")
+def test_a_model_is_trained_with_it(federation, calls):
+    todo = items(federation, "convs")
     calls.clear()  # from building the model
     alone = [train(item) for item in todo]
     assert sorted(set(calls)) == [1, 4]  # without the padding of the last batches
@@ -118,13 +123,13 @@ def test_a_model_is_trained_with_it(world, calls):
             torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
 
 
-def test_many_channels_are_left_to_torch(world, calls):
-    train(items(world, "wide_convs")[0])
+def test_many_channels_are_left_to_torch(federation, calls):
+    train(items(federation, "wide_convs")[0])
     assert not calls
 
 
-def test_transforms_and_large_batches_are_left_to_torch(world, calls, monkeypatch):
-    net, rows, key = world.models[ModelSpec("convs")], world.pool.x[:5], keys.as_tensor(1)
+def test_transforms_and_large_batches_are_left_to_torch(federation, calls, monkeypatch):
+    net, rows, key = federation.models[ModelSpec("convs")], federation.pool.x[:5], keys.as_tensor(1)
     params = net.init(1)
 
     def loss(params):

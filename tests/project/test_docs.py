@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from federations import LOOP, SPEC, STACKED, finished, pool, small
 from support import close, fit, local, numbers
-from worlds import LOOP, SPEC, STACKED, finished, pool, small
 
 import potluck
 from potluck import algorithms, jobs
@@ -25,7 +25,7 @@ from potluck.core.job import ModelSpec
 from potluck.core.messages import Move
 from potluck.data import reserved
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.jobs import SGD, Adam, Train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +159,9 @@ def test_readme_federation_can_be_made(tmp_path):
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(rows) % 10, user=users, test=users >= 12)
     (tmp_path / "unequal.toml").write_text(f"[stop]\nrounds = 1\n{toml}")
     changed = ["data.source=npz", f"data.path={tmp_path / 'mine.npz'}", "data.rows_per_client=20"]
-    world = build_world(Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolved())
+    world = build_federation(
+        Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolved()
+    )
     assert world.partition.clients == 33  # three of each of eleven users; the twelfth validates
     assert len(np.unique(world.fleet.group)) == 4
     assert len(np.unique(world.fleet.edge)) == 5

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small
 from test_docs import blocks, module
-from worlds import LOCAL, LOOP, STACKED, chained, finished, lines, small
 
 import potluck
 from potluck import algorithms
@@ -233,9 +233,9 @@ def test_the_worked_example_works():
     algorithm, test = blocks(text("own/algorithm.md"))
     with module("potluck.algorithms.powd", algorithm) as made, module("a_test", test) as tested:
         tested.test_those_with_the_largest_losses_train()
-        rule, world = made.powd(LOCAL, clients=3, candidates=6), small()
-        loop, stacked = (finished(world, rule, rounds=6, plan=plan) for plan in (LOOP, STACKED))
-        resumed, events = chained(world, rule, rounds=6, plan=LOOP)
+        rule, federation = made.powd(LOCAL, clients=3, candidates=6), small()
+        loop, stacked = (finished(federation, rule, rounds=6, plan=plan) for plan in (LOOP, STACKED))
+        resumed, events = chained(federation, rule, rounds=6, plan=LOOP)
         assert events > 12
         assert lines(resumed) == lines(loop)
         assert [r["metric"] for r in stacked.records] == [r["metric"] for r in loop.records]

@@ -27,9 +27,11 @@ def test_every_file_can_be_begun(file):
     assert whole.name.replace("-", "_") == file.stem
     if whole.data.source != "digits":
         return  # its data aren't here: the file was read, that is all
-    world = None
+    federation = None
     for name in whole.compare:  # of one crowd, which the algorithms must fit
-        world = build.prepare(whole.updated(algorithm=name, compare=[]), world=world).world
+        federation = build.prepare(
+            whole.updated(algorithm=name, compare=[]), federation=federation
+        ).federation
 
 
 def test_the_demo_compares_all_systems():

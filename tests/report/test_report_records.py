@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from worlds import LOCAL, chained, finished, lines, simulate, small
+from federations import LOCAL, chained, finished, lines, simulate, small
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import decode, encode, value
@@ -115,7 +115,7 @@ def test_a_portrait_is_of_those_who_are_evaluated_and_stays_small():
 
 
 def load_many():
-    from worlds import pool
+    from federations import pool
 
     return pool(rows=8000)
 

@@ -5,8 +5,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from federations import (
+    LOCAL,
+    LOOP,
+    SIZES,
+    STACKED,
+    chained,
+    finished,
+    lines,
+    simulate,
+    small,
+    values,
+    weights,
+)
 from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
-from worlds import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, simulate, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, LOOP, STACKED, chained, finished, lines, pool, small, values, weights
 from support import Desk, answer, close, notes, numbers
-from worlds import LOCAL, LOOP, STACKED, chained, finished, lines, pool, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, SIZES, SPEC, finished, lines, pool, small, values, weights
+from federations import LOCAL, SIZES, SPEC, finished, lines, pool, small, values, weights
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.scaffold import scaffold
@@ -40,23 +40,23 @@ def test_the_panel_is_fixed():
 
 
 def test_scores_by_hand():
-    world = small()
-    sim = finished(world, RULE, rounds=3)
+    federation = small()
+    sim = finished(federation, RULE, rounds=3)
     (_, params) = sim.served()["global"]
 
     def accuracy(rows):
         rows = torch.tensor(rows)
-        predicted = world.models[SPEC](params, world.pool.x[rows]).argmax(-1)
-        return (predicted == world.pool.y[rows]).double().mean().item()
+        predicted = federation.models[SPEC](params, federation.pool.x[rows]).argmax(-1)
+        return (predicted == federation.pool.y[rows]).double().mean().item()
 
-    own = [accuracy(world.partition.rows(node, "test")) for node in range(len(SIZES))]
+    own = [accuracy(federation.partition.rows(node, "test")) for node in range(len(SIZES))]
     assert [values(sim, "accuracy", node=node)[-1] for node in range(len(SIZES))] == pytest.approx(own)
     assert values(sim, "accuracy_mean", view="global")[-1] == pytest.approx(np.mean(own)) == sim.accuracy
     assert values(sim, "accuracy_worst10")[-1] == pytest.approx(min(own))
     assert values(sim, "global_accuracy")[-1] == pytest.approx(accuracy(np.flatnonzero(pool().test)))
     assert values(sim, "tasks")[-1] == 12
     assert values(sim, "participants")[-1] == sim.accounts.took_part.sum()
-    assert values(sim, "bytes_up", group="device")[-1] == 12 * world.models[SPEC].nbytes
+    assert values(sim, "bytes_up", group="device")[-1] == 12 * federation.models[SPEC].nbytes
 
 
 def test_both_ends_and_what_is_between():
@@ -153,16 +153,16 @@ def test_memories_are_read_and_not_written():
 
 @pytest.mark.parametrize("which", ["global", "own", "validation"])
 def test_test_rows_never_train(which):
-    world = small()
+    federation = small()
     x = pool().x.clone()
     if which == "global":
         x[torch.from_numpy(pool().test)] = float("nan")
     else:
         split = "test" if which == "own" else which
         for node in range(len(SIZES)):
-            x[torch.tensor(world.partition.rows(node, split))] = float("nan")
-    spoilt = replace(world, pool=replace(pool(), x=x))
-    fine, other = (finished(w, RULE, rounds=5) for w in (world, spoilt))
+            x[torch.tensor(federation.partition.rows(node, split))] = float("nan")
+    spoilt = replace(federation, pool=replace(pool(), x=x))
+    fine, other = (finished(w, RULE, rounds=5) for w in (federation, spoilt))
     assert torch.equal(weights(fine), weights(other))
     assert other.accounts.lost == {}
     losses = {"global": "global_loss", "own": "loss"}
@@ -171,14 +171,14 @@ def test_test_rows_never_train(which):
 
 
 def test_settings_can_be_chosen_without_touching_test_rows():
-    world = small()
+    federation = small()
     x = pool().x.clone()
     x[torch.from_numpy(pool().test)] = float("nan")
     for node in range(len(SIZES)):
-        x[torch.tensor(world.partition.rows(node, "test"))] = float("nan")
-    spoilt = replace(world, pool=replace(pool(), x=x))
+        x[torch.tensor(federation.partition.rows(node, "test"))] = float("nan")
+    spoilt = replace(federation, pool=replace(pool(), x=x))
     sim = finished(spoilt, RULE, rounds=3, often=EvaluateAt(on="validation"))
     assert np.isfinite(values(sim, "loss")).all()
     assert len(values(sim, "loss")) == 2 * len(SIZES)
     assert values(sim, "global_accuracy") == []
-    assert torch.equal(weights(sim), weights(finished(world, RULE, rounds=3)))
+    assert torch.equal(weights(sim), weights(finished(federation, RULE, rounds=3)))

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
+from federations import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines, small, values, weights
 
 from potluck import algorithms, fleet
 from potluck.core.codec import value
@@ -15,7 +15,7 @@ from potluck.core.trees import leaves
 from potluck.engine.memories import Keeps
 from potluck.engine.schedule import StopAt
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_world
+from potluck.experiment.build import build_federation
 from potluck.fleet import mobile
 from potluck.jobs import SGD, used
 
@@ -206,9 +206,9 @@ def test_over_commitment_by_a_quarter_is_too_little_for_a_quarter_of_stragglers(
 def test_an_experiment_has_stragglers_and_lost_memories():
     tables = {"stragglers": {"share": 0.25, "slower": 10}, "forget": 0.1}
     e = Experiment(data={"source": "synthetic", "rows": 300, "clients": 8}, fleet=tables).resolved()
-    world, plain = build_world(e), build_world(e.updated(fleet={}).resolved())
-    assert world.fleet.forget == 0.1
-    assert sorted(np.round(world.fleet.true.compute / plain.fleet.true.compute)) == [1] * 6 + [10] * 2
+    federation, plain = build_federation(e), build_federation(e.updated(fleet={}).resolved())
+    assert federation.fleet.forget == 0.1
+    assert sorted(np.round(federation.fleet.true.compute / plain.fleet.true.compute)) == [1] * 6 + [10] * 2
     for key, bad in (("share", 1.0), ("slower", 0.5)):
         with pytest.raises(ConfigError, match=rf"fleet\.stragglers\.{key}"):
             Experiment(fleet={"stragglers": {"share": 0.2, "slower": 2.0, key: bad}})

@@ -12,7 +12,7 @@ import kill_many
 import numpy as np
 import pytest
 import torch
-from worlds import LOCAL, LOOP, SIZES, STACKED, chained, dealt, finished, lines, pool, small, weights
+from federations import LOCAL, LOOP, SIZES, STACKED, chained, dealt, finished, lines, pool, small, weights
 
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
@@ -258,11 +258,11 @@ HARD = {
 
 
 def crowd(name):
-    world = small(**SLOW | HARD[name][1])
+    federation = small(**SLOW | HARD[name][1])
     if name != "rows that change":
-        return world
-    test, half = world.test_rows(), np.arange(len(SIZES)) % 2 == 0
-    return replace(world, changes=(Phase(3.0, dealt(pool(), SIZES, key=1), test, half),))
+        return federation
+    test, half = federation.test_rows(), np.arange(len(SIZES)) % 2 == 0
+    return replace(federation, changes=(Phase(3.0, dealt(pool(), SIZES, key=1), test, half),))
 
 
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from worlds import (
+from federations import (
     LOCAL,
     LOOP,
     SPEC,
@@ -45,9 +45,11 @@ def laid(kind="shards", shift=0.0, levels=LEVELS, **more):
     held = divide(pool(), kind, 8, 1, **options)
     made = arranged(pool(), held, 1, shift=shift, levels=levels, kind=kind, **more, **options)
     first, *later = made.phases
-    world = small((9,) * 8, compute=2e4)
+    federation = small((9,) * 8, compute=2e4)
     changes = tuple(later)
-    return replace(world, pool=made.pool, partition=first.partition, changes=changes, shifts=first.shifts)
+    return replace(
+        federation, pool=made.pool, partition=first.partition, changes=changes, shifts=first.shifts
+    )
 
 
 def only(label):
@@ -117,20 +119,20 @@ def test_the_level_of_the_run_is_its_last_evaluation(rule, plan):
 
 
 def test_levels_share_rows():
-    world = laid("dirichlet", levels=(0.2, 0.4, 0.6))
+    federation = laid("dirichlet", levels=(0.2, 0.4, 0.6))
     for node in range(8):
-        own = set(world.partition.rows(node, "test").tolist())
-        kept = [own & set(world.shifts[share].rows(node, "test").tolist()) for share in (0.2, 0.4, 0.6)]
+        own = set(federation.partition.rows(node, "test").tolist())
+        kept = [own & set(federation.shifts[share].rows(node, "test").tolist()) for share in (0.2, 0.4, 0.6)]
         assert own >= kept[0] >= kept[1] >= kept[2]
-        for level in world.shifts.values():
-            assert np.array_equal(level.rows(node, "train"), world.partition.rows(node, "train"))
+        for level in federation.shifts.values():
+            assert np.array_equal(level.rows(node, "train"), federation.partition.rows(node, "train"))
             assert len(level.rows(node, "test")) == len(own)
 
 
 def test_levels_are_of_the_present(monkeypatch):
-    world = laid("dirichlet", changes=[Change(2.0, "labels"), Change(1e6, "labels")])
+    federation = laid("dirichlet", changes=[Change(2.0, "labels"), Change(1e6, "labels")])
     often = EvaluateAt(shifts=LEVELS)
-    sim = simulate(world, FedAvg(2, LOCAL), stop=StopAt(seconds=5.0), often=often)
+    sim = simulate(federation, FedAvg(2, LOCAL), stop=StopAt(seconds=5.0), often=often)
     asked = []
 
     def scored(items):
@@ -143,8 +145,8 @@ def test_levels_are_of_the_present(monkeypatch):
     for share, tests in zip(LEVELS, asked[2:], strict=True):
         assert sorted(tests) == list(range(8))
         for node, rows in tests.items():
-            assert np.array_equal(rows, world.changes[0].shifts[share].rows(node, "test"))
-    before, now = world.shifts[1.0].rows(0, "test"), asked[-1][0]
+            assert np.array_equal(rows, federation.changes[0].shifts[share].rows(node, "test"))
+    before, now = federation.shifts[1.0].rows(0, "test"), asked[-1][0]
     assert not np.array_equal(before, now)
 
 
@@ -202,9 +204,9 @@ def test_a_run_is_the_same_but_for_what_is_told_at_its_end(algorithm):
 
 
 def test_resumed_at_any_event():
-    world, often = laid("dirichlet", 0.4), EvaluateAt(shifts=LEVELS)
-    straight = finished(world, ftfa(LOCAL, 3), rounds=2, often=often)
-    sim, events = chained(world, ftfa(LOCAL, 3), rounds=2, often=often)
+    federation, often = laid("dirichlet", 0.4), EvaluateAt(shifts=LEVELS)
+    straight = finished(federation, ftfa(LOCAL, 3), rounds=2, often=often)
+    sim, events = chained(federation, ftfa(LOCAL, 3), rounds=2, often=often)
     assert events > 4
     assert lines(sim) == lines(straight)
     assert len(values(sim, "accuracy_shifted")) == 2 * len(LEVELS)
@@ -212,12 +214,15 @@ def test_resumed_at_any_event():
 
 def test_on_validation_no_level_is_scored():
     rule, often = FedAvg(3, LOCAL), EvaluateAt(on="validation", shifts=LEVELS)
-    world = laid("dirichlet")
-    x = world.pool.x.clone()
-    for held in (world.partition, *world.shifts.values()):
+    federation = laid("dirichlet")
+    x = federation.pool.x.clone()
+    for held in (federation.partition, *federation.shifts.values()):
         for node in range(8):
             x[torch.tensor(held.rows(node, "test"))] = float("nan")
-    sims = [finished(w, rule, often=often) for w in (world, replace(world, pool=replace(world.pool, x=x)))]
+    sims = [
+        finished(w, rule, often=often)
+        for w in (federation, replace(federation, pool=replace(federation.pool, x=x)))
+    ]
     assert lines(sims[0]) == lines(sims[1])
     assert torch.equal(weights(sims[0]), weights(sims[1]))
     assert values(sims[0], "accuracy_shifted") == []
@@ -252,11 +257,11 @@ def test_wrong_shares(shifts, message):
 
 def test_a_world_must_be_laid_out_for_them():
     often = EvaluateAt(shifts=(0.0, 0.3))
-    with pytest.raises(ConfigError, match=r"evaluate.shifts = \[0.0, 0.3\]: the world isn't laid out"):
+    with pytest.raises(ConfigError, match=r"evaluate.shifts = \[0.0, 0.3\]: the federation isn't laid out"):
         simulate(laid(), FedAvg(2, LOCAL), often=often)
 
 
 def test_too_few_rows_name_the_key():
     told = experiment({"shifts": [1.0]}, clients=2, test=0.8, limit=None, partition="iid").resolved()
     with pytest.raises(DataError, match=r"^evaluate.shifts: shift = 1.0: client 0 needs \d+ test rows"):
-        build.build_world(told)
+        build.build_federation(told)

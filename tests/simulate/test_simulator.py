@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from federations import LOCAL, SIZES, finished, pool, simulate, small, values, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Script
-from worlds import LOCAL, SIZES, finished, pool, simulate, small, values, weights
 
 from potluck import fleet
 from potluck.algorithms.fedasync import fedasync
@@ -23,7 +23,7 @@ from potluck.core.job import Cost, ModelSpec, Result
 from potluck.core.messages import Cancel, Lost, Move, Note, Reply, Task, Tell, Until, Wake
 from potluck.data import procedural
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import REFERENCE_OPS, Intervals, OnOff
 from potluck.jobs import SGD, LabelCounts, Probe, Train
 from potluck.models import Models
@@ -81,8 +81,8 @@ def even(n=4, sizes=None, **more):
     return small(sizes or (10,) * n, source="uniform", **profile, **more)
 
 
-def play(script, world=None, stop=FOREVER, **more):
-    return finished(world or even(), script, stop=stop, **more)
+def play(script, federation=None, stop=FOREVER, **more):
+    return finished(federation or even(), script, stop=stop, **more)
 
 
 DOWN, UP = 0.05 + 8 * 500 / 2e6, 0.05 + 8 * 500 / 1e6  # seconds for NUMBER: 0.052 and 0.054
@@ -208,22 +208,22 @@ def test_the_aggregators_own_machine():
 
 
 def counts(sim, node):
-    return Counter(sim.world.pool.y[torch.tensor(sim.devices.rows(node))].tolist())
+    return Counter(sim.federation.pool.y[torch.tensor(sim.devices.rows(node))].tolist())
 
 
 def held(sim, nodes):
     return sorted(row for node in nodes for row in sim.devices.rows(node).tolist())
 
 
-def a_label(world, node, least=2):
+def a_label(federation, node, least=2):
     """A label of which a device has some rows."""
-    labels = world.pool.y[torch.tensor(world.partition.rows(node, "train"))].tolist()
+    labels = federation.pool.y[torch.tensor(federation.partition.rows(node, "train"))].tolist()
     return next(label for label, n in Counter(labels).items() if n >= least)
 
 
 def test_a_move_moves_rows_and_occupies_both_ends():
-    world = even()
-    label, size = a_label(world, 0), 2 * (5 * 8 + 8)  # two rows of five numbers and a label
+    federation = even()
+    label, size = a_label(federation, 0), 2 * (5 * 8 + 8)  # two rows of five numbers and a label
     path = (0.05 + 8 * size / 1e6) + (0.05 + 8 * size / 2e6)
     script = Script(
         Task(1, Work(), {}, id=(None, 1, 0)),
@@ -231,8 +231,8 @@ def test_a_move_moves_rows_and_occupies_both_ends():
         Task(0, LabelCounts(4), {}, id=(None, 1, 1)),
         Task(1, LabelCounts(4), {}, id=(None, 1, 2)),
     )
-    before = simulate(world, Script(), stop=FOREVER)
-    sim = play(script, world)
+    before = simulate(federation, Script(), stop=FOREVER)
+    sim = play(script, federation)
     up = 0.05 + 8 * 32 / 1e6  # of four counts
     work = 0.05 + 1 + 0.05
     assert script.times() == pytest.approx([work, work + path + 0.05 + up, work + path + 0.05 + up])
@@ -246,13 +246,13 @@ def test_a_move_moves_rows_and_occupies_both_ends():
 
 
 def test_a_move_waits_for_the_other_end_and_holds_its_own():
-    world = even()
+    federation = even()
     script = Script(
         Task(1, Work(5), {}, id=(None, 1, 0)),
-        Move(0, 1, ((a_label(world, 0), 1),)),
+        Move(0, 1, ((a_label(federation, 0), 1),)),
         Task(0, Work(0), {}, id=(None, 1, 1)),
     )
-    play(script, world)
+    play(script, federation)
     assert script.times()[1] > 5.1 + 0.1  # after the move, which waited for device 1
 
 
@@ -262,48 +262,48 @@ def test_a_move_waits_for_the_other_end_and_holds_its_own():
     ids=["too many", "no such label", "negative", "named twice, too many", "named twice"],
 )
 def test_a_move_is_whole_or_refused(take):
-    world = even()
+    federation = even()
     if take == "twice":
-        take = ((a_label(world, 0), 1),) * 2  # each alone could be had, but it would be the same row
+        take = ((a_label(federation, 0), 1),) * 2  # each alone could be had, but it would be the same row
     script = Script(Move(0, 1, take), Task(0, Work(0), {}))
-    sim = play(script, world)
+    sim = play(script, federation)
     ((_, lost),) = script.of(Lost)
     assert (lost.why, lost.what.take) == ("refused", take)
     assert sim.accounts.lost == {"refused": 1}
     for node in range(4):
-        assert sim.devices.rows(node).tolist() == world.partition.rows(node, "train").tolist()
+        assert sim.devices.rows(node).tolist() == federation.partition.rows(node, "train").tolist()
     assert len(script.of(Reply)) == 1  # and the device goes on
 
 
 def test_a_move_to_itself_is_refused():
-    world = even()
-    sim = play(Script(Move(2, 2, ((a_label(world, 2), 1),)), Task(2, Work(), {})), world)
+    federation = even()
+    sim = play(Script(Move(2, 2, ((a_label(federation, 2), 1),)), Task(2, Work(), {})), federation)
     assert sim.accounts.lost == {"refused": 1}
     assert len(sim.devices.rows(2)) == 10
 
 
 def test_rows_may_move_to_an_aggregators_machine():
-    world = even()
-    label = a_label(world, 0)
+    federation = even()
+    label = a_label(federation, 0)
     script = Script(
         lambda ctx: Move(0, ctx.here, ((label, 2),)),
         lambda ctx: Task(ctx.here, LabelCounts(4), {}, id=(None, 1, 0)),
     )
-    sim = play(script, world)
+    sim = play(script, federation)
     assert script.of(Reply)[0][1].body["counts"].sum() == 2
-    assert held(sim, range(5)) == held(simulate(world, Script(), stop=FOREVER), range(4))
+    assert held(sim, range(5)) == held(simulate(federation, Script(), stop=FOREVER), range(4))
 
 
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_device_that_leaves_in_mid_move_leaves_every_row_where_it_was(gone):
     spans = [[(0.0, np.inf)]] * 4
     spans[gone] = [(0.0, 0.06), (5.0, np.inf)]
-    world = even(availability=Intervals.of(spans))
-    script = Script(Move(0, 1, ((a_label(world, 0), 2),)))
-    sim = play(script, world)
+    federation = even(availability=Intervals.of(spans))
+    script = Script(Move(0, 1, ((a_label(federation, 0), 2),)))
+    sim = play(script, federation)
     assert [(now, e.why) for now, e in script.of(Lost)] == [(0.06, "gone")]
     for node in range(4):
-        assert sim.devices.rows(node).tolist() == world.partition.rows(node, "train").tolist()
+        assert sim.devices.rows(node).tolist() == federation.partition.rows(node, "train").tolist()
     # 96 bytes go up in 50.768 ms, and only then down: 9.2 of 50.384 ms.
     assert sim.accounts.up["device"] == 96
     assert sim.accounts.down["device"] == 17
@@ -317,9 +317,9 @@ moves = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), takes), max_siz
 @given(moves, st.booleans())
 def test_no_sequence_of_moves_makes_or_loses_a_row(moves, leaving):
     spans = [[(0.0, 0.5 + node)] for node in range(4)] if leaving else [[(0.0, np.inf)]] * 4
-    world = even(availability=Intervals.of(spans))
-    sim = play(Script(*(Move(*move) for move in moves)), world)
-    everything = sorted(row for node in range(4) for row in world.partition.rows(node, "train").tolist())
+    federation = even(availability=Intervals.of(spans))
+    sim = play(Script(*(Move(*move) for move in moves)), federation)
+    everything = sorted(row for node in range(4) for row in federation.partition.rows(node, "train").tolist())
     assert held(sim, range(5)) == everything
     assert not sim.devices.flights
     assert not sim.devices.first
@@ -340,11 +340,11 @@ def stored(sim):
 def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works, leaving, saves, kills):
     online = [(0.0, np.inf)]
     spans = [[(0.0, 0.4 + node / 4), (2.0, np.inf)] if leaving else online for node in range(4)]
-    world = even(availability=Intervals.of(spans))
+    federation = even(availability=Intervals.of(spans))
     tasks = [Task(node, Work(0.3), {}, id=(None, 1, i)) for i, node in enumerate(works)]
     commands = *tasks, *(Move(*move) for move in moves)
-    everything = sorted(row for node in range(4) for row in world.partition.rows(node, "train").tolist())
-    sim, events = simulate(world, Script(*commands), stop=FOREVER), 0
+    everything = sorted(row for node in range(4) for row in federation.partition.rows(node, "train").tolist())
+    sim, events = simulate(federation, Script(*commands), stop=FOREVER), 0
     sim.start()
     snapshot = stored(sim)
     while True:
@@ -353,7 +353,7 @@ def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works
             snapshot = stored(sim)
         if events in kills:  # a new process goes back to the last snapshot
             sim.close()
-            sim = simulate(world, Script(*commands), stop=FOREVER)
+            sim = simulate(federation, Script(*commands), stop=FOREVER)
             sim.keeps.file.write(snapshot[1])
             sim.logs.kept = list(snapshot[2])
             sim.restore(codec.decode(snapshot[0]))
@@ -362,7 +362,7 @@ def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works
         if not sim.step():
             break
     sim.close()
-    straight = play(Script(*commands), world)
+    straight = play(Script(*commands), federation)
     assert [held(sim, [node]) for node in range(5)] == [held(straight, [node]) for node in range(5)]
 
 
@@ -371,8 +371,8 @@ def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works
 
 def test_a_device_that_leaves_loses_its_task():
     script = Script(*(Task(n, Work(), NUMBER, id=(None, 1, n)) for n in range(3)))
-    world = even(availability=Intervals.of([[(0.0, 0.5)], [(0.0, 9.0)], [(3.0, 9.0)], []]))
-    sim = play(script, world)
+    federation = even(availability=Intervals.of([[(0.0, 0.5)], [(0.0, 9.0)], [(3.0, 9.0)], []]))
+    sim = play(script, federation)
     assert [(now, e.what.to, e.why) for now, e in script.of(Lost)] == [
         (pytest.approx(0.051), 2, "gone"),  # noticing that nobody is there takes its latency
         (0.5, 0, "gone"),
@@ -402,23 +402,23 @@ def test_a_run_waits_for_devices_to_come(deadline):
             asked.extend(ctx.now for c in commands if isinstance(c, Task))
             return s, commands
 
-    world = even(availability=Intervals.of(spans), profile={"latency": 20.0})
-    sim = finished(world, Watched(rule), rounds=4)
+    federation = even(availability=Intervals.of(spans), profile={"latency": 20.0})
+    sim = finished(federation, Watched(rule), rounds=4)
     assert sorted({round(t) for t in asked}) == [40, 100, 500, 540]  # 40, 100: begun, but left
     assert sim.accounts.lost == {"gone": 4}
     assert sim.round == 4
 
 
 def test_devices_that_come_and_go_are_all_asked():
-    world = even(availability=OnOff(3, 100.0, 0.2), profile={"latency": 1.0})
-    sim = finished(world, FedAvg(clients=1, local=LOCAL), stop=StopAt(rounds=10_000, seconds=400))
+    federation = even(availability=OnOff(3, 100.0, 0.2), profile={"latency": 1.0})
+    sim = finished(federation, FedAvg(clients=1, local=LOCAL), stop=StopAt(rounds=10_000, seconds=400))
     assert sim.accounts.took_part.all()
 
 
 def test_a_stall_names_the_lanes():
-    world = even(availability=Intervals.of([[(0.0, 10.0)]] * 4), profile={"latency": 6.0})
+    federation = even(availability=Intervals.of([[(0.0, 10.0)]] * 4), profile={"latency": 6.0})
     with pytest.raises(StalledError, match=r"at 10 virtual seconds .* \(cloud: lanes \[None\]\)"):
-        finished(world, FedAvg(clients=2, local=LOCAL))
+        finished(federation, FedAvg(clients=2, local=LOCAL))
 
 
 @value
@@ -438,8 +438,8 @@ def test_a_rule_that_waits_for_nothing_is_a_stall():
 
 
 def test_over_commitment_goes_on_with_the_first():
-    world = even(8)
-    world.fleet.true.latency[:] = np.linspace(0.1, 0.8, 8)
+    federation = even(8)
+    federation.fleet.true.latency[:] = np.linspace(0.1, 0.8, 8)
     heard = []
 
     class Watched(Rounds):
@@ -447,7 +447,7 @@ def test_over_commitment_goes_on_with_the_first():
             heard.append((ctx.now, e))
             return super().receive(s, e, ctx)
 
-    sim = finished(world, Watched(FedAvg(clients=3, local=FULL, overcommit=8 / 3)), rounds=1)
+    sim = finished(federation, Watched(FedAvg(clients=3, local=FULL, overcommit=8 / 3)), rounds=1)
     replies = [(now, e.task.to) for now, e in heard if isinstance(e, Reply)]
     assert [node for _, node in replies] == [0, 1, 2]
     assert sim.accounts.tasks == 3
@@ -456,9 +456,9 @@ def test_over_commitment_goes_on_with_the_first():
 
 
 def test_a_deadline_closes_a_round():
-    world = even(4)
-    world.fleet.true.latency[:2] = 2.0
-    sim = finished(world, FedAvg(clients=4, local=FULL, deadline=1.0), rounds=1)
+    federation = even(4)
+    federation.fleet.true.latency[:2] = 2.0
+    sim = finished(federation, FedAvg(clients=4, local=FULL, deadline=1.0), rounds=1)
     assert sim.now == 1.0
     assert sim.accounts.took_part.tolist() == [False, False, True, True]
     quick = (0.05 + 8 * 192 / 2e6) + 3 * 10 * 20 / REFERENCE_OPS * 0.1 + (0.05 + 8 * 192 / 1e6)
@@ -510,53 +510,53 @@ def averaging(*tiers, **more):
 
 
 def test_averages_of_averages_are_the_average():
-    world = even(sizes=SIZES, users=5, edges=2)
-    flat = finished(world, FedAvg(clients=99, local=FULL), rounds=3)
+    federation = even(sizes=SIZES, users=5, edges=2)
+    flat = finished(federation, FedAvg(clients=99, local=FULL), rounds=3)
     for tiers in (("edge",), ("user",), ("edge", "user")):
-        deep = finished(world, averaging(*tiers), rounds=3)
+        deep = finished(federation, averaging(*tiers), rounds=3)
         torch.testing.assert_close(weights(deep), weights(flat), rtol=0, atol=1e-12)
         assert deep.round == 3
         assert deep.accounts.tasks == 3 * len(SIZES)
 
 
 def test_bytes_by_tier():
-    world = even(sizes=SIZES, users=5, edges=2)
-    sim = finished(world, averaging("edge", "user"), rounds=2)
+    federation = even(sizes=SIZES, users=5, edges=2)
+    sim = finished(federation, averaging("edge", "user"), rounds=2)
     expected = {"edge": 2 * 2 * 192, "user": 2 * 5 * 192, "device": 2 * 10 * 192}
     assert (sim.accounts.down, sim.accounts.up) == (expected, expected)
     assert {r["group"] for r in sim.records if r["metric"] == "bytes_up"} == set(expected)
 
 
 def test_time_adds_up_through_the_tiers():
-    world = even(4, edges=2)
-    sim = finished(world, averaging("edge"), rounds=1)
+    federation = even(4, edges=2)
+    sim = finished(federation, averaging("edge"), rounds=1)
     wire = 2 * 0.005 + 2 * 8 * 192 / 1e9  # cloud and edge: servers
     device = (0.05 + 8 * 192 / 2e6) + 3 * 10 * 20 / REFERENCE_OPS * 0.1 + (0.05 + 8 * 192 / 1e6)
     assert sim.now == pytest.approx(wire + device)
 
 
 def test_an_edge_may_do_several_rounds_for_one():
-    world = even(4, edges=2)
-    sim = finished(world, averaging("edge", edge=FedAvg(99, FULL, inner_rounds=3)), rounds=2)
+    federation = even(4, edges=2)
+    sim = finished(federation, averaging("edge", edge=FedAvg(99, FULL, inner_rounds=3)), rounds=2)
     assert sim.accounts.tasks == 2 * 3 * 4
     assert sim.accounts.up["edge"] == 2 * 2 * 192
 
 
 def test_devices_without_an_edge_hang_below_the_cloud():
-    world = even(sizes=SIZES, edges=2)
-    lone = world.fleet.edge.copy()
+    federation = even(sizes=SIZES, edges=2)
+    lone = federation.fleet.edge.copy()
     lone[:3] = -1
-    world = replace(world, fleet=replace(world.fleet, edge=lone))
-    flat = finished(world, FedAvg(clients=99, local=FULL), rounds=2)
-    deep = finished(world, averaging("edge"), rounds=2)
+    federation = replace(federation, fleet=replace(federation.fleet, edge=lone))
+    flat = finished(federation, FedAvg(clients=99, local=FULL), rounds=2)
+    deep = finished(federation, averaging("edge"), rounds=2)
     torch.testing.assert_close(weights(deep), weights(flat), rtol=0, atol=1e-12)
     assert deep.accounts.up["edge"] == 2 * 2 * 192
 
 
 def test_edges_answer_asynchronously():
-    world = small(edges=3)
+    federation = small(edges=3)
     cloud = fedasync(FULL, clients=3)
-    sim = finished(world, averaging("edge", cloud=cloud), rounds=9)
+    sim = finished(federation, averaging("edge", cloud=cloud), rounds=9)
     assert sim.round == 9
     assert max(values(sim, "staleness")) >= 1
     assert sim.accounts.took_part.all()
@@ -577,10 +577,10 @@ def test_an_edge_with_nobody_below_answers_when_somebody_comes():
 
 
 def test_a_late_edge_is_not_waited_for():
-    world = small(edges=2)
-    world.fleet.true.latency[:5] = 100.0
+    federation = small(edges=2)
+    federation.fleet.true.latency[:5] = 100.0
     cloud = FedAvg(clients=2, local=FULL, deadline=20.0)
-    sim = finished(world, averaging("edge", cloud=cloud), rounds=1)
+    sim = finished(federation, averaging("edge", cloud=cloud), rounds=1)
     assert sim.now == pytest.approx(20.005, abs=1e-3)  # the edge is told that it needn't go on
     assert sim.accounts.up["edge"] == 192  # of the other one
 
@@ -595,9 +595,9 @@ class Spoilt(FedAvg):
 
 
 def test_bad_answers_of_edges_are_lost_too():
-    world = even(4, edges=2)
-    sim = finished(world, averaging("edge", edge=Spoilt(99, FULL)), rounds=2)
-    start = simulate(world, averaging("edge"), rounds=2)
+    federation = even(4, edges=2)
+    sim = finished(federation, averaging("edge", edge=Spoilt(99, FULL)), rounds=2)
+    start = simulate(federation, averaging("edge"), rounds=2)
     start.start()
     assert sim.accounts.lost == {"bad": 4}
     assert torch.equal(weights(sim), weights(start))
@@ -662,10 +662,10 @@ class Farewell(FedAvg):
 
 
 def test_last_tasks_are_done_after_the_end():
-    world = even()
-    world.fleet.true.latency[:2] = 0.3
-    plain = finished(world, FedAvg(clients=4, local=FULL), stop=StopAt(seconds=2.0))
-    sim = finished(world, Farewell(clients=4, local=FULL), stop=StopAt(seconds=2.0))
+    federation = even()
+    federation.fleet.true.latency[:2] = 0.3
+    plain = finished(federation, FedAvg(clients=4, local=FULL), stop=StopAt(seconds=2.0))
+    sim = finished(federation, Farewell(clients=4, local=FULL), stop=StopAt(seconds=2.0))
     assert plain.now == 2.0
     assert sim.now == 9.0
     assert values(sim, "goodbye", group="last") == [1]
@@ -701,9 +701,9 @@ def test_an_alarm_can_be_called_off_and_set_anew():
 
 
 def test_as_many_devices_as_clients():
-    world = small()
+    federation = small()
     with pytest.raises(ConfigError, match="fleet of 3 devices for 10 clients"):
-        simulate(replace(world, fleet=fleet.build("uniform", 3, 0)), FedAvg())
+        simulate(replace(federation, fleet=fleet.build("uniform", 3, 0)), FedAvg())
 
 
 # ------------------------------------------------------------------------------------------------ a crowd
@@ -712,7 +712,7 @@ def test_as_many_devices_as_clients():
 def test_a_million_devices():
     data = pool(dtype=torch.float32)
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    crowd = World(
+    crowd = Federation(
         data,
         procedural(data, 1_000_000, 3, largest=20),
         fleet.build("mobile", 1_000_000, 3),
@@ -730,11 +730,11 @@ def test_a_million_devices():
 
 def test_devices_that_were_too_late_can_be_asked_again_at_once():
     # All four are asked; the two that miss the deadline must be among the next round's four again.
-    world = small((5, 5, 5, 5), source="uniform")
+    federation = small((5, 5, 5, 5), source="uniform")
     compute = np.array([1.0, 1.0, 1e9, 1e9])
-    slow = replace(world.fleet.true, compute=compute)
-    world = replace(world, fleet=replace(world.fleet, true=slow, claimed=slow))
-    sim = simulate(world, FedAvg(clients=4, local=LOCAL, deadline=60.0), rounds=3)
+    slow = replace(federation.fleet.true, compute=compute)
+    federation = replace(federation, fleet=replace(federation.fleet, true=slow, claimed=slow))
+    sim = simulate(federation, FedAvg(clients=4, local=LOCAL, deadline=60.0), rounds=3)
     sim.start()
     asked = {0: len(sim.devices.flights)}
     while sim.step():

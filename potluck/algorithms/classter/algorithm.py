@@ -25,7 +25,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError, nearest, require
 from potluck.core.messages import Command, Lane, Node, Note, Task, Until
-from potluck.core.rule import Federation, Got
+from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Tree, add
 from potluck.jobs import LabelSet, Objective, Train, used
 from potluck.jobs.switch import Personal
@@ -56,7 +56,7 @@ class ClassWise:
         limit = self.deadline
         require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
 
-    def fits(self, federation: Federation) -> None:
+    def fits(self, federation: FederationFacts) -> None:
         """Refuse a federation without a server-side set, with a class nobody holds, or with other rows."""
         if not federation.server:
             raise ConfigError(

@@ -17,7 +17,7 @@ from potluck.core.messages import Command, Node, Task
 from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree, leaves, sub
 from potluck.jobs import LabelCounts, Train
-from potluck.rules import Average, Global
+from potluck.rules import Average, GlobalState
 from potluck.rules.edges import EVERYBODY, altered
 
 CENSUS, ASK, TRAIN = "census", "ask", "train"
@@ -122,7 +122,7 @@ class Group:
 class AtCloud:
     """The model, and the labels of the federation once they are known."""
 
-    inner: Global
+    inner: GlobalState
     share: Tensor | None = None  # [classes]
 
     @property

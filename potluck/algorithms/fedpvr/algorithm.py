@@ -15,7 +15,7 @@ from potluck.core.messages import Command, Node, Task
 from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree
 from potluck.jobs import SGD, Correct, Kept, Train, used
-from potluck.rules import Average, Global, Select, Uniform
+from potluck.rules import Average, GlobalState, Select, Uniform
 
 
 @value
@@ -70,7 +70,7 @@ class OwnHeads:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def plan(self, m: Global, lane: None, ctx: Context) -> tuple[Global, list[Command]]:
+    def plan(self, m: GlobalState, lane: None, ctx: Context) -> tuple[GlobalState, list[Command]]:
         local = self.inner.local
         own = OwnPart(last_layers(ctx.models[local.model], m.params, self.layers))
         return replace(self.inner, local=replace(local, objective=own)).plan(m, lane, ctx)
@@ -78,7 +78,7 @@ class OwnHeads:
     def resized(self, clients: int, rate: float) -> Self:
         return replace(self, inner=self.inner.resized(clients, rate))
 
-    def serve(self, m: Global, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
         plain = self.inner.serve(m, node, ctx)
         if node == ctx.me:  # an aggregator has no head of its own
             return plain

@@ -21,7 +21,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Command, Lane, Node, Note, Task, Until
-from potluck.core.rule import Federation, Got
+from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import add
 from potluck.jobs import Train, used
 from potluck.rules.fold import fold
@@ -56,7 +56,7 @@ class ByResources:
         require(self.local.steps is None, "train.steps", self.local.steps, fix)
         require(self.local.epochs >= 1, "train.epochs", self.local.epochs, "must be at least 1")
 
-    def fits(self, federation: Federation) -> None:
+    def fits(self, federation: FederationFacts) -> None:
         """Refuse a federation that is too small to be clustered, or too large."""
         count, fix = federation.devices, f"give at least {LEAST}: fewer participants can't be clustered"
         require(count >= LEAST, "data.clients", count, fix)

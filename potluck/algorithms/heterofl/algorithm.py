@@ -13,7 +13,7 @@ from potluck.core.context import Context
 from potluck.core.errors import ConfigError, require
 from potluck.core.job import ModelSpec, Nets
 from potluck.core.messages import Command, Node, Note, Reply, Task, Until
-from potluck.core.rule import Federation, Got
+from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Params, add, zeros
 from potluck.jobs import Train, used
 from potluck.models.footprint import training_bytes
@@ -73,7 +73,7 @@ class HeteroFL:
         private = self.local.privacy is not None
         require(not (private and self.masked), "train.privacy", self.local.privacy, fix)
 
-    def fits(self, federation: Federation) -> None:
+    def fits(self, federation: FederationFacts) -> None:
         if self.given is not None:
             fix = f"names {len(self.given)} devices: give a level for each of {federation.devices}"
             require(len(self.given) == federation.devices, "given", list(self.given), fix)

@@ -10,7 +10,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Task, Until
-from potluck.core.rule import Federation, Got
+from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Params, add, scale, sub
 from potluck.jobs import LabelCounts, Train, used
 from potluck.rules import Average
@@ -59,7 +59,7 @@ class Share:
         fix = "covers updates alone, but devices also tell their labels; leave it out"
         require(self.local.privacy is None, "train.privacy", self.local.privacy, fix)
 
-    def fits(self, federation: Federation) -> None:
+    def fits(self, federation: FederationFacts) -> None:
         fix = f"share looks at all pairs of devices, so {MOST:,} are the most; use hierfl"
         require(federation.devices <= MOST, "data.clients", federation.devices, fix)
 

@@ -19,10 +19,10 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError, require
 from potluck.core.messages import Command, Node, Note, Task
-from potluck.core.rule import Federation, Got
+from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Tree
 from potluck.jobs import Train
-from potluck.rules import Global
+from potluck.rules import GlobalState
 
 GROUP, ASK, TRAIN = "group", "ask", "train"  # what the cloud asks for
 
@@ -31,7 +31,7 @@ GROUP, ASK, TRAIN = "group", "ask", "train"  # what the cloud asks for
 class AtCloud:
     """The model, and what is known of users."""
 
-    inner: Global
+    inner: GlobalState
     alpha: float | None
     doing: str = TRAIN  # what was asked for last
     groups: Tensor | None = None  # [classes]
@@ -121,7 +121,7 @@ class Users:
     def at(self, tier: str) -> Any:
         return self.cloud if tier == "cloud" else self.hub
 
-    def fits(self, federation: Federation) -> None:
+    def fits(self, federation: FederationFacts) -> None:
         """Refuse a server without rows where classes are to be merged by them."""
         if self.cloud.shuffle and self.cloud.gamma < 1 and not federation.server:
             raise ConfigError(

@@ -16,7 +16,7 @@ from potluck.experiment.launch.side import Done, Missing
 from potluck.experiment.runs import Run, Watch
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.tables import every
-from potluck.federation import World
+from potluck.federation import Federation
 
 WORLDS = 2  # that are kept at a time: they may be large, and runs come seed by seed
 NO_MATTER = (
@@ -64,13 +64,13 @@ class Batch:
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
-        self._worlds: dict[str, World] = {}
+        self._worlds: dict[str, Federation] = {}
         self._said: set[str] = set()
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
         if _state(place, full := build.settled(experiment)[0], self.force) != "finished":
-            build.prepare(experiment, world=self._world(full))
+            build.prepare(experiment, federation=self._world(full))
 
     def ahead(self, asked: Iterable[Asked]) -> None:
         """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
@@ -120,13 +120,13 @@ class Batch:
             if show is not None:
                 show.heard(run.name, progress)
 
-        def world(experiment: Experiment) -> World:
+        def federation(experiment: Experiment) -> Federation:
             return self._world(build.settled(experiment)[0])
 
-        choices = side.decided(missing, world)
+        choices = side.decided(missing, federation)
         jobs = jobs or self._explained(len(missing), *side.with_workers(choices))
         with show.beside() if show else nullcontext():
-            side.compute(missing, choices, jobs, world, begun, heard, ended)
+            side.compute(missing, choices, jobs, federation, begun, heard, ended)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""
@@ -143,7 +143,7 @@ class Batch:
         return done
 
     def _compute(
-        self, name: str, experiment: Experiment, place: Path | None, state: str, world: World
+        self, name: str, experiment: Experiment, place: Path | None, state: str, federation: Federation
     ) -> Run:
         self.computed += 1
         if self.show is not None:
@@ -151,15 +151,15 @@ class Batch:
             self.show.stand(self.number, self.total, None if pace is None else pace * self.left)
         with self.show(name) if self.show else nullcontext() as watch:
             if state == "begun" and place is not None:
-                done = runs.resume(place, watch, world=world)
+                done = runs.resume(place, watch, federation=federation)
             else:
-                done = runs.run(experiment, place, watch, world=world, force=state == "other")
+                done = runs.run(experiment, place, watch, federation=federation, force=state == "other")
         if self.show is not None:
             for remark in done.said:
                 self.show.say(f"potluck: {name}: {remark}")
         return done
 
-    def _world(self, full: Experiment) -> World:
+    def _world(self, full: Experiment) -> Federation:
         """Data, devices and models, which runs share that differ in the rest only."""
         told = {key: value for key, value in every(full).items() if key not in NO_MATTER}
         key = toml.write({**told, "shifts": full.evaluate.shifts})  # test rows are laid out for them
@@ -167,7 +167,7 @@ class Batch:
             while len(self._worlds) >= WORLDS:
                 self._worlds.pop(next(iter(self._worlds)))
             with build.located(full):
-                self._worlds[key] = build.build_world(full)
+                self._worlds[key] = build.build_federation(full)
         return self._worlds[key]
 
 

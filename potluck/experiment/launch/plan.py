@@ -35,7 +35,7 @@ def decide(setting: Setting) -> Choice:
 
     def trial(plan: ExecutionPlan) -> Simulation:
         keywords = {**setting.keywords(plan), "evaluate": EvaluateAt()}
-        return Simulation(setting.world, setting.algorithm, **keywords)
+        return Simulation(setting.federation, setting.algorithm, **keywords)
 
     sim, wanted = trial(replace(base, executor="loop")), Wanted(base, executors, run.chunk, run.graphs)
     choice = choose(sim, wanted, Plans(default_path(), machine()), trial)

@@ -23,7 +23,7 @@ from potluck.experiment.build import Setting
 from potluck.experiment.launch import plan as plans
 from potluck.experiment.launch.children import Child, Tell, stopping
 from potluck.experiment.schema.experiment import Experiment
-from potluck.federation import World
+from potluck.federation import Federation
 
 MANY = 4  # times as many workers as there are runs: then workers do more than runs side by side
 
@@ -32,7 +32,7 @@ USED = (
     "its forks from then on; use the command line, a process of its own, or jobs=1"
 )
 
-Worlds = Callable[[Experiment], World]
+Worlds = Callable[[Experiment], Federation]
 
 
 class Missing(NamedTuple):
@@ -43,7 +43,7 @@ class Missing(NamedTuple):
     place: Path
     work: float = 1.0  # how long it takes, a whole one being 1
     state: str = "nothing"  # what is there of it: nothing, begun, or other (which is replaced)
-    world: World | None = None  # built already
+    federation: Federation | None = None  # built already
 
 
 class Done(NamedTuple):
@@ -87,7 +87,7 @@ def compute(
     missing: Sequence[Missing],
     choices: Sequence[Choice | None],
     jobs: int,
-    worlds: Worlds,
+    federations: Worlds,
     begun: Callable[[Missing], None],
     heard: Callable[[Missing, Progress], None],
     ended: Callable[[Missing, Done], None],
@@ -99,8 +99,8 @@ def compute(
         while waiting or children:
             while waiting and len(children) < jobs:
                 run, choice = waiting.pop()
-                world = run.world or worlds(run.experiment)
-                made = partial(_computed, run, choice, world, jobs > 1)
+                federation = run.federation or federations(run.experiment)
+                made = partial(_computed, run, choice, federation, jobs > 1)
                 children.append(child := Child(run.name, made, children))
                 under_way[child] = run
                 begun(run)
@@ -114,7 +114,7 @@ def compute(
                 ended(under_way.pop(child), said)
 
 
-def decided(missing: Sequence[Missing], worlds: Worlds) -> list[Choice | None]:
+def decided(missing: Sequence[Missing], federations: Worlds) -> list[Choice | None]:
     """How runs are to be computed, where that is measured; in a child: who has used a GPU can't fork."""
     if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
         raise ConfigError(USED)
@@ -125,8 +125,8 @@ def decided(missing: Sequence[Missing], worlds: Worlds) -> list[Choice | None]:
             if not open_:
                 choices.append(None)
                 continue
-            world = run.world or worlds(run.experiment)
-            children.append(child := Child(run.name, partial(_choice, run, world), children))
+            federation = run.federation or federations(run.experiment)
+            children.append(child := Child(run.name, partial(_choice, run, federation), children))
             choices.append(child.next())
             children.remove(child)
     return choices
@@ -135,11 +135,11 @@ def decided(missing: Sequence[Missing], worlds: Worlds) -> list[Choice | None]:
 # ----------------------------------------------------------------------------------------- what children do
 
 
-def _choice(run: Missing, world: World, tell: Tell) -> Choice:
-    return plans.decide(build.prepare(run.experiment, world=world))
+def _choice(run: Missing, federation: Federation, tell: Tell) -> Choice:
+    return plans.decide(build.prepare(run.experiment, federation=federation))
 
 
-def _computed(run: Missing, choice: Choice | None, world: World, beside: bool, tell: Tell) -> Done:
+def _computed(run: Missing, choice: Choice | None, federation: Federation, beside: bool, tell: Tell) -> Done:
     def decide(setting: Setting) -> Choice:
         chosen = choice or plans.decide(setting)
         return plans.beside_others(chosen) if beside else chosen
@@ -149,8 +149,8 @@ def _computed(run: Missing, choice: Choice | None, world: World, beside: bool, t
     except RuntimeError:  # better here than from within somebody's job
         raise ConfigError(USED) from None
     if run.state == "begun":
-        done = runs.resume(run.place, tell, world=world)
+        done = runs.resume(run.place, tell, federation=federation)
     else:
         force = run.state == "other"
-        done = runs.run(run.experiment, run.place, tell, world=world, force=force, decide=decide)
+        done = runs.run(run.experiment, run.place, tell, federation=federation, force=force, decide=decide)
     return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.said)

@@ -14,7 +14,7 @@ from potluck.core.trees import leaves
 from potluck.data import Held, load
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
-from potluck.federation import World
+from potluck.federation import Federation
 from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models
@@ -53,35 +53,35 @@ def dealt(pool, sizes, key=0):
 def small(
     sizes=SIZES, *, data=None, availability=Always(), source="mobile", users=None, edges=None, **profile
 ):
-    """A world of a few devices; `profile` is passed to the fleet's source."""
+    """A federation of a few devices; `profile` is passed to the fleet's source."""
     data = pool() if data is None else data
     devices = fleet.build(source, len(sizes), 5, users, edges, availability, **profile)
-    return World(data, dealt(data, sizes), devices, Models(data.shape, data.classes, data.x.dtype))
+    return Federation(data, dealt(data, sizes), devices, Models(data.shape, data.classes, data.x.dtype))
 
 
-def simulate(world, algorithm, *, rounds=3, seed=0, often=EvaluateAt(), **settings):
+def simulate(federation, algorithm, *, rounds=3, seed=0, often=EvaluateAt(), **settings):
     """A simulation that hasn't begun; `stop` in settings overrides `rounds`."""
     settings.setdefault("stop", StopAt(rounds=rounds))
-    return Simulation(world, algorithm, seed=seed, evaluate=often, **settings)
+    return Simulation(federation, algorithm, seed=seed, evaluate=often, **settings)
 
 
-def finished(world, algorithm, **settings):
+def finished(federation, algorithm, **settings):
     """A simulation that has run to its end."""
-    sim = simulate(world, algorithm, **settings)
+    sim = simulate(federation, algorithm, **settings)
     sim.run()
     return sim
 
 
-def chained(world, algorithm, **settings):
+def chained(federation, algorithm, **settings):
     """A finished simulation that was stored, thrown away and restored before every single event.
 
     As a new process would find it: through bytes, and with nothing but the logs beside them. Also how often.
     """
-    sim, events = simulate(world, algorithm, **settings), 0
+    sim, events = simulate(federation, algorithm, **settings), 0
     sim.start()
     while True:
         state = codec.encode(sim.state())
-        fresh = simulate(world, algorithm, **settings)
+        fresh = simulate(federation, algorithm, **settings)
         sim.keeps.file.seek(0)
         fresh.keeps.file.write(sim.keeps.file.read())
         fresh.logs.kept = list(sim.logs.kept)
