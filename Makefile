@@ -10,10 +10,10 @@ WHOLE := tests/algorithms/test_contract.py tests/algorithms/test_attacks.py test
 	tests/execute/test_ahead.py tests/execute/test_autotune.py tests/simulate/test_resume.py tests/experiment/test_side_by_side.py tests/execute/test_workers.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format docs bench peers clean
+.PHONY: help venv hooks demo test nightly kills malformed lint format docs bench peers clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(READY) ## install Potluck and its tools into .venv
 
@@ -23,6 +23,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
 	@touch $@
 
+hooks: $(READY) ## let git ask ruff and mypy before every commit
+	$(BIN)/pre-commit install
+
 demo: $(READY) ## compare the algorithms of examples/demo.toml, offline, into runs/demo
 	$(BIN)/potluck compare examples/demo.toml --out runs/demo --force
 
@@ -31,6 +34,16 @@ test: lint ## lint, types, tests in parallel, coverage
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term $(addprefix --ignore=,$(WHOLE))
 	$(BIN)/python -m pytest -n 2 $(WHOLE)
+
+# What takes too long for every change; a new check is a target of its own, and named here.
+nightly: kills malformed ## the longer checks, half an hour
+
+kills malformed: export OMP_NUM_THREADS = 1
+kills: $(READY) ## kill runs again and again; what is resumed equals what was never killed
+	$(BIN)/python tests/kill_many.py --kills 20
+
+malformed: $(READY) ## malformed updates by the thousand leave what lost ones leave
+	$(BIN)/python tests/malformed_many.py --updates 10000 --executors loop stacked
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
