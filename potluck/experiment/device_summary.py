@@ -1,7 +1,7 @@
 """A portrait of the crowd, taken once when a run ends: who is how fast, who held what, the last tasks.
 
 It is of the devices that are evaluated, a thousand at most, so it stays small whatever the population. A run
-whose file is missing (an earlier version's, an unfinished one's) has everything but these.
+whose file is missing (an unfinished one's, say) has everything but these.
 """
 
 from typing import Any

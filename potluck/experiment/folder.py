@@ -166,7 +166,7 @@ def write_devices(folder: Path, devices: dict[str, Any]) -> None:
 
 
 def read_devices(folder: Path) -> dict[str, Any] | None:
-    """None if the run has none: it isn't finished, or an earlier version's."""
+    """None if the run has none: it isn't finished, or the file was deleted."""
     path = folder / DEVICES
     try:
         devices: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None

@@ -63,7 +63,7 @@ class Run:
 
     @cached_property
     def devices(self) -> dict[str, Any] | None:
-        """Who took part (see `portrait`); None if the run isn't finished, or an earlier version's."""
+        """Who took part (see `portrait`); None if the run isn't finished."""
         if self._devices is not None:
             return self._devices
         return folder.read_devices(self.path) if self.path else None

@@ -186,7 +186,7 @@ def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
     """Where runs began, and with which torch."""
     places = [run.path for same in runs.values() for run in same if run.path]
     plans = [json.loads((place / folder.PLAN).read_text()) for place in places]
-    return sorted({f"{plan.get('machine', 'unknown')}, torch {plan['torch']}" for plan in plans})
+    return sorted({f"{plan['machine']}, torch {plan['torch']}" for plan in plans})
 
 
 def _place(place: Path, scenario: str, arm: Arm, seed: int) -> Path:

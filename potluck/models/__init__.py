@@ -3,7 +3,7 @@
 from potluck.core.trees import Params
 from potluck.models.functional import Model, Models
 from potluck.models.registry import register
-from potluck.models.resize import covered, padded, sliced
+from potluck.models.resize import padded, sliced
 
 # These register their models.
 from potluck.models.zoo import sequences as sequences
@@ -18,7 +18,6 @@ __all__ = [
     "Params",
     "PlainLSTM",
     "Residual",
-    "covered",
     "padded",
     "register",
     "scaled",

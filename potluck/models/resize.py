@@ -8,7 +8,6 @@ attention with several heads) has no such first channels: don't slice it.
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,11 +31,6 @@ def padded(params: Params, big: Model, small: Model) -> Params:
         name: _pad(params[name], name, big, small) if name in small.shapes else one.new_zeros(*lead, *shape)
         for name, shape in big.shapes.items()
     }
-
-
-def covered(big: Model, small: Model) -> Params:
-    """Which of the big model's elements the small one owns: booleans."""
-    return padded({n: torch.ones(s, dtype=torch.bool) for n, s in small.shapes.items()}, big, small)
 
 
 def _slice(tensor: Tensor, name: str, big: Model, small: Model) -> Tensor:

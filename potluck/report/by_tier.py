@@ -4,9 +4,9 @@ A tier's model is judged on the global test set (view `tier 0` is the leader's),
 goal are known as finely as these are frequent. Rounds are the tier's own, whatever the others do meanwhile.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from potluck.algorithms.fedrac.metrics import overall, total_rounds
 from potluck.metrics import Point, groups, totals
 
 
@@ -44,17 +44,6 @@ def curve(run: Any, tier: int, metric: str = "global_accuracy") -> list[Point]:
     return points
 
 
-def accuracies(run: Any) -> list[float]:
-    """Of each model at the end that has members: the paper's C1 to Cm."""
-    return [points[-1].value for tier in peopled(run) if (points := curve(run, tier))]
-
-
-def mean_accuracy(run: Any) -> float | None:
-    """The paper's global accuracy: the plain mean over tiers, whatever their sizes."""
-    found = accuracies(run)
-    return overall(found) if found else None
-
-
 def rounds_to(run: Any, goal: float) -> list[int | None]:
     """Each tier's own rounds when it was first seen to reach an accuracy; None if it never did."""
     curves = [curve(run, tier) for tier in peopled(run)]
@@ -65,6 +54,17 @@ def total_required(run: Any, goal: float) -> int | None:
     """TRR: the leader's rounds to an accuracy and the slowest follower's; None if some tier never did."""
     found = rounds_to(run, goal)
     return total_rounds(found) if found else None
+
+
+def total_rounds(rounds: Sequence[int | None]) -> int | None:
+    """TRR: the leader's rounds and those of the slowest follower, as followers train side by side.
+
+    None if some tier never got there.
+    """
+    got = [count for count in rounds if count is not None]
+    if len(got) < len(rounds):
+        return None
+    return got[0] + max(got[1:], default=0)
 
 
 def f1(run: Any, tier: int) -> float | None:
@@ -118,12 +118,6 @@ def device_accuracies(run: Any) -> list[float | None]:
             last[r["node"]] = r["value"]
     of = [[last[n] for n, tier in at.items() if tier == f and n in last] for f in range(tiers(run))]
     return [sum(own) / len(own) if own else None for own in of]
-
-
-def duration(run: Any) -> float | None:
-    """Virtual seconds until the last tier had trained, measuring included."""
-    ends = [r["time"] for r in run.lines if r["metric"] == "tier_round"]
-    return ends[-1] if ends else None
 
 
 def in_time(run: Any) -> int:

@@ -104,7 +104,7 @@ def _remarks(comparison: Comparison) -> str:
         whose = listed(list(dict.fromkeys(run.name for run in old)))
         who = "these runs" if len(old) == len(comparison.runs) else whose
         lines.append(
-            f'<p class="soft">No devices.json in the folder of {escape(who)} (an earlier version made none), '
+            f'<p class="soft">No devices.json in the folder of {escape(who)}, '
             "so without fleet, holdings and rounds.</p>"
         )
     return "\n".join(lines)

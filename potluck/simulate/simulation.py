@@ -336,7 +336,7 @@ class Simulation:
         self.clock.restore(state["clock"])
         self.devices.restore(state["devices"])
         self.links.restore(state["links"])
-        self.devices.trail.extend(state.get("trail", ()))  # snapshots had none once
+        self.devices.trail.extend(state["trail"])
         self.keeps.restore(*state["keeps"])
         self.logs.truncate(state["records"])
 

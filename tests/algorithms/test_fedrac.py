@@ -102,7 +102,7 @@ def test_who_is_out_of_time_is_lost_and_the_rest_goes_on():
     assert told["seconds"] == pytest.approx([0.06, 0.12, 0.24])
     assert told["members"][0] == 0  # nobody can train there in time
     assert by_tier.peopled(sim) == [1, 2]
-    assert len(by_tier.accuracies(sim)) == 2
+    assert all(by_tier.curve(sim, tier) for tier in by_tier.peopled(sim))
     assert by_tier.late(sim) == 0
     sim = run(mar=0.15, verify=False)
     assert values(sim, "late_at_best") == [list(range(9))]  # the last tier takes all the same
@@ -385,15 +385,13 @@ def test_metrics_by_hand():
         *(at(0, 0.1), done(0, 1), at(0, 0.5), done(0, 2), at(0, 0.8)),
         *(done(1, 1), done(2, 1), at(1, 0.6), at(2, 0.2), done(2, 2), at(1, 0.7), at(2, 0.6)),
     )
-    assert by_tier.accuracies(run) == [0.8, 0.7, 0.6]
-    assert by_tier.mean_accuracy(run) == pytest.approx(0.7)
+    assert [by_tier.curve(run, tier)[-1].value for tier in by_tier.peopled(run)] == [0.8, 0.7, 0.6]
     assert by_tier.rounds_to(run, 0.5) == [1, 1, 2]
     assert by_tier.total_required(run, 0.5) == 1 + 2
     assert by_tier.total_required(run, 0.75) is None
-    assert by_tier.duration(run) == 22.0
     assert by_tier.f1(run, 0) is None
-    assert by_tier.accuracies(told()) == []
-    assert by_tier.mean_accuracy(told()) is None
+    assert by_tier.peopled(told()) == by_tier.curve(told(), 0) == []
+    assert by_tier.total_required(told(), 0.5) is None
 
 
 def test_f1_agrees_with_its_definition():

@@ -28,9 +28,9 @@ from potluck.algorithms.fedrac.costs import (
     near_enough,
     thresholds,
 )
-from potluck.algorithms.fedrac.metrics import overall, rounds_to, total_rounds
 from potluck.algorithms.fedrac.sizing import least_scale, scales
 from potluck.core.errors import ConfigError
+from potluck.report.by_tier import total_rounds
 
 # -- budgets
 
@@ -169,14 +169,10 @@ def test_alpha_is_a_share(alpha):
 
 
 def test_measures_by_hand():
-    # Table V, MNIST with five tiers.
-    assert overall([98.58, 98.18, 98.14, 97.04, 96.71]) == pytest.approx(97.73)
     # Table VII, HAR: 36 + max(17, 29, 41), not the sum.
     assert total_rounds([36, 17, 29, 41]) == 77
     assert total_rounds([36]) == 36
     assert total_rounds([36, None, 29]) is None
-    assert rounds_to([0.5, 0.8, 0.7, 0.9], 0.8) == 2
-    assert rounds_to([0.5, 0.8], 0.9) is None
 
 
 # -- assignment

@@ -7,7 +7,7 @@ from torch.func import vmap
 
 from potluck.core.errors import ModelError
 from potluck.core.job import ModelSpec
-from potluck.models import Model, covered, padded, register, registry, sliced
+from potluck.models import Model, padded, register, registry, sliced
 
 SHAPES = {"har_cnn": (9, 20), "har_lstm": (9, 12), "char_lstm": (7,), "tiny": (3,)}
 
@@ -26,6 +26,11 @@ def rows(model):
 
 def pair(name, wide=1.0, narrow=0.5, **factors):
     return make(name, width=wide, **factors), make(name, width=narrow, **factors)
+
+
+def covered(big, small):
+    """Which of the big model's elements the small one owns."""
+    return padded({n: torch.ones(s, dtype=torch.bool) for n, s in small.shapes.items()}, big, small)
 
 
 def test_first_channels_by_hand(monkeypatch):

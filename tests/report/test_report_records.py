@@ -7,7 +7,7 @@ import pytest
 from federations import LOCAL, chained, finished, lines, simulate, small
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import decode, encode, value
+from potluck.core.codec import value
 from potluck.core.errors import SnapshotError
 from potluck.core.messages import Move
 from potluck.engine.schedule import EvaluateAt
@@ -67,17 +67,6 @@ def test_a_resumed_run_leaves_the_same_portrait():
     assert events > 5
     assert lines(resumed) == lines(straight)
     assert portrait(resumed) == portrait(straight)
-
-
-def test_a_snapshot_from_before_there_were_trails_can_be_resumed():
-    sim = simulate(small(), RULE)
-    sim.start()
-    state = sim.state()
-    del state["trail"]
-    again = simulate(small(), RULE)
-    again.keeps.file.write(b"")
-    again.restore(decode(encode(state)))
-    assert list(again.devices.trail) == []
 
 
 @value

@@ -114,11 +114,6 @@ def held(plan: NDArray[np.number]) -> NDArray[np.number]:
     return np.asarray(plan.sum(0)).T
 
 
-def moved(plan: Ints) -> int:
-    """Rows that leave their device."""
-    return int(plan.sum() - np.einsum("vcv->", plan))
-
-
 def latency(problem: Problem, plan: NDArray[np.number]) -> Floats:
     """[devices] seconds of transfers and training under a plan, in whole rows or in parts of them."""
     flow = plan.sum(1) * problem.path
