@@ -1,7 +1,8 @@
 """One tagged codec for snapshots and wires: safetensors for the numbers, JSON for the rest; no pickle.
 
-`@value` makes a class a dataclass that the codec knows. Decoding can only build registered values and plain
-containers: it never imports, looks up or calls anything that the bytes name.
+`@value` makes a class a dataclass that the codec knows by a short name, whichever module it lives in.
+Decoding can only build registered values and plain containers: it never imports, looks up or calls anything
+else that the bytes name, and whatever is wrong with them is a `DecodeError`.
 Objects that were shared (a tensor in a hundred tasks, a job in a thousand) are written once and are shared
 again after decoding, so batching by identity works the same on both sides.
 """
@@ -9,60 +10,93 @@ again after decoding, so batching by identity works the same on both sides.
 import base64
 import dataclasses
 import json
-import struct
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
+import re
+from collections.abc import Callable, Collection, Hashable
+from reprlib import repr as _brief
+from typing import Any, TypeAlias, TypeVar, dataclass_transform, overload
 
 import numpy as np
+import numpy.typing as npt
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from potluck.core.errors import PotluckError
+from potluck.core.errors import DecodeError, PotluckError
 
 T = TypeVar("T")
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 _KNOWN: dict[str, type] = {}
 _FIELDS: dict[type, tuple[str, tuple[str, ...]]] = {}
+_PLAIN = frozenset((type(None), bool, int, float, str))
+_KINDS = "biufcSUmM"  # of NumPy's types: all but objects and records
+_DTYPE = re.compile(rf"[<>|][{_KINDS}][0-9]{{1,9}}(\[[0-9]*[A-Za-z]+\])?")
+_KEYS = {"$s": 1, "$v": 2, "$t": 1, "$d": 1, "$e": 1, "$f": 1, "$x": 1, "$n": 3, "$r": 1, "$b": 1}  # how many
+_ENDLESS = 1 << 62  # a limit where none is said
 
 
 @overload
 def value(cls: type[T], /) -> type[T]: ...
 @overload
-def value(*, frozen: bool = True, eq: bool = True, light: bool = False) -> Callable[[type[T]], type[T]]: ...
+def value(
+    *, name: str = "", frozen: bool = True, eq: bool = True, light: bool = False
+) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True)
-def value(cls: type | None = None, /, *, frozen: bool = True, eq: bool = True, light: bool = False) -> Any:
+def value(
+    cls: type[T] | None = None,
+    /,
+    *,
+    name: str = "",
+    frozen: bool = True,
+    eq: bool = True,
+    light: bool = False,
+) -> type[T] | Callable[[type[T]], type[T]]:
     """Make a class a slotted dataclass, frozen unless said, that can be snapshotted and sent.
 
+    `name` is what bytes call it: else the name of the class, in other packages than this one `package.Class`.
     `light` leaves freezing to the type checker: made by the thousand, such values cost a third.
     """
 
-    def make(cls: type) -> type:
-        made: type = dataclasses.dataclass(frozen=frozen and not light, eq=eq, slots=True)(cls)
-        name = f"{made.__module__}:{made.__qualname__}"
-        _KNOWN[name] = made
-        _FIELDS[made] = (name, tuple(f.name for f in dataclasses.fields(made)))
+    def make(cls: type[T]) -> type[T]:
+        made: type[T] = dataclasses.dataclass(frozen=frozen and not light, eq=eq, slots=True)(cls)
+        _register(made, name)
         return made
 
     return make if cls is None else make(cls)
 
 
-def known(name: str) -> type | None:
-    """The registered value class of a full name (`module:Class`)."""
-    return _KNOWN.get(name)
+def _register(cls: type, name: str) -> None:
+    package = cls.__module__.partition(".")[0]
+    name = name or (cls.__name__ if package == "potluck" else f"{package}.{cls.__name__}")
+    here, there = (f"{c.__module__}:{c.__qualname__}" for c in (cls, _KNOWN.get(name, cls)))
+    if here != there:  # else its module was imported anew
+        fix = f'@value(name="its_algorithm.{cls.__name__}")'
+        raise PotluckError(f"@value {name!r} is {there} already: name {here} otherwise, such as {fix}")
+    _KNOWN[name] = cls
+    _FIELDS[cls] = (name, tuple(f.name for f in dataclasses.fields(cls)))
 
 
 def values() -> dict[str, type]:
-    """All registered value classes."""
+    """All registered value classes, by name."""
     return dict(_KNOWN)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """How much bytes from outside may ask for."""
+
+    bytes: int = _ENDLESS
+    tensors: int = _ENDLESS
+    depth: int = _ENDLESS  # containers and values in one another
+    items: int = _ENDLESS  # entries and fields; those of what is shared count wherever it is used
 
 
 class _Writer:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self.seen: dict[Any, int] = {}  # storage, offset and form of a tensor -> its index
-        self.shared: list[Any] = []
+        self.seen: dict[Hashable, int] = {}  # storage, offset and form of a tensor -> its index
+        self.shared: list[Json] = []
         self.where: dict[int, int] = {}  # id of a shared object -> its index
-        self.alive: list[Any] = []  # keeps ids from being used again while writing
+        self.alive: list[object] = []  # keeps ids from being used again while writing
 
     def tensor(self, t: Tensor) -> int:
         form = (t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype, t.device)
@@ -74,10 +108,11 @@ class _Writer:
             self.tensors[str(index)] = t.detach().to("cpu").clone(memory_format=torch.contiguous_format)
         return index
 
-    def put(self, v: Any) -> Any:
+    def put(self, v: Any) -> Json:
         kind = type(v)
-        if v is None or kind in (bool, int, float, str):
-            return v
+        if kind in _PLAIN:
+            plain: Json = v
+            return plain
         if kind is list:
             return [self.put(x) for x in v]
         if kind is tuple:
@@ -87,24 +122,24 @@ class _Writer:
         if kind is dict or kind in _FIELDS:
             index = self.where.get(id(v))
             if index is None:
-                body = self._dict(v) if kind is dict else self._value(v)
+                body = self._dict(v) if kind is dict else self._fields(v, *_FIELDS[kind])
                 index = self.where[id(v)] = len(self.shared)
                 self.shared.append(body)
                 self.alive.append(v)
             return {"$s": index}
         return self._rare(v)
 
-    def _dict(self, v: dict[Any, Any]) -> Any:
-        if all(type(k) is str and not k.startswith("$") for k in v):
-            return {k: self.put(x) for k, x in v.items()}
+    def _dict(self, v: dict[Hashable, Any]) -> Json:
+        names = [k for k in v if type(k) is str and not k.startswith("$")]
+        if len(names) == len(v):
+            return {k: self.put(v[k]) for k in names}
         return {"$d": [[self.put(k), self.put(x)] for k, x in v.items()]}
 
-    def _value(self, v: Any) -> Any:
-        name, fields = _FIELDS[type(v)]
+    def _fields(self, v: object, name: str, fields: tuple[str, ...]) -> Json:
         return {"$v": name, "f": [self.put(getattr(v, f)) for f in fields]}
 
-    def _rare(self, v: Any) -> Any:
-        if isinstance(v, np.ndarray) and v.dtype.kind in "biufcSUmM":
+    def _rare(self, v: Any) -> Json:
+        if isinstance(v, np.ndarray) and v.dtype.kind in _KINDS:
             # Bytes plus a type: safetensors has no unsigned 64-bit integers in every version.
             raw = torch.from_numpy(np.frombuffer(np.ascontiguousarray(v).tobytes(), np.uint8).copy())
             return {"$n": self.tensor(raw), "dtype": v.dtype.str, "shape": list(v.shape)}
@@ -122,49 +157,140 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, tensors: dict[str, Tensor], device: str) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor], device: str, allow: Collection[str] | None, limits: Limits
+    ) -> None:
         self.tensors, self.device = tensors, device
-        self.placed: dict[int, Tensor] = {}  # shared ones stay shared
+        self.allow = None if allow is None else frozenset(allow)
+        self.most_items, self.most_depth = limits.items, limits.depth
+        self.placed: dict[int, Tensor] = {}  # by the stored one's id: shared ones stay shared
         self.shared: list[Any] = []
+        self.sizes: list[tuple[int, int]] = []  # of each shared one: items, depth
+        self.items = self.depth = self.deepest = 0
 
-    def get(self, v: Any) -> Any:
-        if isinstance(v, list):
-            return [self.get(x) for x in v]
-        if not isinstance(v, dict):
+    def share(self, entry: Json) -> None:
+        made = self.get(entry)
+        # Nothing else was ever shared; a tuple of shared tuples could take for ever to hash.
+        if type(made) is not dict and type(made) not in _FIELDS:
+            raise DecodeError(f"a {type(made).__name__} can't be shared")
+        self.shared.append(made)
+        self.sizes.append((self.items, self.deepest))
+        self.items = self.deepest = 0
+
+    def get(self, v: Json) -> Any:
+        tag, cls, entries = "", None, v
+        if isinstance(v, dict):
+            tag = next(iter(v), "")
+            keys = _KEYS.get(tag)
+            if keys is None and tag[:1] != "$":
+                tag, entries = "{}", list(v.values())
+            elif len(v) != keys:
+                raise DecodeError(f"unknown tag or wrong keys: {_brief(list(v))}")
+            elif tag == "$s":
+                return self.shared[self._before(v[tag])]
+            elif tag == "$x":
+                return self._tensor(v[tag])
+            elif tag == "$v":
+                cls, entries = self._class(v[tag]), v.get("f")
+            elif tag in ("$n", "$r", "$b"):
+                return self._rare(v)
+            else:
+                entries = v[tag]
+        elif not isinstance(v, list):
             return v
-        if len(v) == 1 or "$v" in v or "$n" in v:
-            for tag, read in self._READ.items():
-                if tag in v:
-                    return read(self, v)
-        return {k: self.get(x) for k, x in v.items()}
+        if not isinstance(entries, list):
+            raise DecodeError(f"{tag}: a list was expected, not {_brief(entries)}")
+        self.items += len(entries)
+        self.depth += 1
+        if self.items > self.most_items or self.depth > self.deepest:
+            self._check(self.depth)
+        made = [x if type(x) in _PLAIN else self.get(x) for x in entries]
+        self.depth -= 1
+        if not tag:
+            return made
+        if isinstance(v, dict) and tag == "{}":
+            return dict(zip(v, made, strict=True))
+        return tuple(made) if tag == "$t" else self._build(tag, cls, made)
 
-    def _value(self, v: dict[str, Any]) -> Any:
-        cls = _KNOWN.get(v["$v"])
+    def _check(self, depth: int) -> None:
+        self.deepest = max(self.deepest, depth)
+        if self.items > self.most_items:
+            raise DecodeError(f"more than {self.most_items} items")
+        if depth > self.most_depth:
+            raise DecodeError(f"nested deeper than {self.most_depth}")
+
+    def _class(self, name: Json) -> type:
+        cls = _KNOWN.get(name) if isinstance(name, str) else None
         if cls is None:
-            raise PotluckError(f"unknown kind of value {v['$v']!r}: import the module that defines it first")
-        return cls(*(self.get(x) for x in v["f"]))
+            raise DecodeError(
+                f"unknown kind of value {_brief(name)}: import the module that defines it first"
+            )
+        if self.allow is not None and name not in self.allow:
+            raise DecodeError(f"a {name} is not allowed here")
+        return cls
 
-    def _tensor(self, index: int) -> Tensor:
-        if index not in self.placed:
-            self.placed[index] = self.tensors[str(index)].to(self.device)
-        return self.placed[index]
+    def _build(self, tag: str, cls: type | None, made: list[Any]) -> Any:
+        name = tag
+        try:
+            if cls is None:
+                return dict(made) if tag == "$d" else set(made) if tag == "$e" else frozenset(made)
+            name, fields = _FIELDS[cls]
+            if len(made) == len(fields):
+                return cls(*made)
+        except Exception as error:  # a value may refuse its fields, and a key its hash, in any way
+            raise DecodeError(f"{name} can't be built: {type(error).__name__}: {error}") from error
+        raise DecodeError(f"{name}: {len(made)} fields, not {len(fields)}")
 
-    def _array(self, v: dict[str, Any]) -> Any:
-        raw = self.tensors[str(v["$n"])].numpy().tobytes()
-        return np.frombuffer(raw, np.dtype(v["dtype"])).reshape(v["shape"]).copy()
+    def _before(self, index: Json) -> int:
+        if type(index) is not int or not 0 <= index < len(self.shared):
+            raise DecodeError(f"no shared value {_brief(index)} before this one")
+        items, depth = self.sizes[index]
+        self.items += items
+        if self.items > self.most_items or self.depth + depth > self.deepest:
+            self._check(self.depth + depth)
+        return index
 
-    _READ: ClassVar[dict[str, "Callable[[_Reader, dict[str, Any]], Any]"]] = {
-        "$s": lambda self, v: self.shared[v["$s"]],
-        "$v": _value,
-        "$t": lambda self, v: tuple(self.get(x) for x in v["$t"]),
-        "$x": lambda self, v: self._tensor(v["$x"]),
-        "$d": lambda self, v: {self.get(k): self.get(x) for k, x in v["$d"]},
-        "$n": _array,
-        "$r": lambda self, v: range(*v["$r"]),
-        "$e": lambda self, v: {self.get(x) for x in v["$e"]},
-        "$f": lambda self, v: frozenset(self.get(x) for x in v["$f"]),
-        "$b": lambda self, v: base64.b64decode(v["$b"]),
-    }
+    def _stored(self, index: Json) -> Tensor:
+        stored = self.tensors.get(str(index)) if type(index) is int else None
+        if stored is None:
+            raise DecodeError(f"no tensor {_brief(index)}")
+        return stored
+
+    def _tensor(self, index: Json) -> Tensor:
+        stored = self._stored(index)
+        if id(stored) not in self.placed:
+            self.placed[id(stored)] = stored.to(self.device)
+        return self.placed[id(stored)]
+
+    def _rare(self, v: dict[str, Json]) -> bytes | range | npt.NDArray[np.generic]:
+        try:
+            if "$n" in v:
+                return _array(self._stored(v["$n"]), v.get("dtype"), _whole(v.get("shape")))
+            if "$r" in v:
+                return range(*_whole(v["$r"]))
+            return base64.b64decode(_expect(str, v["$b"]), validate=True)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DecodeError(f"{next(iter(v))} can't be built: {error}") from error
+
+
+def _array(raw: Tensor, dtype: Json, shape: list[int]) -> npt.NDArray[np.generic]:
+    name = _expect(str, dtype)
+    if raw.dtype != torch.uint8 or min(shape, default=0) < 0 or not _DTYPE.fullmatch(name):
+        raise DecodeError(f"no array: type {_brief(name)}, shape {_brief(shape)}, stored as {raw.dtype}")
+    kind: np.dtype[np.generic] = np.dtype(name)
+    return np.frombuffer(raw.numpy().tobytes(), kind).reshape(shape).copy()
+
+
+def _whole(v: Json) -> list[int]:
+    if not all(type(x) is int for x in _expect(list, v)):
+        raise DecodeError(f"whole numbers were expected, not {_brief(v)}")
+    return _expect(list, v)
+
+
+def _expect(kind: type[T], v: Json) -> T:
+    if not isinstance(v, kind):
+        raise DecodeError(f"a {kind.__name__} was expected, not {_brief(v)}")
+    return v
 
 
 def encode(v: Any) -> bytes:
@@ -175,12 +301,46 @@ def encode(v: Any) -> bytes:
     return safetensors.torch.save(writer.tensors, metadata={"potluck": text})
 
 
-def decode(data: bytes, device: str = "cpu") -> Any:
-    """The value that `encode` wrote; its tensors are put on a device."""
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    content = json.loads(header["__metadata__"]["potluck"])
-    reader = _Reader(safetensors.torch.load(data), device)
-    for item in content["shared"]:
-        reader.shared.append(reader.get(item))
-    return reader.get(content["root"])
+def decode(
+    data: bytes, device: str = "cpu", *, allow: Collection[str] | None = None, limits: Limits | None = None
+) -> Any:
+    """The value that `encode` wrote; its tensors are put on a device.
+
+    For bytes from outside, `allow` names the only values that may be built, and `limits` says how much there
+    may be. Whatever is wrong with the bytes is a DecodeError.
+    """
+    limits = limits or Limits()
+    if len(data) > limits.bytes:
+        raise DecodeError(f"{len(data)} bytes, more than {limits.bytes}")
+    try:
+        content = _content(data, limits.tensors)
+        reader = _Reader(_tensors(data), device, allow, limits)
+        for entry in _expect(list, content["shared"]):
+            reader.share(entry)
+        return reader.get(content["root"])
+    except RecursionError:
+        raise DecodeError("nested too deep") from None
+
+
+def _content(data: bytes, tensors: int) -> dict[str, Json]:
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise DecodeError(f"cut short: {len(data)} bytes")
+    try:
+        header = _expect(dict, json.loads(data[8 : 8 + length]))
+        text = _expect(dict, header.get("__metadata__")).get("potluck")
+        content = _expect(dict, json.loads(_expect(str, text)))
+    except ValueError as error:
+        raise DecodeError(f"not written by the codec: {error}") from None
+    if len(header) - 1 > tensors:
+        raise DecodeError(f"{len(header) - 1} tensors, more than {tensors}")
+    if content.keys() != {"shared", "root"}:
+        raise DecodeError(f"not written by the codec: {_brief(list(content))}")
+    return content
+
+
+def _tensors(data: bytes) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(data)
+    except Exception as error:  # it raises whatever its parser and torch do
+        raise DecodeError(f"tensors that can't be read: {error}") from error

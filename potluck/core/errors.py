@@ -4,6 +4,7 @@ PotluckError            anything a user can mend; the command line prints one li
 ├── ConfigError         a key of an experiment: names the key, the value and the fix
 ├── DataError           a data source or a partition that can't be made
 ├── ModelError          a model that doesn't fit the data or the engine
+├── DecodeError         bytes that are no value, or not one that may be built
 ├── SnapshotError       a run folder that can't be resumed
 ├── StalledError        every lane is parked and nothing is under way
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
@@ -24,6 +25,10 @@ class DataError(PotluckError):
 
 class ModelError(PotluckError):
     """A model that doesn't fit its data or can't be trained by the engine."""
+
+
+class DecodeError(PotluckError):
+    """Bytes that are damaged, name what isn't known or allowed, or ask for more than they may."""
 
 
 class SnapshotError(PotluckError):

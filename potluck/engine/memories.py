@@ -44,7 +44,7 @@ class Keeps:
             return None
         offset, length = self.index[name]
         self.file.seek(offset)
-        tree = codec.decode(self.file.read(length), self.device)
+        tree = snapshot.read(self.file.read(length), self.device, f"what device {node} remembers")
         self._cache(name, tree)
         return tree
 
@@ -124,6 +124,7 @@ def remembered(folder: Path, slot: Hashable) -> dict[Name, Tree]:
     """What the devices of a run, in its folder, had in one of their memories at its last snapshot."""
     _, state, _ = snapshot.newest(folder / "snapshots")
     index, length = state["keeps"]
-    with open(folder / "keep.log", "rb") as file:
+    where = folder / "keep.log"
+    with open(where, "rb") as file:
         log = file.read(length)
-    return {(n, s): codec.decode(log[at : at + size]) for n, s, at, size in index if s == slot}
+    return {(n, s): snapshot.read(log[at : at + size], "cpu", where) for n, s, at, size in index if s == slot}

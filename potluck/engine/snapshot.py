@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.core import codec
-from potluck.core.errors import SnapshotError
+from potluck.core.errors import DecodeError, SnapshotError
 
 DIGEST = 32
 KEPT = 3  # newest snapshots that stay: a damaged one must leave another
@@ -44,9 +44,18 @@ def newest(folder: Path, device: str = "cpu") -> tuple[int, Any, list[str]]:
     for path in reversed(_all(folder)):
         data = path.read_bytes()
         if hashlib.blake2b(data[DIGEST:], digest_size=DIGEST).digest() == data[:DIGEST]:
-            return int(path.stem), codec.decode(data[DIGEST:], device), said
+            return int(path.stem), read(data[DIGEST:], device, path), said
         said.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
     raise SnapshotError(f"{folder}: no good snapshot to resume from" + "".join(f"; {s}" for s in said))
+
+
+def read(data: bytes, device: str, where: Path | str) -> Any:
+    """What a run stored; bytes that are as they were written, but can't be read, end the run."""
+    try:
+        return codec.decode(data, device)
+    except DecodeError as error:
+        fix = "use the version of Potluck and the code that wrote it, or run it again"
+        raise SnapshotError(f"{where}: can't be read ({error}); {fix}") from error
 
 
 def _all(folder: Path) -> list[Path]:

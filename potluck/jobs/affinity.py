@@ -142,7 +142,7 @@ def unpacked(request: bytes, leaves: Sequence[str]) -> dict[str, Any]:
     return {"cohort": leaves[place], "affinity": affinity, "side": side, "times": times, "rewards": rewards}
 
 
-@value
+@value(name="auxo.Remember")
 class Remember:
     """The affinity feedback: what a round has told of the device and its cohort."""
 

@@ -1,4 +1,7 @@
+import importlib
 import json
+import pkgutil
+import re
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -8,12 +11,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis.extra import numpy as hnp
 
+import potluck
+from potluck import algorithms
 from potluck.core import codec
-from potluck.core.codec import value
-from potluck.core.errors import PotluckError
+from potluck.core.codec import Limits, value
+from potluck.core.errors import DecodeError, PotluckError
 from potluck.core.messages import Task
 from potluck.jobs import SGD, Prox, Train
 
@@ -158,22 +163,345 @@ def test_what_it_does_not_know_is_refused(v):
         codec.encode(v)
 
 
-def test_bytes_can_not_name_a_class_that_is_not_registered():
-    data = codec.encode(Thing(1))
-    name = f"{Thing.__module__}:Thing"
-    for other in ("os:system", "builtins:print", f"{Thing.__module__}:Gone"):
-        (length,) = struct.unpack("<Q", data[:8])
-        header = json.loads(data[8 : 8 + length])
-        header["__metadata__"]["potluck"] = header["__metadata__"]["potluck"].replace(name, other)
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with pytest.raises(PotluckError, match=f"unknown kind of value '{other}'"):
-            codec.decode(struct.pack("<Q", len(text)) + text + data[8 + length :])
+# ---------------------------------------------------------------------------------------------------- names
 
 
 def test_registered_values_are_known_by_name():
-    assert codec.known(f"{Thing.__module__}:Thing") is Thing
-    assert codec.known("nobody:knows") is None
-    assert codec.values()["potluck.jobs.train:Train"] is Train
+    assert codec.values()[NAME] is Thing
+    assert codec.values()["Train"] is Train
     with pytest.raises(AttributeError):
         Thing(1).a = 2  # frozen unless said
+
+
+def test_names_do_not_tell_where_code_lives():
+    for module in pkgutil.walk_packages(potluck.__path__, "potluck."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = {name: cls for name, cls in codec.values().items() if cls.__module__.startswith("potluck.")}
+    assert len(ours) > 150
+    assert len(set(ours.values())) == len(ours)
+    for name, cls in ours.items():
+        algorithm, _, short = name.rpartition(".")
+        assert short == cls.__name__
+        assert not algorithm or algorithm in algorithms.names(), name
+
+
+def made(name, module, qualname=None):
+    body = {"__module__": module, "__qualname__": qualname or name, "__annotations__": {"x": int}}
+    return type(name, (), body)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    monkeypatch.setattr(codec, "_KNOWN", dict(codec._KNOWN))
+    monkeypatch.setattr(codec, "_FIELDS", dict(codec._FIELDS))
+
+
+def test_a_value_may_move(registry):
+    """Bytes written before a class went to another module are read afterwards."""
+    old = value(made("Mover", "potluck.here"))
+    data = codec.encode(old(3))
+    del codec._KNOWN["Mover"]
+    new = value(made("Mover", "potluck.there.deeper"))
+    again = codec.decode(data)
+    assert (type(again), again.x) == (new, 3)
+    assert codec.encode(again) == data
+
+
+def test_values_of_other_packages_have_names_of_their_own(registry):
+    assert codec.values().get("mine.Train") is None
+    mine = value(made("Train", "mine.deep.inside"))
+    assert codec.values()["mine.Train"] is mine
+    assert codec.values()["Train"] is Train
+
+
+def test_a_taken_name_is_refused(registry):
+    wrong = "@value 'Train' is potluck.jobs.train:Train already: name potluck.other:Train otherwise"
+    with pytest.raises(PotluckError, match=re.escape(wrong)):
+        value(made("Train", "potluck.other"))
+    with pytest.raises(PotluckError, match=r"'Train' is .* already"):
+        value(name="Train")(made("Other", "elsewhere"))
+    assert codec.values()["Train"] is Train
+    other = value(name="fedavg.Train")(made("Train", "potluck.other"))
+    assert type(again(other(1))) is other
+    reloaded = value(made("Train", "potluck.jobs.train"))
+    assert codec.values()["Train"] is reloaded
+
+
+# ---------------------------------------------------------------------------------------- bytes from outside
+
+
+@value
+class Positive:
+    x: int
+
+    def __post_init__(self):
+        if self.x <= 0:
+            raise ZeroDivisionError("not positive")
+
+
+NAME, STRICT = f"{Thing.__module__}.Thing", f"{Positive.__module__}.Positive"
+
+
+def opened(data):
+    """The header of bytes, what the codec wrote into it, and the tensors."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return header, json.loads(header["__metadata__"]["potluck"]), data[8 + length :]
+
+
+def sealed(header, content, tensors=b""):
+    """Bytes that differ from good ones in nothing but what was put in."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    text = json.dumps({**header, "__metadata__": {"potluck": text}}).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + tensors
+
+
+def forged(root, *shared, tensors=()):
+    header, _, stored = opened(codec.encode(list(tensors)))
+    return sealed(header, {"shared": list(shared), "root": root}, stored)
+
+
+BYTE, REAL = torch.arange(8, dtype=torch.uint8), torch.arange(4.0)
+THING = {"$v": NAME, "f": [1, 2]}
+ARRAY = {"$n": 0, "dtype": "<i4", "shape": [2]}
+
+
+def test_what_is_forged_well_is_read():
+    """The malformed ones below fail for what is wrong with them, not for how they were made."""
+    assert codec.decode(forged({"$s": 0}, THING)).b == 2
+    assert codec.decode(forged({"$v": STRICT, "f": [1]})) == Positive(1)
+    assert codec.decode(forged({"$x": 1}, tensors=[BYTE, REAL])).tolist() == [0, 1, 2, 3]
+    assert codec.decode(forged(ARRAY, tensors=[BYTE])).tolist() == [0x03020100, 0x07060504]
+    assert codec.decode(forged({"$d": [[{"$t": [1]}, 2]]})) == {(1,): 2}
+
+
+MALFORMED = {
+    "an index that isn't there": ({"$s": 1}, THING),
+    "a negative index": ({"$s": -1}, THING),
+    "an index that is no number": ({"$s": "0"}, THING),
+    "an index that is a truth": ({"$s": False}, THING),
+    "an index that is a list": ({"$s": [0]}, THING),
+    "itself": ({"$s": 0}, {"x": {"$s": 0}}),
+    "one that comes later": ({"$s": 0}, {"x": {"$s": 1}}, THING),
+    "a tensor that isn't there": ({"$x": 2},),
+    "a negative tensor": ({"$x": -1},),
+    "a tensor by a fraction": ({"$x": 0.0},),
+    "a tensor by a list": ({"$x": [0]},),
+    "a tensor by a truth": ({"$x": True},),
+    "an unknown value": ({"$v": "os:system", "f": ["ls"]},),
+    "a name that is a list": ({"$v": [NAME], "f": [1, 2]},),
+    "too few fields": ({"$v": NAME, "f": [1]},),
+    "too many fields": ({"$v": NAME, "f": [1, 2, 3]},),
+    "fields by name": ({"$v": NAME, "f": {"a": 1, "b": 2}},),
+    "no fields": ({"$v": NAME},),
+    "other keys": ({"$v": NAME, "g": [1, 2]},),
+    "more keys": ({"$v": NAME, "f": [1, 2], "g": 3},),
+    "a value that refuses": ({"$v": STRICT, "f": [0]},),
+    "a value of another type": ({"$v": STRICT, "f": [None]},),
+    "an unknown tag": ({"$z": 1},),
+    "a tuple of a number": ({"$t": 3},),
+    "a tuple of a text": ({"$t": "abc"},),
+    "a list as a key": ({"$d": [[[1], 2]]},),
+    "a dictionary as a key": ({"$d": [[{"$s": 0}, 2]]}, {"x": 1}),
+    "a key without a value": ({"$d": [[1]]},),
+    "pairs of numbers": ({"$d": [1, 2]},),
+    "a set of lists": ({"$e": [[1]]},),
+    "a frozen set of lists": ({"$f": [[1]]},),
+    "a range without steps": ({"$r": [0, 3, 0]},),
+    "a range of fractions": ({"$r": [0, 3.5, 1]},),
+    "a range of nothing": ({"$r": []},),
+    "a range of too much": ({"$r": [0, 1, 1, 1]},),
+    "bytes that aren't base64": ({"$b": "?"},),
+    "bytes in other letters": ({"$b": "\u00e9\u00e9\u00e9\u00e9"},),
+    "bytes that are a number": ({"$b": 3},),
+    "an array of objects": ({**ARRAY, "dtype": "|O"},),
+    "an array of objects, sized": ({**ARRAY, "dtype": "|O8"},),
+    "an array of records": ({**ARRAY, "dtype": "i2,i2"},),
+    "an array of arrays": ({**ARRAY, "dtype": "(2,)i2"},),
+    "an array of what no machine has": ({**ARRAY, "dtype": "<i7"},),
+    "an array of no known time": ({**ARRAY, "dtype": "<M8[moons]"},),
+    "an array of no size": ({**ARRAY, "dtype": "<U0"},),
+    "a type that is no text": ({**ARRAY, "dtype": ["<i4"]},),
+    "a type that is code": ({**ARRAY, "dtype": "(__import__('os'))"},),
+    "a shape of another size": ({**ARRAY, "shape": [3]},),
+    "a shape that is to be guessed": ({**ARRAY, "shape": [-1]},),
+    "a huge shape": ({**ARRAY, "shape": [2**62, 2**62]},),
+    "a shape beyond all integers": ({**ARRAY, "shape": [0, 10**40]},),
+    "a shape of many axes": ({**ARRAY, "shape": [2, *[1] * 100]},),
+    "a shape of truths": ({**ARRAY, "shape": [True, 2]},),
+    "a shape that is no list": ({**ARRAY, "shape": 2},),
+    "an array without a shape": ({"$n": 0, "dtype": "<i4", "sharp": [2]},),
+    "an array out of real numbers": ({**ARRAY, "$n": 1},),
+    "a shared tuple": (0, {"$t": []}),
+    "a shared number": (0, 1),
+}
+
+
+def test_bytes_can_not_name_a_class_that_is_not_registered():
+    data = codec.encode(Thing(1))
+    header, content, tensors = opened(data)
+    assert codec.decode(sealed(header, content, tensors)).a == 1
+    for other in ("os:system", "builtins:print", "os.system", "Gone", f"{Thing.__module__}:Thing"):
+        named = json.loads(json.dumps(content).replace(NAME, other))
+        assert named != content
+        with pytest.raises(PotluckError, match=f"unknown kind of value '{other}'"):
+            codec.decode(sealed(header, named, tensors))
+
+
+@pytest.mark.parametrize("parts", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_content_is_refused(parts):
+    data = forged(*parts, tensors=[BYTE, REAL])
+    with pytest.raises(DecodeError):
+        codec.decode(data)
+
+
+GOOD = codec.encode(
+    {"w": REAL, "v": Thing(1, np.arange(3)), "t": ({1, 2}, range(3), b"xy", {(1, "a"): None})}
+)
+HEADER, CONTENT, STORED = opened(GOOD)
+
+
+def header_with(**changed):
+    return sealed({**HEADER, "0": {**HEADER["0"], **changed}}, CONTENT, STORED)
+
+
+BROKEN = {
+    "nothing": b"",
+    "seven bytes": GOOD[:7],
+    "a length only": GOOD[:8],
+    "half of the header": GOOD[:50],
+    "a byte too few": GOOD[:-1],
+    "a byte too many": GOOD + b"x",
+    "a pickle": b"\x80\x04\x95\x0c\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94.",
+    "a huge length": struct.pack("<Q", 2**64 - 1) + GOOD[8:],
+    "no JSON": struct.pack("<Q", 8) + b"{{{{{{{{",
+    "no text": struct.pack("<Q", 8) + b"\xff" * 8,
+    "a list": struct.pack("<Q", 2) + b"[]",
+    "tensors of somebody else": struct.pack("<Q", 2) + b"{}",
+    "metadata of somebody else": struct.pack("<Q", 24) + b'{"__metadata__":{"a":""}}'[:24],
+    "content that is no JSON": sealed(HEADER, "{", STORED),
+    "content that is a list": sealed(HEADER, [], STORED),
+    "content without a root": sealed(HEADER, {"shared": []}, STORED),
+    "shared values by name": sealed(HEADER, {"shared": {"0": {}}, "root": 1}, STORED),
+    "a number of too many digits": sealed(HEADER, '{"shared":[],"root":' + "9" * 5000 + "}", STORED),
+    "lists without end": sealed(HEADER, '{"shared":[],"root":' + "[" * 100_000 + "]" * 100_000 + "}", STORED),
+    "an unknown type": header_with(dtype="Q8"),
+    "another type": header_with(dtype="F64"),
+    "a type that is a number": header_with(dtype=3),
+    "a huge tensor": header_with(shape=[2**62, 2**62]),
+    "a tensor of no numbers but many": header_with(shape=[0, 2**63, 2**63], data_offsets=[0, 0]),
+    "a negative shape": header_with(shape=[-4]),
+    "offsets outside": header_with(data_offsets=[0, 10**9]),
+    "offsets backwards": header_with(data_offsets=[16, 0]),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_broken_bytes_are_refused(data):
+    with pytest.raises(DecodeError):
+        codec.decode(data)
+
+
+def attempt(data):
+    try:
+        codec.decode(data)
+    except DecodeError:
+        return
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_changed_bytes_give_a_value_or_one_error(data):
+    changed = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(changed)))
+        length = data.draw(st.integers(0, 8))
+        changed[at : at + length] = data.draw(st.binary(max_size=8))
+    attempt(bytes(changed))
+
+
+@given(st.binary(max_size=200))
+@example(b"\x00" * 8)
+def test_any_bytes_give_a_value_or_one_error(data):
+    attempt(data)
+    attempt(struct.pack("<Q", len(data)) + data)
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from([NAME, STRICT, "<i4", "|O"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*codec._KEYS, "f", "dtype", "shape"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def changed_somewhere(draw, v, odds=6):
+    """JSON of which some places, keys too, are something else."""
+    if draw(st.integers(0, odds)) == 0:
+        return draw(junk)
+    if isinstance(v, list):
+        return [changed_somewhere(draw, x) for x in v]
+    if isinstance(v, dict):
+        other = st.sampled_from([*codec._KEYS, "f", "x"])
+        return {
+            k if draw(st.integers(0, odds)) else draw(other): changed_somewhere(draw, x) for k, x in v.items()
+        }
+    return v
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_changed_content_gives_a_value_or_one_error(data):
+    attempt(sealed(HEADER, {k: changed_somewhere(data.draw, v) for k, v in CONTENT.items()}, STORED))
+    tensors = {k: v for k, v in HEADER.items() if k != "__metadata__"}
+    changed = {k: changed_somewhere(data.draw, v) for k, v in tensors.items()}
+    attempt(sealed(changed, CONTENT, STORED))
+
+
+def test_only_allowed_values_are_built():
+    data = codec.encode([Thing(Positive(1))])
+    assert codec.decode(data, allow={NAME, STRICT})[0].a == Positive(1)
+    assert codec.decode(codec.encode({"plain": (REAL, 1)}), allow=[])["plain"][1] == 1
+    for allow in ([], [NAME], {STRICT}):
+        with pytest.raises(DecodeError, match="is not allowed here"):
+            codec.decode(data, allow=allow)
+    with pytest.raises(DecodeError, match="unknown kind of value 'gone'"):
+        codec.decode(forged({"$v": "gone", "f": []}), allow=["gone"])
+
+
+def test_limits_are_kept():
+    v = {"rows": [[1, 2, 3], [4]], "w": REAL, "b": [BYTE]}  # 3 + 2 + 3 + 1 + 1 items
+    data = codec.encode(v)
+    exact = {"bytes": len(data), "tensors": 2, "depth": 3, "items": 10}
+    assert codec.decode(data, limits=Limits(**exact))["rows"] == v["rows"]
+    for name, most in exact.items():
+        with pytest.raises(DecodeError, match=f"{'deeper' if name == 'depth' else 'more'} than {most - 1}"):
+            codec.decode(data, limits=Limits(**{name: most - 1}))
+
+
+def test_limits_count_what_is_shared_wherever_it_is_used():
+    """A few hundred bytes may stand for more than anyone could walk through, compare or hash."""
+    doubling = [{"x": 1}, *({"a": {"$s": i}, "b": {"$s": i}} for i in range(50))]
+    chain = [{"x": 1}, *({"a": {"$s": i}} for i in range(500))]
+    with pytest.raises(DecodeError, match="more than 1000 items"):
+        codec.decode(forged({"$s": 50}, *doubling), limits=Limits(items=1000))
+    with pytest.raises(DecodeError, match="deeper than 100"):
+        codec.decode(forged({"$s": 500}, *chain), limits=Limits(depth=100))
+    assert codec.decode(forged([{"$s": 0}] * 5, THING), limits=Limits(items=15, depth=2))[4].a == 1
+
+
+def test_depth_that_can_be_written_can_be_read():
+    deep = 0
+    for _ in range(100):
+        deep = [(deep,)]
+    assert again(deep) == deep

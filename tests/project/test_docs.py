@@ -56,7 +56,7 @@ def module(name, *sources):
         yield made
     finally:
         del sys.modules[name]
-        for known in [known for known in codec._KNOWN if known.startswith(f"{name}:")]:
+        for known in [known for known, cls in codec.values().items() if cls.__module__ == name]:
             codec._FIELDS.pop(codec._KNOWN.pop(known))
 
 

@@ -195,6 +195,15 @@ def test_damage_is_found_by_the_hash(tmp_path):
     assert (serial, state["a"], state["b"].tolist(), said) == (7, [1, 2.5, None], [0, 1, 2], [])
 
 
+def test_a_snapshot_with_a_right_hash_that_can_not_be_read(tmp_path):
+    """Of another version, or changed and sealed anew: no earlier one would be better."""
+    path = snapshot.write(tmp_path, 7, {"a": EvaluateAt((1.0,))})
+    body = path.read_bytes()[32:].replace(b"EvaluateAt", b"EvaluateOn")
+    path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)
+    with pytest.raises(SnapshotError, match=r"00000007.snapshot: can't be read \(unknown kind .*EvaluateOn"):
+        snapshot.newest(tmp_path)
+
+
 # --------------------------------------------------------------------------------------------- every event
 
 
@@ -304,6 +313,19 @@ def test_memories_that_do_not_fit_are_read_from_disk(tmp_path):
     assert torch.equal(again.get(9, None)["x"], tree["x"] + 9)
     assert again.get(11, None) is None
     assert (tmp_path / "keep.log").stat().st_size == length
+    again.close()
+
+
+def test_a_memory_that_can_not_be_read_is_named(tmp_path):
+    keeps = Keeps(tmp_path / "keep.log")
+    keeps.put(3, None, {"x": torch.arange(3.0)})
+    length, index = keeps.flush(), keeps.state()
+    keeps.close()
+    (tmp_path / "keep.log").write_bytes(b"\0" * length)
+    again = Keeps(tmp_path / "keep.log")
+    again.restore(index, length)
+    with pytest.raises(SnapshotError, match="what device 3 remembers: can't be read"):
+        again.get(3, None)
     again.close()
 
 

@@ -27,7 +27,7 @@ DESERTED: Final = 10  # rounds of others, after which a cohort without any is sa
 Request = Mapping[str, Any]
 
 
-@value(eq=False)
+@value(name="auxo.Part", eq=False)
 class Part:
     """A cohort: the inner rule's state and what was learnt of its members."""
 
@@ -37,7 +37,7 @@ class Part:
     said: bool = False  # that it is deserted
 
 
-@value(eq=False)
+@value(name="auxo.Crowd", eq=False)
 class Crowd:
     """The tree of cohorts and who waits; nothing here grows with the population."""
 

@@ -44,7 +44,7 @@ class AtGroup:
         return torch.tensor([self.key, self.place.get(node, 0)], device=where)
 
 
-@value
+@value(name="fedgs.Group")
 class Group:
     """Steps of a few devices each, whose next batches balance."""
 
@@ -118,7 +118,7 @@ class Group:
         return {}  # the cloud's word is all
 
 
-@value(eq=False)
+@value(name="fedgs.AtCloud", eq=False)
 class AtCloud:
     """The model, and the labels of the federation once they are known."""
 
@@ -130,7 +130,7 @@ class AtCloud:
         return self.inner.round
 
 
-@value
+@value(name="fedgs.Cloud")
 class Cloud:
     """FedAvg of groups, which are asked for their labels first."""
 
@@ -162,7 +162,7 @@ class Cloud:
         return self.inner.serve(m.inner, node, ctx)
 
 
-@value
+@value(name="fedgs.Groups")
 class Groups:
     """Devices, the groups that they belong to, and a cloud."""
 

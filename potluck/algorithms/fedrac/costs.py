@@ -18,7 +18,7 @@ from potluck.core.errors import require
 Need = Callable[[int, int], float]  # (tier, batch) -> bytes that training the tier's model takes
 
 
-@value(eq=False)
+@value(name="fedrac.Crowd", eq=False)
 class Crowd:
     """Participants, and what the tiers' models would cost them."""
 

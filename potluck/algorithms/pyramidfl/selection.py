@@ -26,7 +26,7 @@ from potluck.jobs import Tally, Train
 Floats = NDArray[np.float64]
 
 
-@value
+@value(name="pyramidfl.Part")
 class Part:
     """What a device of this round does besides the usual."""
 

@@ -27,7 +27,7 @@ from potluck.rules import GlobalState
 GROUP, ASK, TRAIN = "group", "ask", "train"  # what the cloud asks for
 
 
-@value(eq=False)
+@value(name="shufflefl.AtCloud", eq=False)
 class AtCloud:
     """The model, and what is known of users."""
 
@@ -45,7 +45,7 @@ class AtCloud:
         return self.inner.round
 
 
-@value
+@value(name="shufflefl.Cloud")
 class Cloud:
     """FedAvg of users, each with an alpha of its own."""
 

@@ -52,7 +52,7 @@ class Solve:
         return _solved(codec.encode((self.planner, at.inbox["problem"], at.seed)))
 
 
-@value
+@value(name="shufflefl.Group")
 class Group:
     """Which classes look alike to the model that was sent, by the rows of whoever is asked."""
 
