@@ -356,7 +356,7 @@ def test_devices_are_served_their_own_models_first():
         views = served(sim, node)
         assert list(views) == ["personal", "edge", "global"]
         job, memory = views["personal"].job, sim.devices.keeps.get(node, None)
-        own, _ = job.begin(sim.world.models[job.model], views["personal"].send, memory, None)
+        own, _ = job.begin(sim.federation.models[job.model], views["personal"].send, memory, None)
         assert close(own, memory["personal"])
         assert not close(own, views["edge"].send["params"], 1e-6)
     assert sim.accuracy == values(sim, "accuracy_mean", view="personal")[-1]

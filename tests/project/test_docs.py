@@ -11,22 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from federations import LOOP, SPEC, STACKED, finished, pool, small
 from support import close, fit, local, numbers
 
 import potluck
 from potluck import algorithms, jobs
-from potluck.algorithms.fedavg import FedAvg
 from potluck.cli import main
 from potluck.cli.commands import app
-from potluck.core import codec, context, job, keys, messages, rule
-from potluck.core.job import ModelSpec
-from potluck.core.messages import Move
-from potluck.data import reserved
+from potluck.core import codec, context, job, messages, rule
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
-from potluck.jobs import SGD, Adam, Train
+from potluck.jobs import SGD, Train
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.stem: path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))}
@@ -182,144 +176,17 @@ def test_contributing_shows_an_algorithm_that_works():
     assert not close(plain, smoothed)
 
 
-# --------------------------------------------------------------------------------------------------- sketches
-
-
-def chosen(kept, leaves, eps, seed):
-    kept = kept or {"fit": {}, "side": {}}
-    leaf = max(kept["fit"], key=kept["fit"].get) if kept["fit"] else leaves[seed % len(leaves)]
-    return leaf, kept["side"].get(leaf)
-
-
-def learnt(kept, told):
-    kept, leaf = kept or {"fit": {}, "side": {}}, told["leaf"]
-    fit = kept["fit"] | {leaf: told["fit"]}
-    if told["split"]:
-        fit |= {leaf + side: told["fit"] + (told["side"] == side) for side in "01"}
-    return {"fit": fit, "side": kept["side"] | {leaf: told["side"]}}
-
-
-def resolved(leaves, said, rng):
-    leaf = said["leaf"]
-    while leaf not in leaves:
-        leaf += said["side"] or str(rng.integers(2))
-    return leaf
-
-
-def clustered(replies, rng):
-    return ["01"[r.task.to % 2] for r in replies], [0.5] * len(replies), True
-
-
-def halved(table, leaf, first, second):
-    return {k: v for k, v in table.items() if k != leaf} | {leaf + "0": first, leaf + "1": second}
-
-
-def halves(hit, shape, seed):
-    yes, no = np.flatnonzero(hit), np.flatnonzero(hit if hit.all() else ~hit)
-    spot = keys.uniforms(seed, np.arange(shape[0] * shape[1])).reshape(shape)
-    first = np.arange(shape[1]) < shape[1] // 2
-    return np.where(first, yes[(spot * len(yes)).astype(int)], no[(spot * len(no)).astype(int)])
-
-
-def row_loss(net, params, batch, target):
-    hit = (batch.y == target).to(batch.x.dtype)
-    return F.binary_cross_entropy_with_logits(net(params, batch.x)[:, 0], hit, reduction="none")
-
-
-def detector_loss(net, params, batch, target):
-    views = batch.x + 0.1 * keys.normal(batch.key, batch.x.shape, batch.x.dtype)
-    alike = F.cosine_similarity(net.features(params, batch.x), net.features(params, views))
-    return row_loss(net, params, batch, target).mean() - 0.1 * alike.mean()
-
-
-def calibrated(net, models, batch):
-    noise = keys.normal(batch.key, (100, *batch.x.shape[1:]), batch.x.dtype)
-    z, zero = (torch.cat([net(p, x) for p in models], 1) for x in (batch.x, noise))
-    return (z - zero.mean(0)) / zero.std(0).clamp_min(1e-3)
-
-
-def adaptive_krum(replies, top):
-    odd = replies[-1:] if replies and replies[0].task.to % 2 else []
-    return [r for r in replies if r not in odd], odd, torch.ones(len(odd))
-
-
-def solved(counts, said, alpha):
-    moves = torch.zeros(len(counts), counts.shape[1], len(counts), dtype=torch.int64)
-    moves[0, :, -1] = counts[0].clamp_max(1)
-    return moves, alpha
-
-
-def as_moves(nodes, table):
-    take = tuple((c, int(n)) for c, n in enumerate(table[0, :, -1]) if n)
-    return [Move(nodes[0], nodes[-1], take)] if take else []
-
-
-def slowdown(m, ctx):
-    return 1.0
-
-
-def tiers_by_resources(nodes, rates, said, nets):
-    return {n: (i % len(nets), 1 + i % 2, 5 + i) for i, n in enumerate(nodes)}, [1000.0] * len(nets)
-
-
-TOYS = [
-    chosen,
-    learnt,
-    resolved,
-    clustered,
-    halved,
-    halves,
-    row_loss,
-    detector_loss,
-    calibrated,
-    adaptive_krum,
-    solved,
-    as_moves,
-    slowdown,
-    tiers_by_resources,
-]  # simple formulas in place of the papers'
-
-
-@pytest.fixture(scope="module")
-def sketches():
-    with module("sketches", *blocks(chapter("design", "Five systems, sketched"))) as made:
-        left_open = {name for name, f in vars(made).items() if getattr(f, "__module__", "") == "sketches"}
-        left_open = {name for name in left_open if inspect.isfunction(getattr(made, name))}
-        assert left_open == {toy.__name__ for toy in TOYS}
-        vars(made).update({toy.__name__: toy for toy in TOYS})
-        yield made
-
-
-LOCAL = Train(SPEC, batch=4)
-ONE = ModelSpec(SPEC.name, SPEC.width, outputs=1)
-SYSTEMS = {  # what is made of a sketch, what the crowd has, and what must have been recorded
-    "Auxo": (lambda s: s.Auxo(FedAvg(4, LOCAL), total=4, over=1.0, most=3), {}, "split"),
-    "ClassTer": (
-        lambda s: s.ClassTer(
-            3,
-            Train(ONE, s.Detect(), s.Balanced(), batch=4),
-            Train(SPEC, s.Distil(ONE), optim=Adam(), batch=16),
-            every=4,
-        ),
-        {"data": reserved(pool(), 0.1, 1)},
-        "distilled",
-    ),
-    "Maverick": (lambda s: s.Maverick(LOCAL, 2), {"edges": 3}, "anomalous"),
-    "ShuffleFL": (lambda s: s.ShuffleFL(2, LOCAL), {"users": 4}, "objective"),
-    "FedRAC": (lambda s: s.FedRAC(LOCAL, 2, 2), {}, "tier"),
-}
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_sketches_run(sketches, name):
-    make, crowd, noted = SYSTEMS[name]
-    algorithm, world = make(sketches), small(**crowd)
-    loop, stacked = (finished(world, algorithm, rounds=4, plan=plan) for plan in (LOOP, STACKED))
-    assert loop.round == 4
-    assert loop.accounts.lost == {}
-    assert any(r["metric"] == noted for r in loop.records)
-    assert loop.accuracy is not None
-    assert loop.served()
-    for one, other in zip(loop.records, stacked.records, strict=True):
-        assert {**one, "value": 0} == {**other, "value": 0}
-        assert one["value"] == other["value"] or abs(one["value"] - other["value"]) < 1e-9
+def test_the_map_shows_every_room():
+    """Folders and files of the page, and of the package; algorithms are too many to list."""
+    (drawn,) = (code for code in blocks(chapter("design", "Layout"), "") if code.startswith("potluck/"))
+    at, found = [], set()
+    for line in drawn.splitlines()[1:]:
+        if line.startswith("  "):
+            depth = (len(line) - len(line.lstrip())) // 2
+            at = [*at[: depth - 1], line.split()[0].rstrip("/")]
+            found.add("/".join(at))
+    package = ROOT / "potluck"
+    rooms = {str(p.parent.relative_to(package)) for p in package.rglob("__init__.py")} - {"."}
+    rooms = {room for room in rooms if not room.startswith("algorithms/")}
+    files = {p.name for p in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert found == rooms | files

@@ -372,7 +372,9 @@ def test_rules_run_inside_and_serve_the_same_views(name, plan):
         views = list(served(sim, node))
         assert views == ["personal", "edge", *(["tuned"] if name == "ftfa" else []), "global"]
         job, memory = served(sim, node)["personal"].job, sim.devices.keeps.get(node, None)
-        used, _ = job.begin(sim.world.models[job.model], served(sim, node)["personal"].send, memory, None)
+        used, _ = job.begin(
+            sim.federation.models[job.model], served(sim, node)["personal"].send, memory, None
+        )
         assert close(used, memory["personal"])
         assert used.keys() == served(sim, node)["edge"].send["params"].keys()
     if name != "fedavg":

@@ -257,7 +257,7 @@ def test_wrong_shares(shifts, message):
 
 def test_a_world_must_be_laid_out_for_them():
     often = EvaluateAt(shifts=(0.0, 0.3))
-    with pytest.raises(ConfigError, match=r"evaluate.shifts = \[0.0, 0.3\]: the federation isn't laid out"):
+    with pytest.raises(ConfigError, match=r"evaluate.shifts = \[0.0, 0.3\]: no rows are laid out"):
         simulate(laid(), FedAvg(2, LOCAL), often=often)
 
 
