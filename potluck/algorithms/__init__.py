@@ -3,7 +3,8 @@
 Module NAME.py, or NAME/algorithm.py, holds one callable called NAME, whatever its capitals and underscores: a
 `@value` rule, or a function that returns one. A folder's `__init__` holds the words alone (paper, idea,
 deviations), so that a device can import `NAME/device.py` without the rule. The callable's parameters
-are what an experiment may set in `[algorithms.NAME]`; `local` is the training that the experiment describes.
+are what an experiment may set in `[algorithms.NAME]`, and their meanings stand in their types, as
+`clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes.
 Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. A module
 whose name begins with an underscore is no algorithm.
 """
@@ -110,17 +111,15 @@ def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
 
 def describe(name: str) -> Description:
     """What the file of an algorithm says: paper, idea, parameters."""
-    from potluck.algorithms._parameters import parameters, short
+    from potluck.algorithms._parameters import meanings, parameters, short
 
     build, name = find(name), canonical(name)
     module = inspect.getmodule(importlib.import_module(f"{__name__}.{name}"))
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", (inspect.getdoc(module) or "").strip())]
-    source = inspect.getsource(build)
-    listed = []
+    said, listed = meanings(build), []
     for key, p in parameters(build).items():
-        said = re.search(rf"^\s*{key}\s*:[^#\n]*#\s*(.+?)\s*$", source, re.MULTILINE)
         default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
-        listed.append(Parameter(key, short(p.annotation), default, said.group(1) if said else ""))
+        listed.append(Parameter(key, short(p.annotation), default, said.get(key, "")))
     idea = paragraphs[1] if len(paragraphs) > 1 else ""
     return Description(name, paragraphs[0], idea, fidelity(name), tuple(listed))
 

@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -28,6 +28,13 @@ def parameters(build: Build) -> dict[str, inspect.Parameter]:
     hints = typing.get_type_hints(build.__init__ if inspect.isclass(build) else build)
     signature = inspect.signature(build)
     return {name: p.replace(annotation=hints.get(name, Any)) for name, p in signature.parameters.items()}
+
+
+def meanings(build: Build) -> dict[str, str]:
+    """What each parameter means: the text of `Annotated[int, "devices a round"]`."""
+    hints = typing.get_type_hints(build.__init__ if inspect.isclass(build) else build, include_extras=True)
+    annotated = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is Annotated}
+    return {name: text for name, hint in annotated.items() for text in hint.__metadata__ if type(text) is str}
 
 
 def arguments(build: Build, given: dict[str, Any], path: str, local: Train, inner: Inner) -> dict[str, Any]:

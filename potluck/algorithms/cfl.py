@@ -15,7 +15,7 @@ doesn't.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,17 @@ class CFL:
     """Groups that are cut in two when their members no longer agree."""
 
     local: Train = Train()
-    inner: Cohort[Any] | None = None  # what each group trains by, its `clients` aside; left out: fedavg
-    clients: int | None = None  # devices a round, over all groups by members; left out: everybody
-    eps1: float = 0.4  # cut only if the mean update is shorter than this
-    eps2: float = 1.6  # and the longest one is longer than this
-    min_members: int = 3  # and so many at least took part
-    min_round: int = 20  # and the group, with what it came of, has trained for more rounds than these
-    deadline: float | None = None  # seconds a round; left out: the inner rule's
+    inner: Annotated[
+        Cohort[Any] | None, "what each group trains by, its `clients` aside; left out: fedavg"
+    ] = None
+    clients: Annotated[int | None, "devices a round, over all groups by members; left out: everybody"] = None
+    eps1: Annotated[float, "cut only if the mean update is shorter than this"] = 0.4
+    eps2: Annotated[float, "and the longest one is longer than this"] = 1.6
+    min_members: Annotated[int, "and so many at least took part"] = 3
+    min_round: Annotated[
+        int, "and the group, with what it came of, has trained for more rounds than these"
+    ] = 20
+    deadline: Annotated[float | None, "seconds a round; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         require(self.eps1 > 0, "eps1", self.eps1, "must be above 0, such as 0.4: a length of the mean update")

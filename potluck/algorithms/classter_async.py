@@ -15,6 +15,8 @@ answers get negative shares. Until as many answers have come as devices are at w
 `period = "off"` leaves staleness alone to decide. A round is one task, answered or lost.
 """
 
+from typing import Annotated
+
 from potluck.algorithms.classter.algorithm import ClassWise, class_wise
 from potluck.algorithms.classter.asynchronous import AsTheyCome
 from potluck.algorithms.classter.device.detect import Detect, Fall
@@ -27,21 +29,29 @@ from potluck.jobs.switch import Personal
 
 def classter_async(
     local: Train = Train(),
-    clients: int = 10,  # devices at work at any time
-    publish: int = 10,  # K: updates that are cached before assignments take notice
-    alpha: float = 0.5,  # share of an answer in time
-    slope: float = 10.0,  # a: how fast the share of a late answer falls with staleness
-    patience: int = 4,  # b: versions behind that are forgiven
-    period: Period = "increment",  # what tells a critical period; cumulative: as printed; off: without
-    clamp: bool = True,  # false: shares as printed, negative ones too
-    detect: Detect = Detect(),  # what detectors are trained for: contrast (0: without), temperature, augment
-    class_width: float = 1.0,  # width of a detector, as a share of the general model's
-    schedule: Schedule = "least",  # which of its classes a device trains: the least trained; gather; random
-    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, calibrate, noise
-    personal: Personal = Personal(),  # epochs, lr, switch
-    convergence: Convergence = Convergence(),  # window, tolerance
-    until_converged: bool = False,  # end training when all detectors have converged
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices at work at any time"] = 10,
+    publish: Annotated[int, "K: updates that are cached before assignments take notice"] = 10,
+    alpha: Annotated[float, "share of an answer in time"] = 0.5,
+    slope: Annotated[float, "a: how fast the share of a late answer falls with staleness"] = 10.0,
+    patience: Annotated[int, "b: versions behind that are forgiven"] = 4,
+    period: Annotated[
+        Period, "what tells a critical period; cumulative: as printed; off: without"
+    ] = "increment",
+    clamp: Annotated[bool, "false: shares as printed, negative ones too"] = True,
+    detect: Annotated[
+        Detect, "what detectors are trained for: contrast (0: without), temperature, augment"
+    ] = Detect(),
+    class_width: Annotated[float, "width of a detector, as a share of the general model's"] = 1.0,
+    schedule: Annotated[
+        Schedule, "which of its classes a device trains: the least trained; gather; random"
+    ] = "least",
+    distil: Annotated[
+        Distillation, "every, epochs, lr, batch, temperature, calibrate, noise"
+    ] = Distillation(),
+    personal: Annotated[Personal, "epochs, lr, switch"] = Personal(),
+    convergence: Annotated[Convergence, "window, tolerance"] = Convergence(),
+    until_converged: Annotated[bool, "end training when all detectors have converged"] = False,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> ClassWise:
     """ClassTer whose detectors take in every answer as it comes."""
     work = class_wise(local, Fall(detect), class_width, distil, personal)

@@ -7,6 +7,8 @@ Deviations: updates are weighted by samples (the paper's algorithm weights equal
 tau^2, the least that the paper allows. As in the paper, there is no bias correction.
 """
 
+from typing import Annotated
+
 from potluck.algorithms.fedavg import FedAvg
 from potluck.jobs import Train
 from potluck.rules import Adaptive, Select, Uniform
@@ -14,14 +16,14 @@ from potluck.rules import Adaptive, Select, Uniform
 
 def fedadam(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    server_lr: float = 0.01,  # the server's step
-    beta1: float = 0.9,  # memory of the update
-    beta2: float = 0.99,  # memory of its square
-    tau: float = 1e-3,  # least denominator: smaller adapts more
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    server_lr: Annotated[float, "the server's step"] = 0.01,
+    beta1: Annotated[float, "memory of the update"] = 0.9,
+    beta2: Annotated[float, "memory of its square"] = 0.99,
+    tau: Annotated[float, "least denominator: smaller adapts more"] = 1e-3,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg with Adam on the server."""
     server = Adaptive("adam", server_lr, beta1, beta2, tau)

@@ -10,7 +10,7 @@ answered or lost; only answers make a new version of the model, and staleness is
 """
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 
@@ -64,15 +64,15 @@ class Blend:
 
 def fedasync(
     local: Train = Train(),
-    clients: int = 10,  # devices at work at any time
-    alpha: float = 0.6,  # share of a fresh answer
-    damping: Damping = "polynomial",  # how the share falls with staleness s
-    power: float = 0.5,  # polynomial: (s + 1)^-power
-    slope: float = 10.0,  # hinge: 1 / (slope (s - patience) + 1)
-    patience: int = 4,  # hinge: staleness that is forgiven
-    mu: float = 0.005,  # how hard the model that was sent pulls
-    select: Select = Uniform(),  # who takes part
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices at work at any time"] = 10,
+    alpha: Annotated[float, "share of a fresh answer"] = 0.6,
+    damping: Annotated[Damping, "how the share falls with staleness s"] = "polynomial",
+    power: Annotated[float, "polynomial: (s + 1)^-power"] = 0.5,
+    slope: Annotated[float, "hinge: 1 / (slope (s - patience) + 1)"] = 10.0,
+    patience: Annotated[int, "hinge: staleness that is forgiven"] = 4,
+    mu: Annotated[float, "how hard the model that was sent pulls"] = 0.005,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> Stream:
     """Every answer is blended into the model as it comes, the less the staler it is."""
     mix = Blend(alpha, damping, power, slope, patience)

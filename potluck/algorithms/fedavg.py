@@ -5,6 +5,7 @@ samples. Deviations: changes travel, not weights (the same mean); deadlines and 
 """
 
 from dataclasses import replace
+from typing import Annotated
 
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -20,13 +21,13 @@ from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
 class FedAvg:
     """Weighted averaging of local training, in synchronous rounds."""
 
-    clients: int = 10  # devices a round
+    clients: Annotated[int, "devices a round"] = 10
     local: Train = Train()
-    select: Select = Uniform()  # who takes part
-    server: ServerOptim = Average()  # what becomes of a round's updates
-    overcommit: float = 1.0  # ask so many times the clients, go on with the first
-    deadline: float | None = None  # seconds
-    inner_rounds: int = 1  # below a parent: rounds before it is answered
+    select: Annotated[Select, "who takes part"] = Uniform()
+    server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    deadline: Annotated[float | None, "seconds"] = None
+    inner_rounds: Annotated[int, "below a parent: rounds before it is answered"] = 1
 
     def start(self, ctx: Context) -> GlobalState:
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")

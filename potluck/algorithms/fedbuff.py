@@ -7,6 +7,8 @@ Deviations: a lost task counts towards K, so that a round ends even if all are l
 updates that came. Neither server momentum nor scaling of the local rate. A round is one such step.
 """
 
+from typing import Annotated
+
 import torch
 
 from potluck.core.codec import value
@@ -59,11 +61,11 @@ class Buffer:
 
 def fedbuff(
     local: Train = Train(),
-    clients: int = 10,  # devices at work at any time
-    buffer: int = 10,  # updates that the server gathers before it steps
-    server_lr: float = 1.0,  # the server's step
-    select: Select = Uniform(),  # who takes part
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices at work at any time"] = 10,
+    buffer: Annotated[int, "updates that the server gathers before it steps"] = 10,
+    server_lr: Annotated[float, "the server's step"] = 1.0,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> Stream:
     """Asynchronous devices, and a server that steps with the mean of every few updates."""
     return Stream(Buffer(buffer, server_lr), clients, local, select, deadline)

@@ -9,6 +9,7 @@ late for a deadline are left out rather than folded in with part of their work.
 """
 
 from dataclasses import replace
+from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.jobs import Prox, Train
@@ -17,11 +18,11 @@ from potluck.rules import Select, Uniform
 
 def fedprox(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    mu: float = 0.1,  # how hard the model that was sent pulls
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    mu: Annotated[float, "how hard the model that was sent pulls"] = 0.1,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg whose devices are held near the model that they were sent."""
     near = replace(local, objective=Prox(mu))

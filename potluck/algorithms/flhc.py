@@ -15,7 +15,7 @@ clusters. Waves count as rounds. Clusters share `clients` in proportion to their
 
 from dataclasses import replace
 from math import ceil
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +41,17 @@ class FLHC:
     """Federated averaging, one clustering of everybody's update, then federated averaging per cluster."""
 
     local: Train = Train()
-    inner: Cohort[Any] | None = None  # what all, then each group train by; left out: fedavg
-    clients: int = 10  # devices a round, over all groups by members
-    first_rounds: int = 10  # before the clustering
-    metric: Metric = "euclidean"  # between updates
-    linkage: Linkage = "ward"  # between clusters
-    threshold: float | None = None  # clusters farther apart stay apart; left out: the widest gap
-    max_groups: int = 6  # the most clusters, if the threshold is left out
-    sketch: int = 16384  # numbers kept of an update; 0: all
-    reach: float = 0.9  # share of the devices whose updates are waited for
-    patience: float | None = None  # seconds after which the clustering goes on with fewer
-    deadline: float | None = None  # seconds a round or wave; left out: the inner rule's
+    inner: Annotated[Cohort[Any] | None, "what all, then each group train by; left out: fedavg"] = None
+    clients: Annotated[int, "devices a round, over all groups by members"] = 10
+    first_rounds: Annotated[int, "before the clustering"] = 10
+    metric: Annotated[Metric, "between updates"] = "euclidean"
+    linkage: Annotated[Linkage, "between clusters"] = "ward"
+    threshold: Annotated[float | None, "clusters farther apart stay apart; left out: the widest gap"] = None
+    max_groups: Annotated[int, "the most clusters, if the threshold is left out"] = 6
+    sketch: Annotated[int, "numbers kept of an update; 0: all"] = 16384
+    reach: Annotated[float, "share of the devices whose updates are waited for"] = 0.9
+    patience: Annotated[float | None, "seconds after which the clustering goes on with fewer"] = None
+    deadline: Annotated[float | None, "seconds a round or wave; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         ward = self.linkage != "ward" or self.metric == "euclidean"

@@ -10,7 +10,7 @@ The global model is scored beside it, as the view `global`; at the cloud, which 
 """
 
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
@@ -45,13 +45,13 @@ class FineTuned:
 
 def ftfa(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    tune_epochs: int = 1,  # passes over its own rows, before a device uses the model
-    tune_lr: float | None = None,  # their learning rate, unless it is that of training
-    part: Literal["all", "head"] = "all",  # what is tuned
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    tune_epochs: Annotated[int, "passes over its own rows, before a device uses the model"] = 1,
+    tune_lr: Annotated[float | None, "their learning rate, unless it is that of training"] = None,
+    part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> FineTuned:
     """FedAvg whose devices fine-tune the model before they use it."""
     require(tune_epochs >= 1, "tune_epochs", tune_epochs, "must be at least 1; without tuning it is fedavg")

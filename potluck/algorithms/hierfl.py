@@ -12,7 +12,7 @@ one has its edge's), then the edge's as `edge` and the cloud's as `global`. The 
 maverick are the same in the same order, so that all can be compared under each.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.errors import require
@@ -25,10 +25,10 @@ FIDELITY: Final = "authors' code"
 
 def hierfl(
     local: Train = Train(),
-    edge_rounds: int = 1,  # of every edge, for one of the cloud
-    clients: int | None = None,  # devices of an edge a round; left out: all
-    select: Select = Uniform(),  # who takes part
-    deadline: float | None = None,  # seconds that an edge waits for its devices
+    edge_rounds: Annotated[int, "of every edge, for one of the cloud"] = 1,
+    clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
 ) -> Edged:
     """FedAvg of edges that do FedAvg with their devices."""
     require(edge_rounds >= 1, "edge_rounds", edge_rounds, "must be at least 1")

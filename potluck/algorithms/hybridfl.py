@@ -10,7 +10,7 @@ drop out, edges ask accordingly more and a quota of answers ends the round; `cli
 there is instead. Averages go by samples. Views: as in hierfl.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 from potluck.algorithms.hierfl import hierfl
 from potluck.jobs import Train
@@ -22,9 +22,9 @@ FIDELITY: Final = "paper of Maverick"
 
 def hybridfl(
     local: Train = Train(),
-    clients: int | None = None,  # devices of an edge a round; left out: all
-    select: Select = Uniform(),  # who takes part
-    deadline: float | None = None,  # seconds that an edge waits for its devices
+    clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
 ) -> Edged:
     """FedAvg of edges that hold one round of FedAvg each."""
     return hierfl(local, 1, clients, select, deadline)

@@ -9,7 +9,7 @@ Deviations: a device without rows is left out of the mean; deadlines and over-co
 """
 
 from dataclasses import replace
-from typing import Self
+from typing import Annotated, Self
 
 import torch
 
@@ -73,11 +73,11 @@ class ControlVariates:
 
 def scaffold(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    server_lr: float = 1.0,  # the server's step
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    server_lr: Annotated[float, "the server's step"] = 1.0,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> ControlVariates:
     """FedAvg whose devices correct their gradients towards everybody's."""
     optim, why = local.optim, "SCAFFOLD divides by steps x rate, which suits plain SGD only"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import ceil
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -55,17 +55,23 @@ class Crowd:
 class Auxo:
     """Cohorts that find themselves, around any rule with one model."""
 
-    inner: Cohort[Any] = FedAvg()  # what trains in every cohort
-    clients: int = 10  # devices a round, shared by all cohorts
-    cohorts: int = 4  # at most
-    fewest: int | None = None  # devices a round that a cohort must have; clients / cohorts unless said
-    mode: Mode = Calibrated()  # how members are told apart, and when a split pays; or Faithful
-    first_split: int = 20  # no split before this round
-    found: tuple[str, ...] = (ROOT,)  # cohorts to begin with, known from another task (fleet.memories)
-    force: tuple[int, ...] = ()  # rounds at which a cohort splits whatever the criterion says
-    waiting: float | None = None  # check-ins per participant before a round; what inner asks for unless said
-    claim: float = 0.5  # a claimed reward from which on being an outlier is suspect
-    strikes: int = 3  # such claims until a device is shut out
+    inner: Annotated[Cohort[Any], "what trains in every cohort"] = FedAvg()
+    clients: Annotated[int, "devices a round, shared by all cohorts"] = 10
+    cohorts: Annotated[int, "at most"] = 4
+    fewest: Annotated[
+        int | None, "devices a round that a cohort must have; clients / cohorts unless said"
+    ] = None
+    mode: Annotated[Mode, "how members are told apart, and when a split pays; or Faithful"] = Calibrated()
+    first_split: Annotated[int, "no split before this round"] = 20
+    found: Annotated[tuple[str, ...], "cohorts to begin with, known from another task (fleet.memories)"] = (
+        ROOT,
+    )
+    force: Annotated[tuple[int, ...], "rounds at which a cohort splits whatever the criterion says"] = ()
+    waiting: Annotated[
+        float | None, "check-ins per participant before a round; what inner asks for unless said"
+    ] = None
+    claim: Annotated[float, "a claimed reward from which on being an outlier is suspect"] = 0.5
+    strikes: Annotated[int, "such claims until a device is shut out"] = 3
 
     def __post_init__(self) -> None:
         fix = "can't share out its clients: take a rule with rounds and one model, such as fedavg or fedyogi"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 
@@ -161,15 +162,21 @@ class ClassWise:
 
 def classter(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    detect: Detect = Detect(),  # what detectors are trained for: contrast (0: without), temperature, augment
-    class_width: float = 1.0,  # width of a detector, as a share of the general model's
-    schedule: Schedule = "least",  # which of its classes a device trains: the least trained; gather; random
-    distil: Distillation = Distillation(),  # every, epochs, lr, batch, temperature, calibrate, noise
-    personal: Personal = Personal(),  # epochs, lr, switch
-    convergence: Convergence = Convergence(),  # window, tolerance
-    until_converged: bool = False,  # end training when all detectors have converged
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    detect: Annotated[
+        Detect, "what detectors are trained for: contrast (0: without), temperature, augment"
+    ] = Detect(),
+    class_width: Annotated[float, "width of a detector, as a share of the general model's"] = 1.0,
+    schedule: Annotated[
+        Schedule, "which of its classes a device trains: the least trained; gather; random"
+    ] = "least",
+    distil: Annotated[
+        Distillation, "every, epochs, lr, batch, temperature, calibrate, noise"
+    ] = Distillation(),
+    personal: Annotated[Personal, "epochs, lr, switch"] = Personal(),
+    convergence: Annotated[Convergence, "window, tolerance"] = Convergence(),
+    until_converged: Annotated[bool, "end training when all detectors have converged"] = False,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> ClassWise:
     """A detector for every class, trained in rounds, and a model distilled from all of them."""
     work = class_wise(local, detect, class_width, distil, personal)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import cos, pi
+from typing import Annotated
 
 import torch
 
@@ -117,16 +118,16 @@ def shapes(params: Params) -> Shapes:
 
 def dmpfl(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    rounds: int = 100,  # rounds of the run, which the phases are cut from
-    turns: int = 2,  # how often the three phases are gone through
-    sparsity: float = 0.5,  # share of a masked layer's places that are closed
-    alpha: float = 0.7,  # share of open places that are exchanged at first
-    every: int = 3,  # rounds between those in which masks are adjusted
-    votes: float = 0.5,  # share of the votes that keeps a place open
-    threshold: float = 0.5,  # a row is the own model's if the cosine of both outputs is no less
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    rounds: Annotated[int, "rounds of the run, which the phases are cut from"] = 100,
+    turns: Annotated[int, "how often the three phases are gone through"] = 2,
+    sparsity: Annotated[float, "share of a masked layer's places that are closed"] = 0.5,
+    alpha: Annotated[float, "share of open places that are exchanged at first"] = 0.7,
+    every: Annotated[int, "rounds between those in which masks are adjusted"] = 3,
+    votes: Annotated[float, "share of the votes that keeps a place open"] = 0.5,
+    threshold: Annotated[float, "a row is the own model's if the cosine of both outputs is no less"] = 0.5,
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> DualMasks:
     """Sparse models of the devices' own, which share weights with a sparse global one."""
     require(clients >= 1, "clients", clients, "must be at least 1: devices a round")

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge.device import Anchored
@@ -16,12 +16,18 @@ from potluck.rules.robust import AdaptiveKrum, Robust
 
 def fededge(
     local: Train = Train(),
-    inner: Cohort[Any] | None = None,  # what edges train by, its `clients` aside; left out: fedavg
-    local_rounds: int | tuple[int, ...] | None = None,  # of all edges, or of each; left out: as many as fit
-    clients: int | None = None,  # devices of an edge a round; left out: all
-    robust: Robust | None = AdaptiveKrum(),  # which updates an edge leaves out; attackers = 0: none
-    upload_before_mix: bool = False,  # the cloud is sent the edge's own model, not the mixed one
-    anchor: Literal["global", "edge"] = "global",  # the model that fedprox and moon draw devices to
+    inner: Annotated[Cohort[Any] | None, "what edges train by, its `clients` aside; left out: fedavg"] = None,
+    local_rounds: Annotated[
+        int | tuple[int, ...] | None, "of all edges, or of each; left out: as many as fit"
+    ] = None,
+    clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
+    robust: Annotated[
+        Robust | None, "which updates an edge leaves out; attackers = 0: none"
+    ] = AdaptiveKrum(),
+    upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
+    anchor: Annotated[
+        Literal["global", "edge"], "the model that fedprox and moon draw devices to"
+    ] = "global",
 ) -> Edged:
     """Edges that go on training between the cloud's models."""
     rule: Any = FedAvg(local=local) if inner is None else inner

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -176,9 +176,11 @@ class Groups:
 
 def fedgs(
     local: Train = Train(),
-    clients: int = 10,  # devices of a group a step
-    syncs: int = 50,  # steps of a group before the cloud averages
-    group: Literal["edge", "user"] = "edge",  # whose devices make a group: those of an edge, or of a user
+    clients: Annotated[int, "devices of a group a step"] = 10,
+    syncs: Annotated[int, "steps of a group before the cloud averages"] = 50,
+    group: Annotated[
+        Literal["edge", "user"], "whose devices make a group: those of an edge, or of a user"
+    ] = "edge",
 ) -> Groups:
     """FedAvg of groups that take many small steps, each with devices whose next batches balance."""
     require(clients >= 1, "clients", clients, "must be at least 1: devices of a group a step")

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedpvr.device.own_part import OwnPart
@@ -99,13 +99,13 @@ def last_layers(net: Net, params: Params, layers: int) -> tuple[str, ...]:
 
 def fedpvr(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    layers: int = 1,  # last ones that are corrected, or stay on the device; norms count too
-    local_head: bool = False,  # the last layers stay on the device instead of being corrected
-    server_lr: float = 1.0,  # the server's step
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    layers: Annotated[int, "last ones that are corrected, or stay on the device; norms count too"] = 1,
+    local_head: Annotated[bool, "the last layers stay on the device instead of being corrected"] = False,
+    server_lr: Annotated[float, "the server's step"] = 1.0,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> LastControlled | OwnHeads:
     """FedAvg whose last layers are corrected towards everybody's; or, with `local_head`, aren't shared."""
     least = int(local_head)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isfinite
-from typing import Final
+from typing import Annotated, Final
 
 from potluck.algorithms.fedrac.assignment import LEAST, Judged, Placing
 from potluck.algorithms.fedrac.bounds import Landscape
@@ -175,39 +175,57 @@ class ByResources:
 
 def fedrac(
     local: Train = Train(),
-    rounds: int | tuple[int, ...] = 50,  # of each tier; or of the leader, the next one and so on
-    goal: float | None = None,  # precision from which rounds are computed (Eq. 7, by `landscape`) instead
-    tiers: int | None = None,  # how many; left out: as the Dunn index says, less `fewer`
-    fewer: int = 1,  # tiers fewer than clusters, but at least two
-    smallest_tier: int = 5,  # clusters with fewer devices are merged
-    method: Method = "kmeans",  # that finds clusters: kmeans, dbscan or optics (with fewer = 0)
-    weights: tuple[float, float, float] = WEIGHTS,  # of speed, rate and memory; 1 together
-    alpha: float = 0.5,  # size of a tier's model, as a share of the next richer one's
-    by: By = "width",  # what is smaller: width or depth
-    kappa: float = 0.5,  # time of a tier, as a share of the next poorer one's
-    mar: float | None = None,  # seconds for all rounds of everybody; left out: as everybody needs
-    judge: Judged = "surrogate",  # who may join a tier: by measured losses, or by the paper's bounds
-    delta: float = 1.0,  # most mean loss of a tier, in losses of a guess; of `bound`: most precision
-    theta: float = 1.0,  # most deviation of a member from it, 1.2 times as much in each poorer tier
-    landscape: Landscape = Landscape(1.5, 0.7, 1.0, 1.0, 0.0064),  # what the bounds assume of losses
-    least_epochs: int | None = None,  # of the last tier, to which they fall evenly; left out: all alike
-    least_rows: float = 0.5,  # share of its rows that a device trains on at least where time is short
-    teach: bool = True,  # whether followers learn from a richer tier; the schedule is the same without
-    a: float = 0.1,  # how much labels count beside what the teacher says
-    temperature: float = 3.0,  # softens teacher and student
-    hint: float = 0.0,  # how much the teacher's features count
-    chained: bool = False,  # each tier is taught by the next richer one, one after another
-    head_start: int | None = None,  # rounds of the leader before the others begin; left out: all
-    competent: float = 1.0,  # share of the leader's members that train: the richest
-    confident_rate: bool = False,  # followers' learning rates fall if the leader is weak
-    mix: bool = False,  # at the end, one model of all tiers' layers as well (view `global`)
-    leader_weight: float = 1.0,  # how much more the leader counts there
-    verify: bool = True,  # measure what devices claim, and move those that are late too often
-    tolerance: float = 0.2,  # by which a claim may be off, as a share
-    patience: int = 3,  # rounds in a row that a device may be late
-    remeasure: int = 10,  # rounds of a tier between two measurements of its members; 0: only at first
-    leave_out: bool = False,  # go on without devices that can't hold any model
-    by_class: bool = False,  # record what F1 is made of
+    rounds: Annotated[int | tuple[int, ...], "of each tier; or of the leader, the next one and so on"] = 50,
+    goal: Annotated[
+        float | None, "precision from which rounds are computed (Eq. 7, by `landscape`) instead"
+    ] = None,
+    tiers: Annotated[int | None, "how many; left out: as the Dunn index says, less `fewer`"] = None,
+    fewer: Annotated[int, "tiers fewer than clusters, but at least two"] = 1,
+    smallest_tier: Annotated[int, "clusters with fewer devices are merged"] = 5,
+    method: Annotated[Method, "that finds clusters: kmeans, dbscan or optics (with fewer = 0)"] = "kmeans",
+    weights: Annotated[tuple[float, float, float], "of speed, rate and memory; 1 together"] = WEIGHTS,
+    alpha: Annotated[float, "size of a tier's model, as a share of the next richer one's"] = 0.5,
+    by: Annotated[By, "what is smaller: width or depth"] = "width",
+    kappa: Annotated[float, "time of a tier, as a share of the next poorer one's"] = 0.5,
+    mar: Annotated[float | None, "seconds for all rounds of everybody; left out: as everybody needs"] = None,
+    judge: Annotated[
+        Judged, "who may join a tier: by measured losses, or by the paper's bounds"
+    ] = "surrogate",
+    delta: Annotated[
+        float, "most mean loss of a tier, in losses of a guess; of `bound`: most precision"
+    ] = 1.0,
+    theta: Annotated[
+        float, "most deviation of a member from it, 1.2 times as much in each poorer tier"
+    ] = 1.0,
+    landscape: Annotated[Landscape, "what the bounds assume of losses"] = Landscape(
+        1.5, 0.7, 1.0, 1.0, 0.0064
+    ),
+    least_epochs: Annotated[
+        int | None, "of the last tier, to which they fall evenly; left out: all alike"
+    ] = None,
+    least_rows: Annotated[
+        float, "share of its rows that a device trains on at least where time is short"
+    ] = 0.5,
+    teach: Annotated[
+        bool, "whether followers learn from a richer tier; the schedule is the same without"
+    ] = True,
+    a: Annotated[float, "how much labels count beside what the teacher says"] = 0.1,
+    temperature: Annotated[float, "softens teacher and student"] = 3.0,
+    hint: Annotated[float, "how much the teacher's features count"] = 0.0,
+    chained: Annotated[bool, "each tier is taught by the next richer one, one after another"] = False,
+    head_start: Annotated[int | None, "rounds of the leader before the others begin; left out: all"] = None,
+    competent: Annotated[float, "share of the leader's members that train: the richest"] = 1.0,
+    confident_rate: Annotated[bool, "followers' learning rates fall if the leader is weak"] = False,
+    mix: Annotated[bool, "at the end, one model of all tiers' layers as well (view `global`)"] = False,
+    leader_weight: Annotated[float, "how much more the leader counts there"] = 1.0,
+    verify: Annotated[bool, "measure what devices claim, and move those that are late too often"] = True,
+    tolerance: Annotated[float, "by which a claim may be off, as a share"] = 0.2,
+    patience: Annotated[int, "rounds in a row that a device may be late"] = 3,
+    remeasure: Annotated[
+        int, "rounds of a tier between two measurements of its members; 0: only at first"
+    ] = 10,
+    leave_out: Annotated[bool, "go on without devices that can't hold any model"] = False,
+    by_class: Annotated[bool, "record what F1 is made of"] = False,
 ) -> ByResources:
     """Tiers by resources, the richest of which teaches the others."""
     given = (rounds,) if isinstance(rounds, int) else tuple(rounds)

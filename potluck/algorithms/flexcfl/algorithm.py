@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -55,15 +55,17 @@ class FlexCFL:
     """Groups found before training, which newcomers join and members change when their labels do."""
 
     local: Train = Train()
-    inner: Cohort[Any] | None = None  # what each group trains by, its `clients` aside; left out: fedavg
-    clients: int = 20  # devices a round, over all groups by members
-    groups: int = 3  # how many
-    directions: int | None = None  # of the embedding; left out: as many as groups
-    pretrain_scale: int = 20  # devices, per group, that groups are found from
-    pretrain_steps: int = 50  # batches of the training that devices are sorted by
-    group_rate: float = 0.0  # how much of the other groups' models is mixed in; 0: nothing
-    shift: float = 0.2  # labels that change, per row, until a member is sorted again; 0: never
-    deadline: float | None = None  # seconds a round; left out: the inner rule's
+    inner: Annotated[
+        Cohort[Any] | None, "what each group trains by, its `clients` aside; left out: fedavg"
+    ] = None
+    clients: Annotated[int, "devices a round, over all groups by members"] = 20
+    groups: Annotated[int, "how many"] = 3
+    directions: Annotated[int | None, "of the embedding; left out: as many as groups"] = None
+    pretrain_scale: Annotated[int, "devices, per group, that groups are found from"] = 20
+    pretrain_steps: Annotated[int, "batches of the training that devices are sorted by"] = 50
+    group_rate: Annotated[float, "how much of the other groups' models is mixed in; 0: nothing"] = 0.0
+    shift: Annotated[float, "labels that change, per row, until a member is sorted again; 0: never"] = 0.2
+    deadline: Annotated[float | None, "seconds a round; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         wide = self.directions is None or self.directions >= 1

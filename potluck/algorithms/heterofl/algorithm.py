@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -39,17 +39,17 @@ class Levels:
 class HeteroFL:
     """Averaging of models of several widths, each number over those who have it."""
 
-    clients: int = 10  # devices a round
+    clients: Annotated[int, "devices a round"] = 10
     local: Train = Train()
-    rates: tuple[float, ...] = RATES  # widths of the levels, as shares of the model's own
-    by: By = "compute"  # what decides on a device's level
-    given: tuple[int, ...] | None = None  # or the level of every device, from 0, the widest
-    shares: tuple[float, ...] | None = None  # of the devices that each level gets; left out: alike
-    weigh: Literal["clients", "samples"] = "clients"  # one vote each, or by rows
-    scaler: bool = True  # outputs of narrow layers are divided by their rate
-    masked: bool = True  # classes that a device doesn't hold are left out of its loss
-    overcommit: float = 1.0  # ask so many times the clients, go on with the first
-    deadline: float | None = None  # seconds
+    rates: Annotated[tuple[float, ...], "widths of the levels, as shares of the model's own"] = RATES
+    by: Annotated[By, "what decides on a device's level"] = "compute"
+    given: Annotated[tuple[int, ...] | None, "or the level of every device, from 0, the widest"] = None
+    shares: Annotated[tuple[float, ...] | None, "of the devices that each level gets; left out: alike"] = None
+    weigh: Annotated[Literal["clients", "samples"], "one vote each, or by rows"] = "clients"
+    scaler: Annotated[bool, "outputs of narrow layers are divided by their rate"] = True
+    masked: Annotated[bool, "classes that a device doesn't hold are left out of its loss"] = True
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    deadline: Annotated[float | None, "seconds"] = None
 
     def __post_init__(self) -> None:
         rates, levels = list(self.rates), len(self.rates)

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import torch
 
@@ -82,13 +82,13 @@ def stacked(params: list[Params]) -> Params:
 
 def ifca(
     local: Train = Train(),
-    models: int = 2,  # models that are trained; as many as there are groups
-    clients: int = 10,  # devices a round
-    select: Select = Uniform(),  # who takes part
-    server: ServerOptim = Average(),  # what becomes of each model's changes
-    separation: float = 1.0,  # how far models start from the first one; 1: as their seeds have it
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    models: Annotated[int, "models that are trained; as many as there are groups"] = 2,
+    clients: Annotated[int, "devices a round"] = 10,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    server: Annotated[ServerOptim, "what becomes of each model's changes"] = Average(),
+    separation: Annotated[float, "how far models start from the first one; 1: as their seeds have it"] = 1.0,
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> BestOfSeveral:
     """Several models, of which each device trains the one that suits it best."""
     require(models >= 2, "models", models, "must be at least 2; one model is fedavg")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
@@ -84,17 +84,19 @@ def farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
 
 def maverick(
     local: Train = Train(),
-    mu_p: float = 10.0,  # how much the contrast of edge and global model counts; 0: not at all
-    mu_a: float = 1.0,  # how much the contrast with anomalous models counts; 0: not at all
-    tau: float = 0.5,  # temperature: the lower, the more the nearest representations count
-    top: int = 3,  # anomalous models that devices are sent, at most
-    alike: bool = False,  # these count the same; else by how far off they are
-    local_rounds: int | tuple[int, ...] | None = None,  # of all edges, or of each; left out: as many as fit
-    clients: int | None = None,  # devices of an edge a round; left out: all
-    robust: Robust | None = AdaptiveKrum(),  # which models are anomalous; attackers = 0: none
-    upload_before_mix: bool = False,  # the cloud is sent the edge's own model, not the mixed one
-    select: Select = Uniform(),  # who takes part
-    deadline: float | None = None,  # seconds that an edge waits for its devices
+    mu_p: Annotated[float, "how much the contrast of edge and global model counts; 0: not at all"] = 10.0,
+    mu_a: Annotated[float, "how much the contrast with anomalous models counts; 0: not at all"] = 1.0,
+    tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
+    top: Annotated[int, "anomalous models that devices are sent, at most"] = 3,
+    alike: Annotated[bool, "these count the same; else by how far off they are"] = False,
+    local_rounds: Annotated[
+        int | tuple[int, ...] | None, "of all edges, or of each; left out: as many as fit"
+    ] = None,
+    clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
+    robust: Annotated[Robust | None, "which models are anomalous; attackers = 0: none"] = AdaptiveKrum(),
+    upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
 ) -> Edged:
     """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
     require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")

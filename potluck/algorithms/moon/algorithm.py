@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.moon.device import Moon as Contrast  # the only moon of this module is the algorithm
@@ -36,13 +36,13 @@ class Keeping:
 
 def moon(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    mu: float = 1.0,  # how much the contrast counts; 0: not at all
-    tau: float = 0.5,  # temperature: the lower, the more the nearest representations count
-    select: Select = Uniform(),  # who takes part
-    server: ServerOptim = Average(),  # what becomes of a round's updates
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    mu: Annotated[float, "how much the contrast counts; 0: not at all"] = 1.0,
+    tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> Keeping:
     """FedAvg whose devices are drawn to the global model's representations, away from their own last ones."""
     job = replace(local, objective=Contrast(mu, tau))

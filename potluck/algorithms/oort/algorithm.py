@@ -1,5 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
+from typing import Annotated
+
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort import selection
 from potluck.jobs import Train
@@ -8,21 +10,23 @@ from potluck.rules import Average, ServerOptim
 
 def oort(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    explore: float = 0.9,  # share of a round that goes to devices never heard, at first
-    explore_decay: float = 0.98,  # factor on it, every round
-    explore_least: float = 0.3,  # and where it ends
-    window: float = 5.0,  # new devices are drawn among so many times as are wanted: the fastest
-    cutoff: float = 0.05,  # known ones are drawn above this share of the lowest score that would do
-    clip: float = 0.9,  # utilities above this quantile count as if at it
-    doubt: float = 0.1,  # how much it counts that a device wasn't heard for long
-    penalty: float = 2.0,  # how much slowness counts; 0: not at all
-    pace: float = 30.0,  # percentile of durations that is preferred, at first
-    pace_every: int = 20,  # rounds between two looks of the pacer
-    pace_step: float = 5.0,  # by how much it raises or lowers the percentile
-    server: ServerOptim = Average(),  # what becomes of a round's updates
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9,
+    explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
+    explore_least: Annotated[float, "and where it ends"] = 0.3,
+    window: Annotated[float, "new devices are drawn among so many times as are wanted: the fastest"] = 5.0,
+    cutoff: Annotated[
+        float, "known ones are drawn above this share of the lowest score that would do"
+    ] = 0.05,
+    clip: Annotated[float, "utilities above this quantile count as if at it"] = 0.9,
+    doubt: Annotated[float, "how much it counts that a device wasn't heard for long"] = 0.1,
+    penalty: Annotated[float, "how much slowness counts; 0: not at all"] = 2.0,
+    pace: Annotated[float, "percentile of durations that is preferred, at first"] = 30.0,
+    pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20,
+    pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0,
+    server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among devices that are worth it."""
     new = explore, explore_decay, explore_least, window

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -52,21 +52,21 @@ class Thinned:
 
 def pyramidfl(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    drop_least: float = 0.1,  # share that isn't sent of the update that matters most
-    drop_most: float = 0.6,  # and of the one that matters least
-    more: float = 1.0,  # part of the time that fast devices have left which they train on
-    most: float = 10.0,  # times the usual training that this may add
-    explore: float = 0.9,  # share of a round that goes to devices never heard, at first
-    explore_decay: float = 0.98,  # factor on it, every round
-    explore_least: float = 0.3,  # and where it ends
-    cutoff: float = 0.7,  # known ones are drawn above this share of the lowest score that would do
-    clip: float = 0.98,  # utilities above this quantile count as if at it
-    penalty: float = 2.0,  # how much slowness counts; 0: not at all
-    pace: float = 10.0,  # percentile of durations that is preferred, at first
-    server: ServerOptim = Average(),  # what becomes of a round's updates
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    drop_least: Annotated[float, "share that isn't sent of the update that matters most"] = 0.1,
+    drop_most: Annotated[float, "and of the one that matters least"] = 0.6,
+    more: Annotated[float, "part of the time that fast devices have left which they train on"] = 1.0,
+    most: Annotated[float, "times the usual training that this may add"] = 10.0,
+    explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9,
+    explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
+    explore_least: Annotated[float, "and where it ends"] = 0.3,
+    cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.7,
+    clip: Annotated[float, "utilities above this quantile count as if at it"] = 0.98,
+    penalty: Annotated[float, "how much slowness counts; 0: not at all"] = 2.0,
+    pace: Annotated[float, "percentile of durations that is preferred, at first"] = 10.0,
+    server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> Thinned:
     """Oort, with more training for fast devices and smaller updates from those that matter less."""
     require(overcommit >= 1, "overcommit", overcommit, "must be at least 1: the clients themselves")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Annotated
 
 import torch
 
@@ -45,11 +46,11 @@ class Fair:
 
 def qfedavg(
     local: Train = Train(),
-    clients: int = 10,  # devices a round
-    q: float = 1.0,  # how much fairness counts; 0: not at all
-    select: Select = Uniform(),  # who takes part
-    overcommit: float = 1.0,  # ask so many times the clients, go on with the first
-    deadline: float | None = None,  # seconds
+    clients: Annotated[int, "devices a round"] = 10,
+    q: Annotated[float, "how much fairness counts; 0: not at all"] = 1.0,
+    select: Annotated[Select, "who takes part"] = Uniform(),
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg in which badly served devices weigh more."""
     require(local.optim.lr > 0, "train.lr", local.optim.lr, "must be above 0: q-FedAvg divides by it")

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
@@ -41,13 +41,17 @@ class Share:
     """FedAvg of edges that do FedAvg, with edges shaped so that each sees labels like everybody's."""
 
     local: Train = Train()
-    edges: int = 4  # at most
-    edge_rounds: int = 10  # of every edge, for one of the cloud
-    nearness: float = 1.0  # how much traffic below edges counts beside that with the cloud; kappa_e
-    gamma: float = 100.0  # how much divergence counts beside traffic; 0: not at all
-    capacity: int | None = None  # devices that an edge takes; left out: as many as all need, shared alike
-    clients: int | None = None  # devices of an edge a round; left out: all
-    deadline: float | None = None  # seconds that an edge waits for its devices
+    edges: Annotated[int, "at most"] = 4
+    edge_rounds: Annotated[int, "of every edge, for one of the cloud"] = 10
+    nearness: Annotated[float, "how much traffic below edges counts beside that with the cloud; kappa_e"] = (
+        1.0
+    )
+    gamma: Annotated[float, "how much divergence counts beside traffic; 0: not at all"] = 100.0
+    capacity: Annotated[
+        int | None, "devices that an edge takes; left out: as many as all need, shared alike"
+    ] = None
+    clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None
+    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None
 
     def __post_init__(self) -> None:
         for name in ("edges", "edge_rounds", "capacity", "clients"):

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -132,14 +132,16 @@ class Users:
 
 def shufflefl(
     local: Train = Train(),
-    users: int = 10,  # a round; devices without a user count as one each
-    alpha: float | None = None,  # seconds that balance is worth; left out: from the first round
-    planner: Planner = Search(),  # how moves are found: search, slsqp (the paper's) or fill
-    gateway: str = "pi4",  # where they are planned: times on the clock are of this machine
-    gamma: float = 1.0,  # below 1, so many groups of classes are planned for, as a share of the classes
-    adaptive: bool = True,  # an alpha for each user, by how long it is expected to take
-    balance_time: bool = True,  # whether devices of a user should take equally long
-    shuffle: bool = True,  # False: no rows move; averages of averages alone
+    users: Annotated[int, "a round; devices without a user count as one each"] = 10,
+    alpha: Annotated[float | None, "seconds that balance is worth; left out: from the first round"] = None,
+    planner: Annotated[Planner, "how moves are found: search, slsqp (the paper's) or fill"] = Search(),
+    gateway: Annotated[str, "where they are planned: times on the clock are of this machine"] = "pi4",
+    gamma: Annotated[
+        float, "below 1, so many groups of classes are planned for, as a share of the classes"
+    ] = 1.0,
+    adaptive: Annotated[bool, "an alpha for each user, by how long it is expected to take"] = True,
+    balance_time: Annotated[bool, "whether devices of a user should take equally long"] = True,
+    shuffle: Annotated[bool, "False: no rows move; averages of averages alone"] = True,
 ) -> Users:
     """FedAvg of users whose devices exchange rows before they train."""
     require(users >= 1, "users", users, "must be at least 1: users a round")

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from potluck.algorithms.tifl.device import Examine
 from potluck.algorithms.tifl.tiers import chances, tiers_by_speed
@@ -47,18 +47,18 @@ class Timed:
 class TiFL:
     """FedAvg with devices of one speed a round."""
 
-    clients: int = 10  # devices a round
+    clients: Annotated[int, "devices a round"] = 10
     local: Train = Train()
-    tier_count: int = 5  # tiers
-    interval: int = 10  # rounds between two looks at accuracy
+    tier_count: Annotated[int, "tiers"] = 5
+    interval: Annotated[int, "rounds between two looks at accuracy"] = 10
     credits: tuple[int, ...] | None = (
         None  # rounds that each tier gets, the fastest first; left out: no limit
     )
-    examined: int = 10  # devices of each tier that are asked for accuracy
-    profile_rounds: int = 1  # trainings by which a device is timed
-    server: ServerOptim = Average()  # what becomes of a round's updates
-    overcommit: float = 1.0  # ask so many times the clients, go on with the first
-    deadline: float | None = None  # seconds
+    examined: Annotated[int, "devices of each tier that are asked for accuracy"] = 10
+    profile_rounds: Annotated[int, "trainings by which a device is timed"] = 1
+    server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
+    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    deadline: Annotated[float | None, "seconds"] = None
 
     def __post_init__(self) -> None:
         for name in ("clients", "tier_count", "interval", "examined", "profile_rounds", "overcommit"):
