@@ -4,20 +4,19 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from _algorithms import plain, table
 from pydantic.fields import FieldInfo
 
-from potluck.data import KINDS as PARTITIONS
+from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA
-from potluck.data.partition import ways as partition
 from potluck.experiment import Experiment
 from potluck.experiment.schema.tables import Table
 from potluck.fleet.sources import SOURCES as FLEETS
-from potluck.models.registry import _builders as MODELS
+from potluck.models.registry import MODELS
 from potluck.rules.robust import KINDS as JUDGES
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
@@ -50,18 +49,16 @@ def rows(path: str, model: type[Table]) -> list[tuple[str, str, str, str]]:
 def choices(what: str) -> str:
     """What a key can name, and what each is."""
     if what == "models":
-        return _listed(
-            {name: build for name, (build, _) in MODELS.items()}, ("shape", "classes", "vocabulary")
-        )
+        return _listed({name: it.build for name, it in MODELS.items()}, ("shape", "classes", "vocabulary"))
     if what == "partitions":
-        return _listed({name: getattr(partition, name) for name in PARTITIONS}, None)
+        return _listed({name: way.deal for name, way in PARTITIONS.items()}, None)
     if what == "robust":
         return _listed(JUDGES, ())
     known = ("root", "n", "key", "seed")
     return _listed({"data": DATA, "fleet": FLEETS}[what], known)
 
 
-def _listed(named: dict[str, Callable[..., Any]], known: tuple[str, ...] | None) -> str:
+def _listed(named: Mapping[str, Callable[..., Any]], known: tuple[str, ...] | None) -> str:
     """Names, first sentences and own settings of callables; `known` are parameters that no file sets."""
     lines = []
     for name, build in named.items():

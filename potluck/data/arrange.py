@@ -7,7 +7,7 @@ replaced, and then each client sees its rows as its group and the changes that i
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from potluck.data.changes import Change, drawn_clients, redealt
 from potluck.data.flip import Flip
 from potluck.data.groups import Groups, dealt
 from potluck.data.holding import Held, Partition, stored, stream
+from potluck.data.partition.registry import Settings
 from potluck.data.pool import Pool
 from potluck.data.shift import shifted
 from potluck.data.views import View, Viewed, check_turn, developed
@@ -70,7 +71,7 @@ def arranged(
     flip: Flip | None = None,
     user: NDArray[np.int32] | None = None,
     kind: str | None = None,
-    **options: Any,
+    **options: Unpack[Settings],
 ) -> Arrangement:
     """Hidden groups, a shift of test rows, changes in mid-run and wrong labels, on top of a partition.
 
@@ -158,7 +159,7 @@ def _changed(
     user: NDArray[np.int32] | None,
     key: int,
     kind: str | None,
-    options: dict[str, Any],
+    options: Settings,
 ) -> Iterator[_Step]:
     """What follows a step, change by change; views that are new are put on the list."""
     for number, change in enumerate(changes):

@@ -17,9 +17,12 @@ from potluck.data.holding import stream
 from potluck.data.pool import Pool
 from potluck.data.sources.registry import SOURCES, load
 
-# Sources that need a path have none of their own here.
-STOCKS = ("data", "noise", *(name for name in SOURCES if name not in ("idx", "npz", "python")))
 _ORDER_KEY = derive(0, int.from_bytes(b"stock"))  # fixed: the same foreign rows in runs of different seeds
+
+
+def list_stocks() -> tuple[str, ...]:
+    """What the server's rows may be made of; sources that need a path have none of their own here."""
+    return "data", "noise", *(name for name in SOURCES if name not in ("idx", "npz", "python"))
 
 
 def stocked(pool: Pool, what: str, key: int, root: Path | None = None) -> Pool:
@@ -28,8 +31,8 @@ def stocked(pool: Pool, what: str, key: int, root: Path | None = None) -> Pool:
     Noise is standard normal, as normalised values are, or made of random tokens. A source gives its rows
     beside its test set in a fixed order, over again if there are too few, normalised by themselves.
     """
-    if what not in STOCKS:
-        raise ConfigError(f"data.server_from = {what!r}: no such stock; {nearest(what, STOCKS)}")
+    if what not in list_stocks():
+        raise ConfigError(f"data.server_from = {what!r}: no such stock; {nearest(what, list_stocks())}")
     if pool.server is None:
         raise ConfigError(f"data.server_from = {what!r}: the server has no rows; set data.server")
     if what == "data":

@@ -1,16 +1,17 @@
 """Changes in mid-run: at a time, some clients' rows are dealt anew, or are seen turned from then on."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import derive, hashed, shuffled
 from potluck.data.holding import Cut, Held, Partition, Procedural, Split, lay_out
 from potluck.data.partition.deal import labels
-from potluck.data.partition.ways import dirichlet, divide
+from potluck.data.partition.registry import PARTITIONS, Settings, divide
+from potluck.data.partition.ways import dirichlet
 from potluck.data.pool import Pool
 
 CHANGE_KINDS = ("labels", "rotation")
@@ -88,12 +89,17 @@ def drawn_clients(share: float, clients: int, user: NDArray[np.int32] | None, ke
 
 
 def redealt(
-    pool: Pool, partition: Partition, changed: NDArray[np.bool_], key: int, kind: str | None, **options: Any
+    pool: Pool,
+    partition: Partition,
+    changed: NDArray[np.bool_],
+    key: int,
+    kind: str | None,
+    **options: Unpack[Settings],
 ) -> Partition:
     """The partition after the rows of those who changed were dealt anew among them, as `divide` would.
 
     Devices of users (user_devices) deal inside each user. Where the pool or somebody else said whose a row
-    is (by_user, split_users, no kind) clients take over each other's rows instead, in a circle. A row stays
+    is (by_user, split_users, no kind), clients take over each other's rows instead, in a circle. A row stays
     a train, validation or test row: else most of a client's new test rows would have been trained on. A
     client that would have no row of a split exchanges one with somebody, for a row of the same class.
     """
@@ -101,7 +107,8 @@ def redealt(
         root = partition
         while isinstance(root, Mixed):
             root = root.before
-        assert isinstance(root, Procedural), "a partition that is neither stored nor procedural"
+        if not isinstance(root, Procedural):
+            raise DataError(f"a {type(root).__name__} can't be dealt anew; use potluck.data.from_rows")
         return Mixed(partition, replace(root, key=derive(root.key, key)), changed)
     who = np.flatnonzero(changed)
     cells, order = partition.cells, partition.order
@@ -114,19 +121,20 @@ def redealt(
         rows, cells = np.concatenate([rows, fixed[0]]), np.concatenate([cells, fixed[1]])
         return lay_out(rows, cells, partition.clients, partition.left_out, partition.user)
 
-    if kind in (None, "by_user", "split_users"):
+    if kind is None or (kind != "user_devices" and PARTITIONS[kind].counts_clients):
         circle = who[shuffled(key, len(who))]
         taker = np.arange(partition.clients)
         taker[circle] = np.roll(circle, 1)
         return laid(order, 3 * taker[owner] + split)
     if pool.validators is not None:  # then `validation` is no share of these rows
-        options = {**options, "validation": (1 - options.get("test", Cut.test)) / 2}
+        options["validation"] = (1 - options.get("test", Cut.test)) / 2
     new = np.full(len(pool), -1)
     block = np.where(changed, 0, -1)  # among whom rows are dealt
     if kind == "user_devices":
         assert partition.user is not None
         block = np.where(changed, partition.user, -1)
-        cut = Cut(**{name: options[name] for name in ("validation", "test", "smallest") if name in options})
+        shares = options.get("validation", Cut.validation), options.get("test", Cut.test)
+        cut = Cut(*shares, options.get("smallest", Cut.smallest))
         for user in np.unique(partition.user[who]).tolist():
             inside = np.flatnonzero(partition.user == user)
             part = _only(pool, order[partition.user[owner] == user])
@@ -134,7 +142,8 @@ def redealt(
             new[again.order] = inside[again.cells // 3]
     else:
         made = divide(_only(pool, order[changed[owner]]), kind, len(who), key, **options)
-        assert isinstance(made, Held)
+        if not isinstance(made, Held):
+            raise DataError(f"partition = {kind!r}: a {type(made).__name__} can't be dealt anew")
         new[made.order] = who[made.cells // 3]
     owner = np.where(changed[owner], new[order], owner)
     dealt = owner >= 0  # shards may leave out a class

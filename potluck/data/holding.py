@@ -1,7 +1,7 @@
 """Who holds which rows: as two arrays for thousands of clients, or by hash for millions."""
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ Split = Literal["train", "validation", "test"]
 _SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}
 
 
+@runtime_checkable
 class Partition(Protocol):
     """Who holds what. Every client has at least one row of every split, and no row in two of them."""
 

@@ -119,7 +119,7 @@ def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, 
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
     """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
-    options = {key: value for key in data.OPTIONS if (value := getattr(d, key, None)) is not None}
+    options = {key: value for key in data.list_options() if (value := getattr(d, key, None)) is not None}
     dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
     root = None if d.root is None else Path(d.root)
     if pool is None:
@@ -163,7 +163,11 @@ def _memories(place: str, devices: int) -> dict[tuple[int, Hashable], Any]:
 
 def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
     """The experiment without what it says of its source: its file must not promise other data."""
-    kept = {key: value for key, value in given(experiment.data).items() if key not in ("root", *data.OPTIONS)}
+    kept = {
+        key: value
+        for key, value in given(experiment.data).items()
+        if key not in ("root", *data.list_options())
+    }
     return experiment.updated(data={**kept, "source": "python", "path": pool.name})
 
 

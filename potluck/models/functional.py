@@ -18,7 +18,7 @@ from potluck.core.job import ModelSpec
 from potluck.core.trees import Params, nbytes, owned
 from potluck.models.checks import count_ops, refuse, run, trial
 from potluck.models.program import program
-from potluck.models.registry import builder
+from potluck.models.registry import find_builder
 from potluck.models.zoo.blocks import PlainLSTM
 
 
@@ -44,7 +44,7 @@ class Model:
         classes = spec.outputs or classes
         self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
         self.inputs = inputs or dtype
-        self._builder = builder(spec, self.shape, classes, self.vocabulary)
+        self._builder = find_builder(spec, self.shape, classes, self.vocabulary)
         self._template = module = self._build(0)
         refuse(module, spec.name)
         trial(module, self._rows(), classes, spec.name)

@@ -1,22 +1,31 @@
 """Names of models, and how each is built."""
 
-import inspect
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import nn
 
 from potluck.core.errors import ConfigError, ModelError, nearest
 from potluck.core.job import ModelSpec
+from potluck.core.registry import Registry, pick_parameters
 
 Build = Callable[..., nn.Module]
 
+
+class Builder(NamedTuple):
+    """What builds a model, and which of the offered keywords it takes."""
+
+    build: Build
+    takes: frozenset[str]
+
+
 _OFFERED = ("shape", "classes", "vocabulary", "width", "depth")
-_builders: dict[str, tuple[Build, frozenset[str]]] = {}
+MODELS: Registry[Builder] = Registry("model")
 
 
 def register(name: str, build: Build) -> None:
-    """Make a model known by name; the last registration of a name counts.
+    """Make a model known by name.
 
     `build` is a function or a class that gives an `nn.Module`. It is passed those of these keywords that it
     takes: `shape` (of one row of the data), `classes` (outputs), `vocabulary` (classes of the data: tokens,
@@ -28,27 +37,17 @@ def register(name: str, build: Build) -> None:
             f"model {name!r}: register what builds the module, not the module itself; "
             f"to start from its present weights write register({name!r}, lambda: net)"
         )
-    takes: set[str] = set()
-    for parameter in inspect.signature(build).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            takes.update(_OFFERED)
-        elif parameter.name in _OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY:
-            takes.add(parameter.name)
-        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-            raise ModelError(
-                f"model {name!r}: its builder needs {parameter.name!r}, but is offered only "
-                f"{', '.join(_OFFERED)} (by keyword); give {parameter.name!r} a default"
-            )
-    _builders[name] = (build, frozenset(takes))
+    takes = pick_parameters(f"model {name!r}: its builder", build, _OFFERED, ModelError)
+    MODELS.add(name, Builder(build, takes), build)
 
 
-def builder(
+def find_builder(
     spec: ModelSpec, shape: tuple[int, ...], classes: int, vocabulary: int
 ) -> Callable[[], nn.Module]:
     """A call that builds the model of a spec for rows of a shape."""
-    if spec.name not in _builders:
-        raise ConfigError(f"unknown model {spec.name!r}: {nearest(spec.name, list(_builders))}")
-    build, takes = _builders[spec.name]
+    if spec.name not in MODELS:
+        raise ConfigError(f"unknown model {spec.name!r}: {nearest(spec.name, list(MODELS))}")
+    build, takes = MODELS[spec.name]
     for key, factor in (("width", spec.width), ("depth", spec.depth)):
         if not (factor > 0 and math.isfinite(factor)):
             raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be a number above 0")

@@ -134,9 +134,9 @@ def test_marks_tell_rows_apart():
 
 def test_the_teacher_is_used_as_it_is(models):
     """No dropout in what it says, although students train with theirs."""
-    register("dropping", lambda shape, classes, width: nn.Sequential(
+    register("dropping_teacher", lambda shape, classes, width: nn.Sequential(
         nn.Linear(shape[0], 6), nn.Dropout(0.9), nn.Linear(6, classes)))  # fmt: skip
-    spec = ModelSpec("dropping")
+    spec = ModelSpec("dropping_teacher")
     net = models[spec]
     params = net.init(1)
     job = replace(LOCAL, model=SPEC, objective=Teach(spec, room=8))

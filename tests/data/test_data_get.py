@@ -285,7 +285,7 @@ def test_a_bar_on_a_terminal(listed, monkeypatch, capsys):
 def test_ctrl_c_says_how_to_go_on(listed, tmp_path):
     listed.slow = True
     code = (
-        "from potluck.data import catalogue; from potluck.data.sources.catalogue import *; "
+        "from potluck.data.sources import catalogue; from potluck.data.sources.catalogue import *; "
         f"catalogue.PUBLIC['mine'] = {catalogue.PUBLIC['mine']!r}; "
         "from potluck.cli import main; main(['data', 'get', 'mine', '--root', 'my data'])"
     )

@@ -12,7 +12,7 @@ import torch
 from potluck.core.errors import ConfigError, DataError
 from potluck.data import load
 from potluck.data.pool import assemble, fingerprint
-from potluck.data.sources import registry as sources
+from potluck.data.sources import builtin as sources
 from potluck.data.sources.files import cache
 
 PARTS = (

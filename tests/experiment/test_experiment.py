@@ -465,7 +465,7 @@ def test_models_of_ones_own(tmp_path):
         run = potluck.run(small(model={"name": "narrow"}), tmp_path / "a")
         assert run.models["global"].bias is None
     finally:
-        del registry._builders["narrow"]
+        del registry.MODELS._values["narrow"]
     with pytest.raises(ConfigError, match=r"unknown model 'narrow'.*register your own with"):
         _ = potluck.load(tmp_path / "a").models
 

@@ -11,7 +11,7 @@ from potluck.core.errors import ConfigError, ModelError
 from potluck.core.job import ModelSpec
 from potluck.core.keys import as_tensor
 from potluck.models import Model, Models, register, scaled
-from potluck.models.registry import _builders
+from potluck.models.registry import MODELS
 from potluck.models.stack import PIECE
 
 DIGIT, IMAGE = (1, 8, 8), (1, 28, 28)
@@ -59,12 +59,11 @@ def mixed(shape, classes):
 
 @pytest.fixture(autouse=True)
 def registered():
-    before = dict(_builders)
+    before = dict(MODELS._values), dict(MODELS._modules)
     register("residual", Residual)
     register("mixed", mixed)
     yield
-    _builders.clear()
-    _builders.update(before)
+    MODELS._values, MODELS._modules = before
 
 
 def make(name, shape=DIGIT, classes=10, dtype=torch.float64, **factors):

@@ -34,7 +34,7 @@ def covered(big, small):
 
 
 def test_first_channels_by_hand(monkeypatch):
-    monkeypatch.setattr(registry, "_builders", dict(registry._builders))
+    monkeypatch.setattr(registry.MODELS, "_values", dict(registry.MODELS._values))
     register("tiny", lambda shape, classes, width: nn.Linear(shape[0], classes))
     big = make("tiny", 4)
     small = make("tiny", 2, width=0.5)

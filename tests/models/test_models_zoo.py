@@ -13,7 +13,7 @@ from potluck.core.errors import ConfigError, ModelError
 from potluck.core.job import ModelSpec
 from potluck.core.keys import as_tensor
 from potluck.models import Model, PlainLSTM, Residual, register
-from potluck.models.registry import _builders
+from potluck.models.registry import MODELS
 from potluck.models.zoo.blocks import lstm, plain_lstm
 
 IMAGE, COLOUR, SIGNAL, TEXT = (1, 28, 28), (3, 32, 32), (9, 128), (80,)
@@ -62,10 +62,9 @@ def close(a, b, atol=1e-12):
 
 @pytest.fixture(autouse=True)
 def registered():
-    before = dict(_builders)
+    before = dict(MODELS._values), dict(MODELS._modules)
     yield
-    _builders.clear()
-    _builders.update(before)
+    MODELS._values, MODELS._modules = before
 
 
 # ------------------------------------------------------------------------------------------ sizes and costs
@@ -92,7 +91,7 @@ def test_sizes(name, shape, classes, factors, size):
 
 def test_resnet34_has_21_million():
     with torch.device("meta"):
-        net = _builders["resnet34"][0](COLOUR, 10, 1.0, 1.0)
+        net = MODELS["resnet34"][0](COLOUR, 10, 1.0, 1.0)
     assert sum(p.numel() for p in net.parameters()) == 21_282_122
 
 
@@ -117,7 +116,7 @@ def test_ops_equal_the_flop_counter(name):
 def test_depth_scales_the_blocks_of_every_stage():
     def blocks(depth):
         with torch.device("meta"):
-            net = _builders["resnet34"][0](COLOUR, 10, 1.0, depth)
+            net = MODELS["resnet34"][0](COLOUR, 10, 1.0, depth)
         return [len(stage) for stage in net[1:5]]
 
     assert [blocks(depth) for depth in (1, 0.5, 0.01, 2)] == [
@@ -134,7 +133,7 @@ def test_a_norm_never_has_too_few_channels():
     for name in ("resnet8", "resnet18", "mobilenetv1", "mobilenetv2"):
         for width in (1, 0.5, 0.3, 0.13):
             with torch.device("meta"):
-                net = _builders[name][0](COLOUR, 10, width, 0.1)
+                net = MODELS[name][0](COLOUR, 10, width, 0.1)
             for part in net.modules():
                 if isinstance(part, nn.GroupNorm):
                     assert part.num_channels // part.num_groups >= min(8, part.num_channels)
@@ -242,8 +241,8 @@ def test_a_residual_with_a_hook_or_an_unknown_part_still_runs():
         hooked.register_forward_hook(lambda *_: calls.append(1))
         return nn.Sequential(block, hooked, nn.Linear(shape[0], classes))
 
-    register("odd", build)
-    model = make("odd", (6,))
+    register("odd_zoo", build)
+    model = make("odd_zoo", (6,))
     assert model.ops == 36 + 36 + 60
     params, x = model.init(0), rows(model)
     calls.clear()

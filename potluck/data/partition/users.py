@@ -81,8 +81,8 @@ def split_users(
 
 def user_devices(
     pool: Pool,
-    users: int | None,
     key: int,
+    users: int | None = None,
     devices_per_user: Sequence[int] = (2, 6),
     alpha: float = 0.5,
     cut: Cut = Cut(),

@@ -1,92 +1,14 @@
 """Ways to divide a pool's rows among clients: the global test set stays out of all of them."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import generator, shuffled
-from potluck.data.holding import Cut, Held, Partition, Procedural, Split, hold, stream
+from potluck.data.holding import Cut, Held, Procedural, hold, stream
 from potluck.data.partition.deal import check_alpha, labels, owners, shuffled_rows, skewed
-from potluck.data.partition.label_shards import shards
-from potluck.data.partition.users import by_user, split_users, user_devices
 from potluck.data.pool import Pool
 
-__all__ = [
-    "KINDS",
-    "USER_KINDS",
-    "Cut",
-    "Held",
-    "Partition",
-    "Procedural",
-    "Split",
-    "by_user",
-    "dirichlet",
-    "divide",
-    "iid",
-    "procedural",
-    "quantity",
-    "shards",
-    "split_users",
-    "user_devices",
-]
-
-USER_KINDS = ("by_user", "split_users", "user_devices")  # how many clients there are is up to the data
-KINDS = ("iid", "dirichlet", "shards", "quantity", "procedural", *USER_KINDS)
 LAWS = ("lognormal", "powerlaw")
-
-
-def divide(
-    pool: Pool,
-    kind: str,
-    clients: int | None,
-    key: int,
-    *,
-    alpha: float = 0.5,
-    classes_per_client: int | None = None,
-    law: str = "lognormal",
-    skew: float = 1.0,
-    rows_per_client: int = 28,
-    users: int | None = None,
-    devices_per_user: Sequence[int] = (2, 6),
-    smallest: int = 5,
-    largest: int = 50,
-    validation: float = 0.1,
-    test: float = 0.2,
-) -> Partition:
-    """Divide the non-test rows among clients, each of which gets train, validation and test rows.
-
-    A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
-    procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
-    `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
-    `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
-    were set apart to validate, their rows are everybody's validation rows, in even shares.
-    """
-    cut = Cut(validation, test, smallest, pool.validating)
-    if kind not in KINDS:
-        raise ConfigError(f"partition {kind!r}: no such kind; {nearest(kind, KINDS)}")
-    if kind == "by_user":
-        return by_user(pool, clients, key, cut)
-    if kind == "split_users":
-        return split_users(pool, clients, key, rows_per_client, cut)
-    if kind == "user_devices":
-        if clients is not None:
-            raise ConfigError(
-                f"clients = {clients}: user_devices makes a client of every device of every user; "
-                "leave it out, or say how many users by users"
-            )
-        return user_devices(pool, users, key, devices_per_user, alpha, cut)
-    if clients is None:
-        raise ConfigError(f"clients is missing: {kind} needs a number of clients")
-    if kind == "iid":
-        return iid(pool, clients, key, cut)
-    if kind == "dirichlet":
-        return dirichlet(pool, clients, key, alpha, cut)
-    if kind == "shards":
-        return shards(pool, clients, key, 2 if classes_per_client is None else classes_per_client, cut)
-    if kind == "quantity":
-        return quantity(pool, clients, key, law, skew, cut)
-    return procedural(pool, clients, key, largest, classes_per_client, cut)
 
 
 def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:

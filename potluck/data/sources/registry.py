@@ -1,178 +1,56 @@
-"""Data by name: `load("digits")`. A new source is one function here and one line in SOURCES."""
+"""Data by name: `load("digits")`, or a source of one's own that was registered."""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from potluck.core.errors import ConfigError, DataError, nearest
-from potluck.core.keys import derive, generator
-from potluck.data.pool import Pool, assemble, limited
-from potluck.data.sources.cifar import CIFAR_10, CIFAR_100, Version, load_cifar
-from potluck.data.sources.files import ROOT_HINT, find, listed, places, read_arrays
-from potluck.data.sources.har import NAMES as HAR_NAMES
-from potluck.data.sources.har import load_har
-from potluck.data.sources.idx import load_idx
-from potluck.data.sources.shakespeare import load_shakespeare
+from potluck.core.registry import Registry
+from potluck.data.pool import Pool, limited
 
-_DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where its package dataset-fashion-mnist puts the files
-_CENTRE = 3.0  # length of a class's mean, in deviations: blobs overlap, but are learned in few steps
+Make = Callable[..., Pool]
+Option = bool | int | float | str
+SOURCES: Registry[Make] = Registry("source")
 
 
-def load(source: str, root: Path | None = None, limit: int | None = None, **options: Any) -> Pool:
+def register(name: str, make: Make) -> None:
+    """Make a source known by name.
+
+    `make(root, **options)` gives a `Pool`, best by `potluck.data.assemble`. `root` is the folder that files
+    are to be found in, or None where none was told. Options are its further parameters, each with a default:
+    a run gives those that the file sets.
+    """
+    if not callable(make):
+        raise ConfigError(f"source {name!r}: register a function that makes a pool, not {make!r}")
+    first, *options = [*inspect.signature(make).parameters.values(), None]
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        raise ConfigError(f"source {name!r}: its function needs `root` as its first parameter")
+    for option in options:
+        if option is not None and (option.default is option.empty or option.kind is option.VAR_KEYWORD):
+            raise ConfigError(f"source {name!r}: give its option {option.name!r} a name and a default")
+    SOURCES.add(name, make, make)
+
+
+def load(source: str, root: Path | None = None, limit: int | None = None, **options: Option) -> Pool:
     """All rows of a source, from files in `root` or, without it, in $POTLUCK_DATA, ./data, here or the cache.
 
     Nothing is downloaded; `potluck data get` does that. `limit` keeps all test rows but at most so many
     others, the same ones in every run. Options are the further parameters of the source's function: `path`
     and `normalise` of npz, `rows` of synthetic.
     """
-    if source not in SOURCES:
-        raise ConfigError(f"data.source = {source!r}: no such source; {nearest(source, list(SOURCES))}")
-    make = SOURCES[source]
-    known = _options(make)
+    make = SOURCES.find(source, "data.source")
+    known = list_options(source)
     for option in options:
         if option not in known:
             hint = nearest(option, known) if known else f"{source} has none"
             raise ConfigError(f"data.{option}: {source} has no such option; {hint}")
     pool = make(root, **options)
+    if not isinstance(pool, Pool):
+        raise DataError(f"data.source = {source!r}: its function gave a {type(pool).__name__}, not a Pool")
     return pool if limit is None else limited(pool, limit)
 
 
-def digits(root: Path | None) -> Pool:
-    """1,797 handwritten digits of 8x8 pixels from scikit-learn's own package: needs no files."""
-    from sklearn.datasets import load_digits  # here: costs a second, which other sources needn't pay
-
-    bunch = load_digits()
-    return assemble("digits", bunch.images[:, None].astype(np.uint8), bunch.target, classes=10, top=16)
-
-
-def idx(root: Path | None, path: str = ".", classes: int | None = None) -> Pool:
-    """A folder of IDX files, named as MNIST's are."""
-    return load_idx("idx", places(root, path), "four IDX files, named as those of MNIST", classes)
-
-
-def mnist(root: Path | None) -> Pool:
-    """60,000 + 10,000 handwritten digits of 28x28 pixels, in the folder `mnist`; see load_idx for writers."""
-    origin = "the four files of MNIST (yann.lecun.com/exdb/mnist) by `potluck data get mnist`"
-    return load_idx("mnist", places(root, "mnist"), origin, classes=10)
-
-
-def fashion_mnist(root: Path | None) -> Pool:
-    """60,000 + 10,000 garments of 28x28 pixels, in the folder `fashion-mnist` or of Debian's package."""
-    origin = (
-        "the four files of Fashion-MNIST (github.com/zalandoresearch/fashion-mnist) by "
-        "`potluck data get fashion-mnist`, or Debian's package dataset-fashion-mnist"
-    )
-    folders = [*places(root, "fashion-mnist"), *([_DEBIAN] if root is None else [])]
-    return load_idx("fashion-mnist", folders, origin, classes=10)
-
-
-def cifar_10(root: Path | None) -> Pool:
-    """50,000 + 10,000 photographs of 32x32 pixels in 10 classes: the binary or the Python version."""
-    return _cifar("cifar-10", root, CIFAR_10, 10)
-
-
-def cifar_100(root: Path | None, coarse: bool = False) -> Pool:
-    """50,000 + 10,000 photographs of 32x32 pixels in 100 classes or, if coarse, in 20."""
-    return _cifar("cifar-100", root, CIFAR_100, 20 if coarse else 100, coarse)
-
-
-def _cifar(
-    name: str, root: Path | None, versions: tuple[Version, ...], classes: int, coarse: bool = False
-) -> Pool:
-    entries = [entry for version in versions for entry in version.names]
-    origin = f"get it (www.cs.toronto.edu/~kriz/cifar.html) by `potluck data get {name}`"
-    return load_cifar(name, find(name, root, name, entries, origin), versions, classes, coarse)
-
-
-def har(root: Path | None) -> Pool:
-    """7,352 + 2,947 windows of a phone's inertial signals, six activities of 30 people: UCI HAR."""
-    origin = "get it (archive.ics.uci.edu/dataset/240) by `potluck data get har`"
-    return load_har(find("har", root, "ucihar", HAR_NAMES, origin))
-
-
-def shakespeare(root: Path | None, length: int = 80, stride: int = 20) -> Pool:
-    """The next character of what a role says: some 170,000 rows of `length` characters, at this `stride`."""
-    origin = "write one, {role: [speech, ...]}, from any edition of his plays"
-    names = ("roles.json.gz", "roles.json")
-    return load_shakespeare(find("shakespeare", root, "shakespeare", names, origin), length, stride)
-
-
-def npz(root: Path | None, path: str = "", classes: int | None = None, normalise: bool = True) -> Pool:
-    """Your own data: one file with arrays `x`, `y` and, if you have them, `user` and `test` (bool).
-
-    Without `test`, a fixed fifth of every class becomes the global test set, across users: name the test
-    rows yourself where rows of one person resemble each other (overlapping windows, say).
-    """
-    if not path:
-        raise ConfigError("data.path is missing: npz needs the file to read, such as data.path = 'mine.npz'")
-    looked = places(root, path)
-    found = next((place for place in looked if place.is_file()), None)
-    if found is None:
-        raise DataError(f"npz: no file at {listed(looked)}; write it with numpy.savez, and {ROOT_HINT}")
-    arrays = read_arrays(found, ("x", "y"), ("user", "test"))
-    pool = assemble(
-        str(found),  # what errors name
-        arrays["x"],
-        arrays["y"],
-        test=arrays.get("test"),
-        user=arrays.get("user"),
-        classes=classes,
-        normalise=normalise,
-    )
-    return replace(pool, name=found.stem)
-
-
-def synthetic(
-    root: Path | None, classes: int = 10, dimension: int = 32, rows: int = 10_000, seed: int = 0
-) -> Pool:
-    """Gaussian blobs, one a class and equally many rows in each: cheap, and as large as you like.
-
-    With the procedural partition, a million clients share these rows and cost nothing more.
-    """
-    for name, value, least in (
-        ("classes", classes, 2),
-        ("dimension", dimension, 1),
-        ("rows", rows, 5 * classes),
-    ):
-        if value < least:
-            raise ConfigError(f"data.{name} = {value}: synthetic needs at least {least}")
-    rng = generator(derive(seed, int.from_bytes(b"blobs")))
-    centres = rng.standard_normal((classes, dimension))
-    centres *= _CENTRE / np.linalg.norm(centres, axis=1, keepdims=True)
-    y = np.arange(rows) % classes
-    x = rng.standard_normal((rows, dimension), np.float32) + centres.astype(np.float32)[y]
-    return assemble("synthetic", x, y, classes=classes)
-
-
-def python(root: Path | None, path: str = "") -> Pool:
-    """Stands for a pool made in Python, in the files of its run: it can't be had by name."""
-    raise ConfigError(
-        f"data.source = 'python': {path or 'the data'} was made in Python and is in no file; "
-        f"run or resume it there, with potluck.run(..., pool=...) or potluck.resume(..., pool=...)"
-    )
-
-
-SOURCES: dict[str, Callable[..., Pool]] = {
-    "digits": digits,
-    "idx": idx,
-    "mnist": mnist,
-    "fashion-mnist": fashion_mnist,
-    "cifar-10": cifar_10,
-    "cifar-100": cifar_100,
-    "har": har,
-    "shakespeare": shakespeare,
-    "npz": npz,
-    "synthetic": synthetic,
-    "python": python,
-}
-
-
-def _options(make: Callable[..., Pool]) -> list[str]:
-    return [name for name in inspect.signature(make).parameters if name != "root"]
-
-
-OPTIONS = tuple(dict.fromkeys(option for make in SOURCES.values() for option in _options(make)))
+def list_options(source: str | None = None) -> list[str]:
+    """The options of a source, or of all of them, in the order of their functions' parameters."""
+    made = SOURCES.values() if source is None else (SOURCES[source],)
+    return list(dict.fromkeys(name for make in made for name in [*inspect.signature(make).parameters][1:]))

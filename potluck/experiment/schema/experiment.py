@@ -10,8 +10,8 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
+from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA_SOURCES
-from potluck.data import USER_KINDS
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors as problems
 from potluck.experiment.schema.fleet import Devices
@@ -111,7 +111,7 @@ class Experiment(Table):
         stop, evaluate = self.stop, self.evaluate
         data = _with_options(self.data, DATA_SOURCES[self.data.source])
         fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
-        if data.clients is None and data.partition not in USER_KINDS:
+        if data.clients is None and not PARTITIONS[data.partition].counts_clients:
             data = data.model_copy(update={"clients": 20})
         if evaluate.rounds is None and evaluate.seconds is None:
             rounds = None if stop.rounds is None else max(1, stop.rounds // POINTS)

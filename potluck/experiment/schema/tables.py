@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from potluck.core.errors import nearest
-from potluck.data import KINDS, STOCKS
+from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
 
 Count = Annotated[int, Field(ge=1)]
@@ -101,12 +101,12 @@ class Data(Table):
     @field_validator("partition")
     @classmethod
     def _known_partition(cls, name: str) -> str:
-        return _known("partition", name, KINDS)
+        return _known("partition", name, PARTITIONS)
 
     @field_validator("server_from")
     @classmethod
     def _known_stock(cls, name: str | None) -> str | None:
-        return name if name is None else _known("stock", name, STOCKS)
+        return name if name is None else _known("stock", name, list_stocks())
 
     @model_validator(mode="after")
     def _stocked(self) -> Self:

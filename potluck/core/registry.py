@@ -1,0 +1,68 @@
+"""What an experiment file calls by name: what the package has, and what a user's own code adds to it."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from potluck.core.errors import ConfigError, PotluckError, nearest
+
+V = TypeVar("V")
+
+
+class Registry(Mapping[str, V], Generic[V]):
+    """Values by name, in the order in which they came."""
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun  # of its values, in errors
+        self._values: dict[str, V] = {}
+        self._modules: dict[str, str] = {}  # who registered each
+
+    def add(self, name: str, value: V, owner: Callable[..., object]) -> None:
+        """Make a value known by a name, in the name of the module that wrote `owner`.
+
+        A module may replace what is its own, as a notebook does whose cell is run again. It can't take a name
+        that is another's: a file would then mean something else wherever that module isn't loaded.
+        """
+        if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+            raise ConfigError(f"{self.noun} {name!r}: a name is made of letters, digits, '_', '-' and '.'")
+        module = str(owner.__module__)
+        if self._modules.get(name, module) != module:
+            raise ConfigError(
+                f"{self.noun} {name!r}: the name is taken by {self._modules[name]}; "
+                f"register yours under another, such as {'my-' + name!r}"
+            )
+        self._values[name], self._modules[name] = value, module
+
+    def find(self, name: str, key: str) -> V:
+        """The value of a name, which a setting gave; `key` is the setting's own name, for errors."""
+        if name not in self._values:
+            raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest(name, list(self._values))}")
+        return self._values[name]
+
+    def __getitem__(self, name: str) -> V:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def pick_parameters(
+    what: str, make: Callable[..., object], offered: Sequence[str], error: type[PotluckError] = ConfigError
+) -> frozenset[str]:
+    """Which of the offered keywords a callable takes; `what` it is, for the error if it needs others."""
+    takes: set[str] = set()
+    for parameter in inspect.signature(make).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes.update(offered)
+        elif parameter.name in offered and parameter.kind is not parameter.POSITIONAL_ONLY:
+            takes.add(parameter.name)
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+            raise error(
+                f"{what} needs {parameter.name!r}, but is offered only "
+                f"{', '.join(offered)} (by keyword); give {parameter.name!r} a default"
+            )
+    return frozenset(takes)

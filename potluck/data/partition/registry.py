@@ -1,0 +1,115 @@
+"""Partitions by name: `divide(pool, "dirichlet", 20, key)`, or a way of one's own that was registered."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
+
+from potluck.core.errors import ConfigError, DataError
+from potluck.core.registry import Registry, pick_parameters
+from potluck.data.holding import Cut, Partition
+from potluck.data.partition.label_shards import shards
+from potluck.data.partition.users import by_user, split_users, user_devices
+from potluck.data.partition.ways import dirichlet, iid, procedural, quantity
+from potluck.data.pool import Pool
+
+Deal = Callable[..., Partition]
+
+
+class Way(NamedTuple):
+    """A way to divide rows."""
+
+    deal: Deal
+    takes: frozenset[str]  # of the settings
+    counts_clients: bool  # how many there are is up to the data, so that a number needn't be given
+
+
+class Settings(TypedDict, total=False):
+    """What `divide` takes beside pool, kind, clients and key."""
+
+    alpha: float
+    classes_per_client: int | None
+    law: str
+    skew: float
+    rows_per_client: int
+    users: int | None
+    devices_per_user: Sequence[int]
+    smallest: int
+    largest: int
+    validation: float
+    test: float
+
+
+_CUT = ("smallest", "validation", "test")  # of the settings: a way is given them as a `Cut`
+_OFFERED = ("pool", "clients", "key", "cut", *(name for name in Settings.__annotations__ if name not in _CUT))
+PARTITIONS: Registry[Way] = Registry("partition")
+
+
+def register(name: str, deal: Deal, *, counts_clients: bool = False) -> None:
+    """Make a way to divide rows known by name.
+
+    `deal` gives a `Partition`, best by `potluck.data.from_rows`. It is passed those of these keywords that it
+    takes: `pool`, `clients`, `key` (everything that it draws must come from that), `cut` (how a client's rows
+    are cut into train, validation and test rows), and the settings of `divide` (`alpha`, ...), but for those
+    that are None. With `counts_clients` a run needn't say how many clients there are; `clients` may be None.
+    """
+    if not callable(deal):
+        raise ConfigError(f"partition {name!r}: register a function that divides a pool, not {deal!r}")
+    takes = pick_parameters(f"partition {name!r}: its function", deal, _OFFERED)
+    PARTITIONS.add(name, Way(deal, takes, counts_clients), deal)
+
+
+def divide(
+    pool: Pool,
+    kind: str,
+    clients: int | None,
+    key: int,
+    *,
+    alpha: float = 0.5,
+    classes_per_client: int | None = None,
+    law: str = "lognormal",
+    skew: float = 1.0,
+    rows_per_client: int = 28,
+    users: int | None = None,
+    devices_per_user: Sequence[int] = (2, 6),
+    smallest: int = 5,
+    largest: int = 50,
+    validation: float = 0.1,
+    test: float = 0.2,
+) -> Partition:
+    """Divide the non-test rows among clients, each of which gets train, validation and test rows.
+
+    A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
+    procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
+    `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
+    `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
+    were set apart to validate, their rows are everybody's validation rows, in even shares.
+    """
+    cut = Cut(validation, test, smallest, pool.validating)
+    way = PARTITIONS.find(kind, "partition")
+    if clients is None and not way.counts_clients:
+        raise ConfigError(f"clients is missing: {kind} needs a number of clients")
+    if clients is not None and "clients" not in way.takes:
+        raise ConfigError(
+            f"clients = {clients}: {kind} makes a client of every device of every user; "
+            "leave it out, or say how many users by users"
+        )
+    settings = {
+        "alpha": alpha,
+        "classes_per_client": classes_per_client,
+        "law": law,
+        "skew": skew,
+        "rows_per_client": rows_per_client,
+        "users": users,
+        "devices_per_user": devices_per_user,
+        "largest": largest,
+    }
+    said = {name: value for name, value in settings.items() if value is not None}
+    offered = {"pool": pool, "clients": clients, "key": key, "cut": cut, **said}
+    made = way.deal(**{name: value for name, value in offered.items() if name in way.takes})
+    if not isinstance(made, Partition):
+        raise DataError(f"partition = {kind!r}: its function gave a {type(made).__name__}, not a Partition")
+    return made
+
+
+_ALL: tuple[Deal, ...] = iid, dirichlet, shards, quantity, procedural, by_user, split_users, user_devices
+for _deal in _ALL:
+    register(_deal.__name__, _deal, counts_clients=_deal in (by_user, split_users, user_devices))
