@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from potluck.algorithms.auxo.algorithm import DOOR, Auxo
+from potluck.algorithms.auxo.device import SLOT
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -22,7 +23,6 @@ from potluck.execute.process import tuned_process
 from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import Train
-from potluck.jobs.affinity import SLOT
 from potluck.models import Models
 from potluck.simulate import Simulation
 

@@ -27,9 +27,8 @@ from potluck.core.errors import require
 from potluck.core.messages import Choice, Command, Node, Task, Wake
 from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
-from potluck.jobs.cohort_tree import ROOT
 from potluck.rules.census import CENSUS, Census
-from potluck.rules.grouped import Grouped, Groups, parted
+from potluck.rules.grouped import ROOT, Grouped, Groups, parted
 from potluck.rules.vectors import Metric, Vector, means, numbered
 
 FIDELITY: Final = "paper"

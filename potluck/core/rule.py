@@ -6,8 +6,8 @@ clock or keeps hidden state, so each can be tested by hand, stored between any t
 runtime.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,14 @@ class Cohort(Rule[M], Protocol[M]):
     """A rule that can run inside another that shares out clients and learning rates."""
 
     def resized(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A rule whose devices may begin with what they remember from another run (`fleet.memories`)."""
+
+    @property
+    def recalls(self) -> tuple[Hashable, ...]: ...  # the slots of those memories
 
 
 class Tiered(Protocol):

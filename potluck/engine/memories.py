@@ -120,11 +120,11 @@ class Keeps:
             self.sizes -= nbytes(tree)
 
 
-def remembered(folder: Path, slot: Hashable) -> dict[Name, Tree]:
-    """What the devices of a run, in its folder, had in one of their memories at its last snapshot."""
+def remembered(folder: Path) -> dict[Name, Tree]:
+    """What the devices of a run, in its folder, had in their memories at its last snapshot."""
     _, state, _ = snapshot.newest(folder / "snapshots")
     index, length = state["keeps"]
     where = folder / "keep.log"
     with open(where, "rb") as file:
         log = file.read(length)
-    return {(n, s): snapshot.read(log[at : at + size], "cpu", where) for n, s, at, size in index if s == slot}
+    return {(n, s): snapshot.read(log[at : at + size], "cpu", where) for n, s, at, size in index}

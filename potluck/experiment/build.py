@@ -1,7 +1,7 @@
 """From an experiment to what a simulation needs. Nothing here writes: bad input leaves nothing behind."""
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from potluck.core import codec
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import ModelSpec
 from potluck.core.keys import derive
+from potluck.core.rule import Recalls
 from potluck.engine.memories import remembered
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
@@ -25,10 +26,11 @@ from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.tables import Table, Training, every, given
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
-from potluck.jobs.affinity import SLOT
 from potluck.models import Models
 from potluck.rules.guarded import guarded
 from potluck.simulate import Simulation
+
+Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 
 # Streams of the run's seed.
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7
@@ -70,6 +72,8 @@ def prepare(
         mark = b"" if algorithm is None else _mark(algorithm)
         if federation is None:
             federation = build_federation(full, pool)
+        if federation.memories:
+            federation = replace(federation, memories=_recall(rule, federation.memories))
         if full.data.source == "python":  # what no file tells
             mark += data.fingerprint(federation.pool)
         federation.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
@@ -150,15 +154,21 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
     )
 
 
-def _memories(place: str, devices: int) -> dict[tuple[int, Hashable], Any]:
-    """What the devices of another run know of cohorts."""
+def _memories(place: str, devices: int) -> Memories:
+    """What the devices of another run remember; of these, a rule names those that it recalls."""
     try:
-        found = remembered(Path(place), SLOT)
+        found = remembered(Path(place))
     except (OSError, PotluckError) as error:
         raise ConfigError(f"fleet.memories = {place!r}: no run to take memories from ({error})") from None
     if any(node >= devices for node, _ in found):
         raise ConfigError(f"fleet.memories = {place!r}: a run of more devices than these {devices}")
     return found
+
+
+def _recall(rule: Any, memories: Memories) -> Memories:
+    """Those of another run's memories that mean something to a rule."""
+    slots = rule.recalls if isinstance(rule, Recalls) else ()
+    return {(node, slot): kept for (node, slot), kept in memories.items() if slot in slots}
 
 
 def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:

@@ -23,11 +23,11 @@ from potluck.core.errors import require
 from potluck.core.messages import Choice, Command, Node, Note, Reply, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Params
-from potluck.jobs.affinity import SLOT, Settle
-from potluck.jobs.cohort_tree import ROOT
+from potluck.jobs.least_loss import LeastLoss
 from potluck.jobs.train import Train
 from potluck.rules.vectors import Metric, Vector, distances, vector
 
+ROOT = ""  # where everybody stands at first
 DOOR = "door"  # the lane in which devices without a group are sorted
 
 
@@ -176,7 +176,7 @@ class Grouped:
         if len(tasks) == 1:
             return {"cohort": next(iter(tasks.values()))}
         models = {g: task.send["params"] for g, task in tasks.items()}
-        return {"cohort": Choice(Settle(self.sort.model), {"models": models}, tasks, SLOT)}
+        return {"cohort": Choice(LeastLoss(self.sort.model), {"models": models}, tasks)}
 
     def _served(self, state: Any, node: Node, ctx: Context) -> Task:
         first: Task = next(iter(self.inner.serve(state, node, ctx).values()))

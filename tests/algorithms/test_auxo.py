@@ -10,10 +10,13 @@ from sklearn.metrics import adjusted_rand_score
 from support import SPEC, Desk, Line, answer, local, notes, tasks
 
 from potluck import algorithms
-from potluck.algorithms.auxo import clustering as online
-from potluck.algorithms.auxo.algorithm import DOOR, Auxo, Crowd, Part
+from potluck.algorithms.auxo import clustering, device, tree
+from potluck.algorithms.auxo.algorithm import DOOR, Auxo
 from potluck.algorithms.auxo.calibrated import Calibrated
-from potluck.algorithms.auxo.faithful import Faithful, Heard, Memory
+from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
+from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
+from potluck.algorithms.auxo.mode import Evidence
+from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
 from potluck.core import codec
@@ -23,9 +26,7 @@ from potluck.core.rule import Got
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
 from potluck.fleet import Intervals
-from potluck.jobs import SGD, Train, affinity
-from potluck.jobs import cohort_tree as cohorts
-from potluck.jobs.affinity import CheckIn, Remember, Settle
+from potluck.jobs import SGD, Train
 from potluck.report import cohorts as report
 
 KNOWN = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0]])
@@ -36,7 +37,7 @@ SIX = np.array([[1, 0], [0.8, 0.6], [0, -1], [-0.6, -0.8], [0.6, 0.8], [-0.8, -0
 
 
 def test_reward_of_four_participants():
-    gain = online.fit(KNOWN, np.array([True, True, False, False]))
+    gain = clustering.measure_fit(KNOWN, np.array([True, True, False, False]))
     assert gain == pytest.approx([0.78209, 0.78209, 0.59820, -0.32548], abs=1e-4)
 
 
@@ -47,7 +48,7 @@ def test_record_after_a_round(other, explored):
     for gain, new, guess in zip(gains, [0.71388, 0.71388, 0.54838, -0.28293], exploit[explored], strict=True):
         told = {"cohort": "00", "side": {2: 1}, "gain": gain, "leaves": ["00", other], "others": {}}
         record = {"reward": {"00": 0.1}, "side": {}, "times": {}}
-        learnt = affinity.learnt(record, told, 0.9, "adds")
+        learnt = device.update_record(record, told, 0.9, "adds")
         assert learnt["reward"]["00"] == pytest.approx(new, abs=1e-4)
         assert learnt["reward"][other] == pytest.approx(guess, abs=1e-4)
         assert learnt["side"] == {"00": {2: 1}}
@@ -56,41 +57,41 @@ def test_record_after_a_round(other, explored):
 
 def test_relabelling_by_centres_of_the_round():
     before = np.array([0, 0, 1, 1, -1, -1])
-    middle = online.centres(SIX, before, 2)
+    middle = clustering.find_centres(SIX, before, 2)
     assert middle == pytest.approx(np.array([[0.9, 0.3], [-0.3, -0.9]]))
-    side = online.nearest(SIX, middle)
+    side = clustering.find_nearest(SIX, middle)
     assert side.tolist() == [0, 0, 1, 1, 0, 1]
-    assert online.spread(SIX) == pytest.approx(5.66667, abs=1e-4)
-    assert online.spread(SIX, side) == pytest.approx(0.85333, abs=1e-4)
-    ratio = online.spread(SIX, side) / online.spread(SIX)
+    assert clustering.spread(SIX) == pytest.approx(5.66667, abs=1e-4)
+    assert clustering.spread(SIX, side) == pytest.approx(0.85333, abs=1e-4)
+    ratio = clustering.spread(SIX, side) / clustering.spread(SIX)
     assert (ratio, ratio**0.5) == pytest.approx((0.15059, 0.38806), abs=1e-4)
     pairs = ((SIX[:, None] - SIX[None]) ** 2).sum() / (2 * len(SIX))  # the paper's equation 1
-    assert pairs == pytest.approx(online.spread(SIX))
+    assert pairs == pytest.approx(clustering.spread(SIX))
 
 
 @pytest.mark.parametrize(("side", "after"), [(1, (0.4, 0.5)), (0, (0.5, 0.4)), (None, (0.4, 0.4))])
 def test_split_bonus_goes_by_the_parents_old_reward(side, after):
     record = {"reward": {"": 0.4}, "side": {} if side is None else {"": {2: side}}, "times": {"": 1}}
-    reward = affinity.inherited(record, ["0", "1"], 0.1)["reward"]
+    reward = device.inherit_rewards(record, ["0", "1"], 0.1)["reward"]
     assert (reward["0"], reward["1"]) == pytest.approx(after)
 
 
 def test_distance_to_the_lowest_common_ancestor():
-    assert [cohorts.distance(*pair) for pair in (("00", "01"), ("00", "1"), ("1", "00"))] == [1, 2, 2]
+    assert [tree.distance(*pair) for pair in (("00", "01"), ("00", "1"), ("1", "00"))] == [1, 2, 2]
 
 
 def test_coordinates_keep_distances_and_means():
     rows = torch.randn(5, 400, dtype=torch.float64)
-    points = online.coordinates(rows)
+    points = clustering.find_coordinates(rows)
     assert np.linalg.norm(points[0] - points[1:].mean(0)) == pytest.approx(
         float((rows[0] - rows[1:].mean(0)).norm())
     )
 
 
 def test_agreement_is_cohens_kappa():
-    assert online.agreement(np.array([[20, 5], [10, 15]])) == pytest.approx(0.4)
-    assert online.agreement(np.array([[9, 0], [0, 1]])) == 1.0
-    assert online.agreement(np.array([[9, 0], [0, 0]])) == 0.0  # one side only says nothing
+    assert clustering.cohens_kappa(np.array([[20, 5], [10, 15]])) == pytest.approx(0.4)
+    assert clustering.cohens_kappa(np.array([[9, 0], [0, 1]])) == 1.0
+    assert clustering.cohens_kappa(np.array([[9, 0], [0, 0]])) == 0.0  # one side only says nothing
 
 
 # ---------------------------------------------------------------------------------------------- the device
@@ -102,11 +103,11 @@ def record(**rewards):
 
 def test_a_device_asks_for_its_best_and_now_and_then_for_any():
     kept = {"reward": {"0": 0.2, "1": 0.7}, "side": {"1": {2: 0}}, "times": {"1": 2}}
-    greedy = [affinity.chosen(kept, ["0", "1", "2"], 0.0, key) for key in range(50)]
+    greedy = [device.choose_leaf(kept, ["0", "1", "2"], 0.0, key) for key in range(50)]
     assert set(greedy) == {"1"}
-    explored = [affinity.chosen(kept, ["0", "1", "2"], 0.5, key) for key in range(2000)]
+    explored = [device.choose_leaf(kept, ["0", "1", "2"], 0.5, key) for key in range(2000)]
     assert explored.count("1") / 2000 == pytest.approx(0.5 + 0.5 / 3, abs=0.04)
-    new = [affinity.chosen(affinity.blank(), ["0", "1", "2"], 0.0, key) for key in range(300)]
+    new = [device.choose_leaf(device.begin_record(), ["0", "1", "2"], 0.0, key) for key in range(300)]
     assert min(new.count(leaf) for leaf in ("0", "1", "2")) > 70
 
 
@@ -115,43 +116,43 @@ def test_a_request_says_cohort_affinity_and_side():
     at = local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}, kept)
     result = CheckIn().run(at)
     asked = {"cohort": "1", "affinity": 0.5, "side": {}, "times": 3, "rewards": {}}
-    assert affinity.unpacked(result.body, ["0", "1"]) == asked
+    assert device.unpack_request(result.body, ["0", "1"]) == asked
     every = CheckIn(every=True)
-    assert affinity.unpacked(every.run(at).body, ["0", "1"])["rewards"] == {"0": 0.4, "1": 0.5}
+    assert device.unpack_request(every.run(at).body, ["0", "1"])["rewards"] == {"0": 0.4, "1": 0.5}
     for job in (CheckIn(), every):
         assert len(job.run(at).body) == len(job.cost(at).sends)
     here = local([], [], {"leaves": [""], "epsilon": 0.0}, kept)
-    assert affinity.unpacked(CheckIn().run(here).body, [""])["side"] == {2: 1}
+    assert device.unpack_request(CheckIn().run(here).body, [""])["side"] == {2: 1}
     lost = CheckIn().run(local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}))
-    word = affinity.unpacked(lost.body, ["0", "1"])
+    word = device.unpack_request(lost.body, ["0", "1"])
     assert (word["times"], word["affinity"], lost.keep) == (0, 0.0, None)
 
 
 def test_feedback_of_a_round_that_split_marks_the_own_side():
     told = {"cohort": "", "side": {2: 1}, "gain": None, "leaves": ["0", "1"], "others": {}}
-    kept = Remember().run(local([], [], told)).keep
+    kept = TakeFeedback().run(local([], [], {"feedback": told})).keep
     assert kept["reward"] == {"": 0.0, "0": 0.0, "1": 0.1}
 
 
 def test_explored_cohorts_are_not_guessed_about_again():
     told = {"cohort": "0", "side": {}, "gain": -0.6, "leaves": ["0", "10", "11"], "others": {}}
     kept = {"reward": {"10": 0.3}, "side": {}, "times": {"10": 1}}
-    learnt = affinity.learnt(kept, told, 0.9, "adds")
+    learnt = device.update_record(kept, told, 0.9, "adds")
     assert learnt["reward"]["10"] == 0.3  # it was there
     assert learnt["reward"]["11"] == pytest.approx(-0.6 / 3)
-    again = affinity.learnt(learnt, told, 0.9, "adds")["reward"]["11"]
+    again = device.update_record(learnt, told, 0.9, "adds")["reward"]["11"]
     assert again == pytest.approx(-0.4)
-    assert affinity.learnt(learnt, told, 0.9, "sets")["reward"]["11"] == pytest.approx(-0.2)
+    assert device.update_record(learnt, told, 0.9, "sets")["reward"]["11"] == pytest.approx(-0.2)
 
 
 def test_a_device_never_seen_uses_the_cohort_with_the_least_loss_on_its_own_rows():
     models = {"0": Line(3.0).init(0), "1": Line(-3.0).init(0)}
     at = local([-1.0, 1.0], [0, 1], {"models": models})
-    assert Settle(SPEC).run(at).body == "0"
+    assert ChooseCohort(SPEC).run(at).body == "0"
     at = local([-1.0, 1.0], [1, 0], {"models": models})
-    assert Settle(SPEC).run(at).body == "1"
+    assert ChooseCohort(SPEC).run(at).body == "1"
     seen = local([-1.0, 1.0], [1, 0], {"models": models}, keep=record(**{"0": 0.1}))
-    assert Settle(SPEC).run(seen).body == "0"  # what it knows counts, whatever the loss
+    assert ChooseCohort(SPEC).run(seen).body == "0"  # what it knows counts, whatever the loss
 
 
 # ---------------------------------------------------------------------------------------------- the server
@@ -169,11 +170,11 @@ def said(cohort="", affinity=0.0, side=-1, times=0):
 
 def checked_in(auxo, m, ctx, words):
     """The crowd after these devices have checked in, one request each."""
-    names = sorted({*m.parts, *(word["cohort"] for word in words.values())})  # of whenever they were told
+    names = sorted({*m.cohorts, *(word["cohort"] for word in words.values())})  # of whenever they were told
     replies = [
         Reply(
             Task(node, CheckIn(), {"leaves": names}, id=(DOOR, 1, i)),
-            affinity.packed(names, word["cohort"], word["affinity"], word["side"], word["times"], None),
+            device.pack_request(word, names),
             1.0,
             {},
             Spent(),
@@ -194,7 +195,7 @@ def trained(auxo, m, lane, ctx, deltas):
 def test_requests_lead_to_the_leaf_that_came_of_what_was_asked_for():
     auxo, ctx = rule(), Desk()
     start = auxo.start(ctx)
-    parts = dict.fromkeys(("00", "01", "1"), start.parts[""])
+    parts = dict.fromkeys(("00", "01", "1"), start.cohorts[""])
     m = Crowd(parts, {name: {} for name in parts}, {})
     words = {1: said("1"), 2: said("0", 0.4, 1), 3: said("", 0.4, 1), 4: said("011")}
     m = checked_in(auxo, m, ctx, words)
@@ -206,7 +207,7 @@ def test_requests_lead_to_the_leaf_that_came_of_what_was_asked_for():
 
 def test_an_old_name_without_a_side_leads_to_any_of_its_leaves():
     auxo, ctx = rule(), Desk()
-    parts = {name: auxo.start(ctx).parts[""] for name in ("00", "01", "1")}
+    parts = {name: auxo.start(ctx).cohorts[""] for name in ("00", "01", "1")}
     m = Crowd(parts, {name: {} for name in parts}, {})
     m = checked_in(auxo, m, ctx, {node: said("") for node in range(400)})
     shares = [len(m.queue[name]) / 400 for name in ("00", "01", "1")]
@@ -227,13 +228,13 @@ def test_two_camps_split_and_go_on_with_all_that_their_parent_had():
     m = checked_in(auxo, auxo.start(ctx), ctx, {n: said() for n in range(4)})
     camps = {0: (1, 0), 1: (0.9, 0.1), 2: (-1, 0), 3: (-0.9, -0.1)}
     m, commands, _ = trained(auxo, m, "", ctx, camps)
-    assert list(m.parts) == ["0", "1"]
-    first, second = m.parts["0"].inner, m.parts["1"].inner
+    assert list(m.cohorts) == ["0", "1"]
+    first, second = m.cohorts["0"].inner, m.cohorts["1"].inner
     assert first.params is second.params
     assert first.opt is second.opt
     (split,) = [v for name, v in notes(commands) if name == "split"]
     assert (split["into"], split["sizes"], split["round"]) == (["0", "1"], [2, 2], 1)
-    told = {c.to: c.send for c in commands if isinstance(c, Tell)}
+    told = {c.to: c.send["feedback"] for c in commands if isinstance(c, Tell)}
     assert told[0]["side"] == told[1]["side"] != told[2]["side"] == told[3]["side"]
     assert told[0]["leaves"] == ["0", "1"]
     # Each child has half of the clients and half of the rate.
@@ -246,7 +247,7 @@ def test_two_camps_split_and_go_on_with_all_that_their_parent_had():
 
 def test_cohorts_together_use_no_more_clients_than_one():
     auxo, ctx = rule(clients=9, cohorts=2), Desk(children=range(100))
-    parts = {name: auxo.start(ctx).parts[""] for name in ("0", "1")}
+    parts = {name: auxo.start(ctx).cohorts[""] for name in ("0", "1")}
     m = Crowd(parts, {name: {} for name in parts}, {})
     m, invited = auxo.plan(m, DOOR, ctx)
     assert len(tasks(invited)) == 8
@@ -263,7 +264,7 @@ def test_epsilon_decays_by_rounds():
 
 def test_who_claims_to_fit_but_doesnt_is_shut_out():
     auxo, ctx = rule(strikes=2, cohorts=2, claim=0.5), Desk(children=range(6))
-    start = auxo.start(ctx).parts[""]
+    start = auxo.start(ctx).cohorts[""]
     m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {})
     auxo = dataclasses.replace(auxo, clients=8)
     good = {0: (1, 0), 1: (0.9, 0.1), 2: (0.9, -0.1), 3: (-1, 0)}
@@ -300,7 +301,7 @@ def heard(state, updates, before, **more):
     requests = [said(side=s, times=1) for s in before]
     rng = np.random.default_rng(0)
     changes = [{"w": torch.tensor([w]), "b": torch.tensor([b])} for w, b in updates.tolist()]
-    return Heard(**{**keys, "updates": changes, "requests": requests, "rng": rng, **more})
+    return Evidence(**{**keys, "updates": changes, "requests": requests, "rng": rng, **more})
 
 
 def sides_of(told):
@@ -325,7 +326,7 @@ def test_a_split_pays_when_heterogeneity_falls_by_the_root_of_two():
 
 def test_later_splits_must_be_even():
     way = Faithful(window=1, labelled=0.0)
-    state = Memory(3, (0.1,), (30, 9))
+    state = FaithfulState(3, (0.1,), (30, 9))
     uneven = heard(state, SIX, [0, 0, 1, 1, 0, 1], learnt={"": state, "1": state})
     assert not way.learn(uneven).into
     assert way.learn(heard(state, SIX, [0, 0, 1, 1, 0, 1])).into  # the first one may be as it likes
@@ -359,7 +360,7 @@ def rounds_of(way, groups, rounds=8, seed=0):
     for _ in range(rounds):
         updates, truth = kinds(rng, groups)
         requests = [said(times=1) | {"side": {} if sides is None else sides[i]} for i in range(len(truth))]
-        told = way.learn(Heard("", updates, requests, [], {"": state}, 4, 999, rng))
+        told = way.learn(Evidence("", updates, requests, [], {"": state}, 4, 999, rng))
         state, sides = told.state, told.side
     return told, truth
 
@@ -382,8 +383,8 @@ def test_calibrated_leaves_one_kind_alone():
 def test_sides_need_enough_returning_devices_and_none_too_small():
     assert rounds_of(Calibrated(returning=1000), 2)[0].into == 0
     lone = [np.array([[30.0, 0], [0, 1.0]])]
-    assert Calibrated(returning=20)._persistence(lone, 2) == 0.0
-    assert Calibrated(returning=20, smallest=0.05)._persistence(lone, 2) == 1.0
+    assert Calibrated(returning=20)._measure_persistence(lone, 2) == 0.0
+    assert Calibrated(returning=20, smallest=0.05)._measure_persistence(lone, 2) == 1.0
 
 
 def test_one_visit_tells_about_every_cohort():
@@ -395,7 +396,7 @@ def test_one_visit_tells_about_every_cohort():
     sides = {g: told.side[list(truth).index(g)][3] for g in range(3)}
     updates, truth = kinds(rng, 3, count=5)
     strangers = [said("0") for _ in truth]
-    visit = way.learn(Heard("0", updates, strangers, [], learnt, 2, 999, rng))
+    visit = way.learn(Evidence("0", updates, strangers, [], learnt, 2, 999, rng))
     for fits, g, gain in zip(visit.others, truth, visit.gain, strict=True):
         assert max(fits, key=fits.get) == str(sides[g])
         assert gain == fits["0"]
@@ -417,10 +418,10 @@ def test_without_references_rewards_wait_until_members_have_been_seen():
     updates, truth = kinds(rng, 2, count=4)
     fresh = {"0": way.start(), "1": way.start()}
     requests = [said(str(g)) | {"rewards": {str(g): 1.0, str(1 - g): 0.0}} for g in truth]
-    first = way.learn(Heard("0", updates, requests, [], fresh, 2, 99, rng))
+    first = way.learn(Evidence("0", updates, requests, [], fresh, 2, 99, rng))
     assert first.gain is None
     assert set(first.state.like) == {"0", "1"}
-    second = way.learn(Heard("0", updates, requests, [], {**fresh, "0": first.state}, 2, 99, rng))
+    second = way.learn(Evidence("0", updates, requests, [], {**fresh, "0": first.state}, 2, 99, rng))
     assert [max(fits, key=fits.get) for fits in second.others] == [str(g) for g in truth]
 
 
@@ -517,7 +518,7 @@ def test_it_runs_over_other_algorithms(inner):
     auxo = algorithms.make("auxo", plain, inner={"kind": inner}, **FORCED)
     sim = finished(small(), auxo, rounds=6)
     assert len(values(sim, "split")) == 1
-    assert set(sim.states[sim.root].model.parts) == {"0", "1"}
+    assert set(sim.states[sim.root].model.cohorts) == {"0", "1"}
     served = {r["view"] for r in sim.records if r["metric"] == "accuracy"}
     assert served == ({"tuned", "cohort"} if inner == "ftfa" else {"cohort"})
 
@@ -539,24 +540,27 @@ def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_
     sim = finished(small(), auxo, rounds=6)
     after = sim.states[sim.root].model
     before = dataclasses.replace(
-        after, parts={"": Part(after.parts["0"].inner, auxo.mode.start())}, queue={"": {}}, running=()
+        after,
+        cohorts={"": CohortState(after.cohorts["0"].inner, auxo.mode.start())},
+        queue={"": {}},
+        running=(),
     )
     words = {}
     for node in range(10):
-        kept = sim.devices.keeps.get(node, affinity.SLOT)
+        kept = sim.devices.keeps.get(node, device.SLOT)
         at = local([], [], {"leaves": [""], "epsilon": 0.0}, kept)
-        words[node] = affinity.unpacked(CheckIn().run(at).body, [""])
+        words[node] = device.unpack_request(CheckIn().run(at).body, [""])
     m = checked_in(auxo, before, Desk(), words)
     assert set(m.queue[""]) == set(range(10))
     # and when the tree is there again, devices still know their side of it
-    known = [node for node in range(10) if (sim.devices.keeps.get(node, affinity.SLOT) or {}).get("reward")]
+    known = [node for node in range(10) if (sim.devices.keeps.get(node, device.SLOT) or {}).get("reward")]
     assert known
     sure = 0
     for node in known:
-        kept = sim.devices.keeps.get(node, affinity.SLOT)
+        kept = sim.devices.keeps.get(node, device.SLOT)
         if len({kept["reward"].get(leaf) for leaf in ("0", "1")}) == 2:
             request = CheckIn().run(local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}, kept)).body
-            assert affinity.unpacked(request, ["0", "1"])["cohort"] == max(
+            assert device.unpack_request(request, ["0", "1"])["cohort"] == max(
                 ("0", "1"), key=lambda leaf: kept["reward"].get(leaf, -9)
             )
             sure += 1
@@ -565,7 +569,7 @@ def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_
 
 def test_a_cohort_without_members_keeps_its_model_and_says_so():
     auxo, ctx = rule(cohorts=2, clients=8), Desk()
-    start = auxo.start(ctx).parts[""]
+    start = auxo.start(ctx).cohorts[""]
     m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {}, round=0)
     spoken = []
     for _ in range(14):
@@ -574,8 +578,8 @@ def test_a_cohort_without_members_keeps_its_model_and_says_so():
         m, commands, _ = trained(auxo, m, "0", ctx, dict.fromkeys(range(4), (0.1, 0.0)))
         spoken += [c for c in commands if getattr(c, "name", "") == "deserted"]
     assert [c.group for c in spoken] == ["1"]
-    assert torch.equal(m.parts["1"].inner.params["w"], start.inner.params["w"])
-    assert "1" in m.parts
+    assert torch.equal(m.cohorts["1"].inner.params["w"], start.inner.params["w"])
+    assert "1" in m.cohorts
 
 
 def test_notes_tell_the_life_of_cohorts():
@@ -608,7 +612,7 @@ def test_devices_that_come_and_go_stall_nobody():
 
 def test_serving_offers_every_cohort_and_the_cloud_sees_them_all():
     auxo, ctx = rule(cohorts=2), Desk()
-    start = auxo.start(ctx).parts[""]
+    start = auxo.start(ctx).cohorts[""]
     m = Crowd({"0": start, "1": start}, {"0": {}, "1": {}}, {})
     offered = auxo.serve(m, 3, ctx)["cohort"]
     assert isinstance(offered, Choice)

@@ -24,9 +24,8 @@ from potluck.core.rule import Got
 from potluck.engine.schedule import StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import SGD, Train
-from potluck.jobs.cohort_tree import ROOT
 from potluck.rules import Adaptive, Rounds
-from potluck.rules.grouped import DOOR, Fork, Grouped, Groups, largest, parted, settled, shares
+from potluck.rules.grouped import DOOR, ROOT, Fork, Grouped, Groups, largest, parted, settled, shares
 from potluck.rules.vectors import distances, means, numbered, units, vector
 
 LINE = Train(SPEC)

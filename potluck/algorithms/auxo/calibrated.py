@@ -11,32 +11,35 @@ the others would show. So updates much longer than the median are not listened t
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.algorithms.auxo import clustering as online
-from potluck.algorithms.auxo.faithful import Heard, Told, check
+from potluck.algorithms.auxo import clustering
+from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
+from potluck.algorithms.auxo.device import Explore
+from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
+from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.trees import tmap
-from potluck.jobs.affinity import Explore
-from potluck.jobs.cohort_tree import children, halved
 from potluck.rules.vectors import units, vector
 
+Table: TypeAlias = NDArray[np.float64]  # [old side, new side] devices
 LEAST = 3  # participants, below which a round says nothing of them
 MEMBERS = 10  # and members, below which it says nothing of their sides
 TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
 
 
 @value(eq=False)
-class Kinds:
+class CalibratedState:
     """What a cohort remembers of kinds, none of whom."""
 
     centre: dict[int, Tensor]  # by the number of sides: the running mean of each one's updates [sides, size]
-    tables: dict[int, list[Any]]  # old side against new side of returning members, of the last rounds
+    tables: dict[int, list[Table]]  # old side against new side of returning members, of the last rounds
     like: dict[str, Tensor]  # what updates of each cohort's members look like when they train here
 
 
@@ -69,20 +72,20 @@ class Calibrated:
         require(self.size >= 16, "size", self.size, "must be at least 16 numbers, such as 4096")
         require(self.longest >= 1, "longest", self.longest, "must be at least 1 median, such as 1.5")
         require(0 < self.momentum <= 1, "momentum", self.momentum, "must be above 0 and at most 1")
-        check(self)
+        check_rates(self)
 
-    def start(self) -> Kinds:
-        return Kinds({}, {}, {})
+    def start(self) -> CalibratedState:
+        return CalibratedState({}, {}, {})
 
-    def learn(self, heard: Heard) -> Told:
-        s = _on_host(heard.learnt[heard.cohort])
-        count = len(heard.updates)
-        vectors = np.stack([vector(u, self.size) for u in heard.updates])
+    def learn(self, seen: Evidence[CalibratedState]) -> Findings[CalibratedState]:
+        s = _bring_to_host(seen.learnt[seen.cohort])
+        count = len(seen.updates)
+        vectors = np.stack([vector(u, self.size) for u in seen.updates])
         length = np.linalg.norm(vectors, axis=1)
         calm = np.flatnonzero(length <= self.longest * np.median(length))
         if len(calm) < LEAST:
-            return Told(s, [{}] * count, None, None, 0, {})
-        told = self._learn(s, torch.from_numpy(units(vectors[calm])), calm, heard)
+            return Findings(s, [{}] * count, None, None, 0, {})
+        told = self._learn_from(s, torch.from_numpy(units(vectors[calm])), calm, seen)
         # The others hear nothing: what they know stays as it is.
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
@@ -93,76 +96,86 @@ class Calibrated:
                 gain[i], others[i] = told.gain[place], told.others[place]
         known = told.gain is not None
         facts = {**told.facts, "wild": count - len(calm)}
-        return Told(told.state, side, gain if known else None, others if known else None, told.into, facts)
+        return Findings(
+            told.state, side, gain if known else None, others if known else None, told.into, facts
+        )
 
-    def _learn(self, s: Kinds, rows: Tensor, calm: online.Sides, heard: Heard) -> Told:
+    def _learn_from(
+        self, s: CalibratedState, rows: Tensor, calm: Sides, seen: Evidence[CalibratedState]
+    ) -> Findings[CalibratedState]:
         """What the rows tell, of participants at these places."""
         count = len(rows)
-        heard = heard._replace(requests=[heard.requests[i] for i in calm.tolist()])
-        facts: dict[str, Any] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
+        seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
+        facts: dict[str, Fact] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
         gain, others, like, member = None, None, s.like, np.ones(count, bool)
-        if len(heard.learnt) > 1:
-            names = list(heard.learnt)
+        if len(seen.learnt) > 1:
+            names = list(seen.learnt)
             fits = None
             if all(name in s.like for name in names):
-                fits = _fits(rows, torch.stack([s.like[name] for name in names])).tolist()
-                gain = [line[names.index(heard.cohort)] for line in fits]
+                fits = _measure_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
+                gain = [line[names.index(seen.cohort)] for line in fits]
                 others = [dict(zip(names, line, strict=True)) for line in fits]
-            home = self._homes(fits, names, heard)
-            like = self._seen(s.like, rows, home, heard.cohort)
-            member = np.array([name == heard.cohort for name in home])
+            home = self._find_homes(fits, names, seen)
+            like = self._update_likeness(s.like, rows, home, seen.cohort)
+            member = np.array([name == seen.cohort for name in home])
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
         if member.sum() < MEMBERS:
-            return Told(Kinds(s.centre, s.tables, like), side, gain, others, 0, facts)
+            return Findings(CalibratedState(s.centre, s.tables, like), side, gain, others, 0, facts)
         centre, tables = dict(s.centre), dict(s.tables)
         places = np.flatnonzero(member)
         mine = rows[torch.from_numpy(places)]
-        points = online.coordinates(mine, self.directions)
+        points = clustering.find_coordinates(mine, self.directions)
         found: dict[int, float] = {}
         for k in range(2, self.most + 1):
-            new, centre[k] = self._sides(points, mine, k, s.centre.get(k), heard.rng)
-            old = [heard.requests[int(i)]["side"].get(k, online.UNKNOWN) for i in places]
-            tables[k] = [*tables.get(k, []), _table(np.array(old), new, k)][-self.window :]
-            found[k] = self._persistence(tables[k], k)
+            new, centre[k] = self._find_sides(points, mine, k, s.centre.get(k), seen.rng)
+            old = [seen.requests[int(i)]["side"].get(k, UNKNOWN) for i in places]
+            tables[k] = [*tables.get(k, []), clustering.count_changes(np.array(old), new, k)][-self.window :]
+            found[k] = self._measure_persistence(tables[k], k)
             for i, one in zip(places, new, strict=True):
                 side[int(i)][k] = int(one)
         facts["persistence"] = {str(k): round(kappa, 4) for k, kappa in found.items()}
-        good = [k for k in found if k <= heard.room and found[k] >= self.kappa]
+        good = [k for k in found if k <= seen.room and found[k] >= self.kappa]
         into = max(good, key=lambda k: found[k], default=0)
         kept = into or max(found, key=lambda k: found[k])  # what a split would leave within sides
         sides = np.array([side[int(i)][kept] for i in places])
-        facts["heterogeneity_after"] = (online.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
-        return Told(Kinds(centre, tables, like), side, gain, others, into, facts)
+        facts["heterogeneity_after"] = (clustering.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
+        return Findings(CalibratedState(centre, tables, like), side, gain, others, into, facts)
 
-    def split(self, learnt: Mapping[str, Any], cohort: str, into: int) -> dict[str, Any]:
-        old: Kinds = learnt[cohort]
-        names = children(cohort, into)
+    def split(
+        self, learnt: Mapping[str, CalibratedState], cohort: str, into: int
+    ) -> dict[str, CalibratedState]:
+        old = learnt[cohort]
+        names = name_children(cohort, into)
         centres = old.centre.get(into)
         parts = {} if centres is None else dict(zip(names, centres, strict=True))
         away = {name: seen for name, seen in old.like.items() if name != cohort}
-        young = [Kinds({}, {}, {**away, **parts}) for _ in names]
-        out: dict[str, Any] = halved(dict(learnt), cohort, young)
+        young = [CalibratedState({}, {}, {**away, **parts}) for _ in names]
+        out = replace_by_parts(learnt, cohort, young)
         for name, kinds in out.items():
             if name not in names:  # elsewhere, children look as their parent did, until they are told apart
                 like = dict(kinds.like)
                 if cohort in like:
                     like |= dict.fromkeys(names, like.pop(cohort))
-                out[name] = Kinds(kinds.centre, kinds.tables, like)
+                out[name] = CalibratedState(kinds.centre, kinds.tables, like)
         return out
 
-    def _homes(self, fits: list[list[float]] | None, names: list[str], heard: Heard) -> list[str]:
+    def _find_homes(
+        self, fits: list[list[float]] | None, names: list[str], seen: Evidence[CalibratedState]
+    ) -> list[str]:
         """Where each participant will think that it belongs, once it has heard of this round."""
         homes = []
-        for i, request in enumerate(heard.requests):
+        for i, request in enumerate(seen.requests):
             after = dict(request["rewards"])
             if fits is not None:
                 for name, now in zip(names, fits[i], strict=True):
                     after[name] = self.gamma * now + (1 - self.gamma) * after.get(name, now)
-            homes.append(max(after, key=lambda name: after[name]) if after else heard.cohort)
+            homes.append(max(after, key=lambda name: after[name]) if after else seen.cohort)
         return homes
 
-    def _seen(self, like: dict[str, Tensor], rows: Tensor, home: list[str], here: str) -> dict[str, Tensor]:
+    def _update_likeness(
+        self, like: dict[str, Tensor], rows: Tensor, home: list[str], here: str
+    ) -> dict[str, Tensor]:
         """What members of each cohort look like here, after another look."""
         out = dict(like)
         for name in dict.fromkeys(home):
@@ -172,34 +185,39 @@ class Calibrated:
             out[name] = (1 - weight) * like[name] + weight * now if name in like else now
         return out
 
-    def _sides(
-        self, points: online.Points, rows: Tensor, sides: int, before: Tensor | None, rng: np.random.Generator
-    ) -> tuple[online.Sides, Tensor]:
+    def _find_sides(
+        self,
+        points: Points,
+        rows: Tensor,
+        sides: int,
+        before: Tensor | None,
+        rng: np.random.Generator,
+    ) -> tuple[Sides, Tensor]:
         """Sides of this round, named as the centroids of the rounds before say, and the centroids now."""
-        unknown = np.full(len(points), online.UNKNOWN)
-        side = online.first_sides(points, unknown, sides, rng)
-        now = _means(rows, side, sides)
+        unknown = np.full(len(points), UNKNOWN)
+        side = clustering.find_sides(points, unknown, sides, rng)
+        now = clustering.average_sides(rows, side, sides)
         if before is None:
             return side, now
-        side = online.linked(before, now)[side]
-        now = _means(rows, side, sides, before)
+        side = clustering.match_centres(before, now)[side]
+        now = clustering.average_sides(rows, side, sides, before)
         return side, (1 - self.momentum) * before + self.momentum * now
 
-    def _persistence(self, tables: list[Any], sides: int) -> float:
+    def _measure_persistence(self, tables: list[Table], sides: int) -> float:
         """Kappa of the last rounds; 0 as long as too few have returned or a side is too small."""
         whole = np.sum(tables, axis=0)
         total = whole.sum()
         if total < self.returning or whole.sum(0).min() / total < self.smallest / sides:
             return 0.0
-        return online.agreement(whole)
+        return clustering.cohens_kappa(whole)
 
 
-def _on_host(kinds: Kinds) -> Kinds:
+def _bring_to_host(kinds: CalibratedState) -> CalibratedState:
     """What is remembered stays off a GPU; a resumed run finds all its tensors there."""
-    return Kinds(tmap(Tensor.cpu, kinds.centre), kinds.tables, tmap(Tensor.cpu, kinds.like))
+    return CalibratedState(tmap(Tensor.cpu, kinds.centre), kinds.tables, tmap(Tensor.cpu, kinds.like))
 
 
-def _fits(rows: Tensor, like: Tensor) -> Tensor:
+def _measure_fits(rows: Tensor, like: Tensor) -> Tensor:
     """How much nearer than on average each is to what members of each cohort look like [rows, cohorts].
 
     In units of the round's typical nearness, so that models that have learnt more don't speak more softly.
@@ -207,23 +225,3 @@ def _fits(rows: Tensor, like: Tensor) -> Tensor:
     far = torch.cdist(rows, like).square()
     nearer = far.mean(1, keepdim=True) - far
     return nearer / nearer.max(1).values.mean().clamp_min(1e-12)
-
-
-def _means(rows: Tensor, side: online.Sides, sides: int, otherwise: Tensor | None = None) -> Tensor:
-    """The mean of every side; of one that is empty, what is given or the mean of all."""
-    at = torch.from_numpy(side)
-    out = []
-    for k in range(sides):
-        if (side == k).any():
-            out.append(rows[at == k].mean(0))
-        else:
-            out.append(rows.mean(0) if otherwise is None else otherwise[k])
-    return torch.stack(out)
-
-
-def _table(old: online.Sides, new: online.Sides, sides: int) -> Any:
-    """How many went from each side to each."""
-    table = np.zeros((sides, sides))
-    known = old != online.UNKNOWN
-    np.add.at(table, (old[known], new[known]), 1)
-    return table

@@ -19,19 +19,19 @@ Sides = NDArray[np.int64]  # [participants]; UNKNOWN where nobody knows
 UNKNOWN = -1
 
 
-def stacked(updates: Sequence[Params], names: Sequence[str] | None = None) -> Tensor:
+def stack_updates(updates: Sequence[Params], names: Sequence[str] | None = None) -> Tensor:
     """Updates as rows [participants, parameters]; of these parameters only, if they are named."""
     return torch.stack([torch.cat([u[n].flatten() for n in names or u]) for u in updates])
 
 
-def normalised(rows: Tensor, centred: bool = False) -> Tensor:
+def normalise(rows: Tensor, centre: bool = False) -> Tensor:
     """Rows of length 1, so that who has more data isn't farther away; from their mean, if asked."""
-    rows = rows - rows.mean(0) if centred else rows
+    rows = rows - rows.mean(0) if centre else rows
     lengths: Tensor = rows.norm(dim=1, keepdim=True)
     return rows / lengths.clamp_min(1e-12)
 
 
-def coordinates(rows: Tensor, most: int | None = None) -> Points:
+def find_coordinates(rows: Tensor, most: int | None = None) -> Points:
     """The same points in as many dimensions as there are points: all distances stay, and all means.
 
     With `most`, only the directions in which the points (centred before) spread most: principal components.
@@ -44,7 +44,7 @@ def coordinates(rows: Tensor, most: int | None = None) -> Points:
     return points if most is None else points[:, :most]
 
 
-def first_sides(points: Points, before: Sides, sides: int, rng: np.random.Generator) -> Sides:
+def find_sides(points: Points, before: Sides, sides: int, rng: np.random.Generator) -> Sides:
     """Sides from nothing: k-means, the best of ten starts; named so as to agree with what is known."""
     if len(points) < sides:
         return before
@@ -58,24 +58,36 @@ def first_sides(points: Points, before: Sides, sides: int, rng: np.random.Genera
     return np.asarray(names[found], np.int64)
 
 
-def centres(points: Points, known: Sides, sides: int) -> Points | None:
+def find_centres(points: Points, known: Sides, sides: int) -> Points | None:
     """The mean of every side's known members; None if one has none here."""
     if any(not (known == k).any() for k in range(sides)):
         return None
     return np.stack([points[known == k].mean(0) for k in range(sides)])
 
 
-def nearest(points: Points, middle: Points) -> Sides:
+def find_nearest(points: Points, middle: Points) -> Sides:
     """The closest centre of each."""
     far = ((points[:, None] - middle[None]) ** 2).sum(-1)
     return np.asarray(far.argmin(1), np.int64)
 
 
-def linked(before: Tensor, now: Tensor) -> Sides:
+def match_centres(before: Tensor, now: Tensor) -> Sides:
     """Which old centre each new one continues: the matching of greatest cosine, each from their mean."""
-    old, new = (normalised(c, centred=True) for c in (before, now))
+    old, new = (normalise(c, centre=True) for c in (before, now))
     here, there = linear_sum_assignment(-(new @ old.T).double().numpy())
     return np.asarray(there[np.argsort(here)], np.int64)
+
+
+def average_sides(rows: Tensor, side: Sides, sides: int, otherwise: Tensor | None = None) -> Tensor:
+    """The mean of every side; of one that is empty, what is given or the mean of all."""
+    at = torch.from_numpy(side)
+    out = []
+    for k in range(sides):
+        if (side == k).any():
+            out.append(rows[at == k].mean(0))
+        else:
+            out.append(rows.mean(0) if otherwise is None else otherwise[k])
+    return torch.stack(out)
 
 
 def spread(points: Points, sides: Sides | None = None) -> float:
@@ -85,7 +97,7 @@ def spread(points: Points, sides: Sides | None = None) -> float:
     return sum(spread(points[sides == k]) for k in np.unique(sides))
 
 
-def fit(points: Points, known: NDArray[np.bool_], b: float = 1.0) -> Points | None:
+def measure_fit(points: Points, known: NDArray[np.bool_], b: float = 1.0) -> Points | None:
     """How well each fits the known members: 1 at their mean, below 0 for outliers; None with too few."""
     if known.sum() < 2:
         return None
@@ -94,10 +106,18 @@ def fit(points: Points, known: NDArray[np.bool_], b: float = 1.0) -> Points | No
     return np.asarray(1 - far / max(scale, 1e-12))
 
 
-def agreement(table: NDArray[np.float64]) -> float:
-    """Cohen's kappa of a confusion table: 1 if all agree, 0 if no more than by chance."""
+def cohens_kappa(table: NDArray[np.float64]) -> float:
+    """Of a confusion table: 1 if all agree, 0 if no more than by chance."""
     total = table.sum()
     if total == 0:
         return 0.0
     chance = float((table.sum(0) * table.sum(1)).sum() / total**2)
     return float((np.trace(table) / total - chance) / (1 - chance)) if chance < 1 else 0.0
+
+
+def count_changes(old: Sides, new: Sides, sides: int) -> NDArray[np.float64]:
+    """How many went from each side to each."""
+    table = np.zeros((sides, sides))
+    known = old != UNKNOWN
+    np.add.at(table, (old[known], new[known]), 1)
+    return table

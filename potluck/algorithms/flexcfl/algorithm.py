@@ -16,9 +16,8 @@ from potluck.core.messages import Choice, Command, Node, Note, Task, Until
 from potluck.core.rule import Cohort, Got
 from potluck.core.trees import Params, split, weighted_sum
 from potluck.jobs import Train
-from potluck.jobs.cohort_tree import ROOT
 from potluck.rules.census import CENSUS, Census
-from potluck.rules.grouped import DOOR, Grouped, Groups, parted, settled
+from potluck.rules.grouped import DOOR, ROOT, Grouped, Groups, parted, settled
 from potluck.rules.vectors import Vector, length, means, numbered
 
 LABELS = "labels"

@@ -8,27 +8,52 @@ device that lost its record begins anew.
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Final, Literal, TypedDict
 
-import torch
-
+from potluck.algorithms.auxo.tree import count_parts, distance, find_descendants
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.job import Cost, Local, ModelSpec, Result
-from potluck.core.trees import Tree
-from potluck.jobs.cohort_tree import below, distance, parts
-from potluck.jobs.losses import row_losses
+from potluck.jobs.least_loss import LeastLoss
 
-SLOT = "affinity"
+SLOT: Final = "affinity"  # the memory that holds the record
 Explore = Literal["adds", "sets", "told"]
 
 
-def blank() -> dict[str, Any]:
+class Record(TypedDict):
+    """What a device keeps; of each cohort, by its name."""
+
+    reward: dict[str, float]
+    side: dict[str, dict[int, int]]  # by the number of sides
+    times: dict[str, int]
+
+
+class Request(TypedDict):
+    """What a device says when it checks in."""
+
+    cohort: str  # that it would train in
+    affinity: float  # how well it fits there
+    side: Mapping[int, int]  # its side there, by the number of sides
+    times: int  # that it has trained, in any cohort
+    rewards: Mapping[str, float]  # of all leaves that it knows, if it tells them
+
+
+class Feedback(TypedDict):
+    """What a round has told of a participant."""
+
+    cohort: str
+    side: dict[int, int]  # by the number of sides; empty: unknown
+    leaves: list[str]
+    gain: float | None  # how well it fits this cohort; None: nothing can be said
+    others: dict[str, float]  # and each other one, if it can be told
+
+
+def begin_record() -> Record:
     """The record of a device that knows nothing."""
     return {"reward": {}, "side": {}, "times": {}}
 
 
-def inherited(record: dict[str, Any], leaves: Sequence[str], bonus: float) -> dict[str, Any]:
+def inherit_rewards(record: Record, leaves: Sequence[str], bonus: float) -> Record:
     """The record after splits that the device hadn't heard of: children begin with their parent's reward.
 
     The child on the device's own side begins above, so that it is what the device asks for.
@@ -37,20 +62,20 @@ def inherited(record: dict[str, Any], leaves: Sequence[str], bonus: float) -> di
         return record
     reward = dict(record["reward"])
     for cohort in sorted(record["reward"], key=len):
-        for leaf in below(cohort, leaves):
+        for leaf in find_descendants(cohort, leaves):
             path = cohort
             while path != leaf:  # step by step: a side is known of each level apart
-                side = record["side"].get(path, {}).get(parts(path, leaves))
+                side = record["side"].get(path, {}).get(count_parts(path, leaves))
                 old, path = reward[path], leaf[: len(path) + 1]
                 reward.setdefault(path, old + (bonus if side == int(path[-1]) else 0.0))
-    return {**record, "reward": reward}
+    return {"reward": reward, "side": record["side"], "times": record["times"]}
 
 
-def chosen(record: Mapping[str, Any], leaves: Sequence[str], epsilon: float, key: int) -> str:
+def choose_leaf(record: Record, leaves: Sequence[str], epsilon: float, key: int) -> str:
     """The leaf that a device asks for: mostly its best, any at random now and then or if it has no best."""
     known: dict[str, float] = {}
     if record["reward"]:
-        known = {leaf: reward for leaf in leaves if (reward := _known(record, leaf)) is not None}
+        known = {leaf: reward for leaf in leaves if (reward := _find_reward(record, leaf)) is not None}
     if not known or keys.chance(key, 0) < epsilon:
         return leaves[int(keys.chance(key, 1) * len(leaves))]
     top = max(known.values())
@@ -58,17 +83,15 @@ def chosen(record: Mapping[str, Any], leaves: Sequence[str], epsilon: float, key
     return best[0] if len(best) == 1 else best[int(keys.chance(key, 2) * len(best))]
 
 
-def _known(record: Mapping[str, Any], leaf: str) -> float | None:
+def _find_reward(record: Record, leaf: str) -> float | None:
     """The reward of a leaf; of one that had split before its server forgot that, the best of its parts."""
-    rewards: dict[str, float] = record["reward"]
+    rewards = record["reward"]
     if leaf in rewards:
         return rewards[leaf]
     return max((r for name, r in rewards.items() if name.startswith(leaf)), default=None)
 
 
-def learnt(
-    record: Mapping[str, Any], told: Mapping[str, Any], gamma: float, explore: Explore
-) -> dict[str, Any]:
+def update_record(record: Record, told: Feedback, gamma: float, explore: Explore) -> Record:
     """The record after a round: the cohort's own reward, the side in it, and what it means for the others."""
     cohort, gain = told["cohort"], told["gain"]
     reward, times = dict(record["reward"]), dict(record["times"])
@@ -78,8 +101,8 @@ def learnt(
         if told["side"]:  # a member, with nothing said yet of how well it fits
             reward.setdefault(cohort, 0.0)
     elif explore == "told":  # the cohort could tell about all of them; a first word counts whole
-        for name, said in {**told["others"], cohort: gain}.items():
-            reward[name] = gamma * said + (1 - gamma) * reward[name] if name in reward else said
+        for name, fit in {**told["others"], cohort: gain}.items():
+            reward[name] = gamma * fit + (1 - gamma) * reward[name] if name in reward else fit
     else:
         reward[cohort] = gamma * gain + (1 - gamma) * reward.get(cohort, 0.0)
         for other in told["leaves"]:
@@ -101,12 +124,19 @@ class CheckIn:
         return Cost(sends=bytes(_HEAD.size + 8 * rewards))
 
     def run(self, at: Local) -> Result:
-        leaves, kept = at.inbox["leaves"], at.keep
-        record = blank() if kept is None else inherited(kept, leaves, self.bonus)
-        cohort, reward = chosen(record, leaves, at.inbox["epsilon"], at.seed), record["reward"]
-        side, times = record["side"].get(cohort, {}), sum(record["times"].values())
-        request = packed(leaves, cohort, reward.get(cohort, 0.0), side, times, reward if self.every else None)
-        return Result(request, keep=None if kept is None or record is kept else record)
+        leaves: list[str] = at.inbox["leaves"]
+        kept: Record | None = at.keep
+        record = begin_record() if kept is None else inherit_rewards(kept, leaves, self.bonus)
+        cohort = choose_leaf(record, leaves, at.inbox["epsilon"], at.seed)
+        request: Request = {
+            "cohort": cohort,
+            "affinity": record["reward"].get(cohort, 0.0),
+            "side": record["side"].get(cohort, {}),
+            "times": sum(record["times"].values()),
+            "rewards": record["reward"],
+        }
+        body = pack_request(request, leaves, self.every)
+        return Result(body, keep=None if kept is None or record is kept else record)
 
 
 # Place of the cohort among the leaves, affinity, one letter of side for two to ten sides, times.
@@ -115,36 +145,31 @@ _NOWHERE = b"." * 9
 _NAN = float("nan")
 
 
-def packed(
-    leaves: Sequence[str],
-    cohort: str,
-    affinity: float,
-    side: Mapping[int, int],
-    times: int,
-    rewards: Mapping[str, float] | None,
-) -> bytes:
-    """A request as it travels; `rewards` of all leaves, NaN where nothing is known, or None."""
+def pack_request(request: Request, leaves: Sequence[str], every: bool = False) -> bytes:
+    """A request as it travels; with `every`, rewards of all leaves too, NaN where nothing is known."""
+    side = request["side"]
     letters = "".join(str(side.get(k, ".")) for k in range(2, 11)).encode() if side else _NOWHERE
-    head = _HEAD.pack(leaves.index(cohort), affinity, letters, times)
-    if rewards is None:
+    head = _HEAD.pack(leaves.index(request["cohort"]), request["affinity"], letters, request["times"])
+    if not every:
         return head
+    rewards = request["rewards"]
     return head + struct.pack(f"<{len(leaves)}d", *[rewards.get(leaf, _NAN) for leaf in leaves])
 
 
-def unpacked(request: bytes, leaves: Sequence[str]) -> dict[str, Any]:
+def unpack_request(body: bytes, leaves: Sequence[str]) -> Request:
     """A request as the server reads it; `leaves` are those that the device was told."""
-    place, affinity, letters, times = _HEAD.unpack_from(request)
+    place, affinity, letters, times = _HEAD.unpack_from(body)
     side = {} if letters == _NOWHERE else {k: c - 48 for k, c in enumerate(letters, 2) if c != 46}
     rewards: dict[str, float] = {}
-    if times and len(request) > _HEAD.size:
-        found = zip(leaves, struct.unpack_from(f"<{len(leaves)}d", request, _HEAD.size), strict=True)
+    if times and len(body) > _HEAD.size:
+        found = zip(leaves, struct.unpack_from(f"<{len(leaves)}d", body, _HEAD.size), strict=True)
         rewards = {leaf: r for leaf, r in found if r == r}
     return {"cohort": leaves[place], "affinity": affinity, "side": side, "times": times, "rewards": rewards}
 
 
-@value(name="auxo.Remember")
-class Remember:
-    """The affinity feedback: what a round has told of the device and its cohort."""
+@value
+class TakeFeedback:
+    """The affinity feedback: the device takes into its record what a round has told of it."""
 
     gamma: float = 0.9
     explore: Explore = "adds"
@@ -154,29 +179,26 @@ class Remember:
         return Cost()
 
     def run(self, at: Local) -> Result:
+        told: Feedback = at.inbox["feedback"]
         # Sides are of the round that has ended, so they are noted before a split is taken in.
-        record = learnt(blank() if at.keep is None else at.keep, at.inbox, self.gamma, self.explore)
-        return Result(None, keep=inherited(record, at.inbox["leaves"], self.bonus))
+        record = update_record(at.keep or begin_record(), told, self.gamma, self.explore)
+        return Result(None, keep=inherit_rewards(record, told["leaves"], self.bonus))
 
 
 @value
-class Settle:
+class ChooseCohort:
     """Which cohort's model a device uses: its best; if it was never seen, that of least loss on its rows."""
 
     model: ModelSpec
     bonus: float = 0.1
 
     def cost(self, at: Local) -> Cost:
-        net = at.models[self.model]
-        return Cost(float(len(at.rows) * len(at.inbox["models"]) * net.ops))
+        return LeastLoss(self.model).cost(at)
 
     def run(self, at: Local) -> Result:
-        models: dict[str, Tree] = at.inbox["models"]
-        record = blank() if at.keep is None else inherited(at.keep, list(models), self.bonus)
+        leaves = list(at.inbox["models"])
+        record = begin_record() if at.keep is None else inherit_rewards(at.keep, leaves, self.bonus)
         times = {"times": float(sum(record["times"].values()))}
-        if any(_known(record, leaf) is not None for leaf in models) or len(models) == 1:
-            return Result(chosen(record, list(models), 0.0, at.seed), metrics=times)
-        net = at.models[self.model]
-        with torch.no_grad():
-            losses = {k: float(row_losses(net(p, at.x), at.y).mean()) for k, p in models.items()}
-        return Result(min(losses, key=lambda k: losses[k]), metrics=times)
+        if any(_find_reward(record, leaf) is not None for leaf in leaves) or len(leaves) == 1:
+            return Result(choose_leaf(record, leaves, 0.0, at.seed), metrics=times)
+        return Result(LeastLoss(self.model).run(at).body, metrics=times)

@@ -1,0 +1,74 @@
+"""How a cohort tells its participants apart: the contract of `Faithful` and `Calibrated`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from potluck.algorithms.auxo.device import Explore, Request
+from potluck.core.errors import require
+from potluck.core.trees import Params
+
+L = TypeVar("L")  # what a cohort has learnt of its members
+Fact = float | dict[str, float]  # int counts as float
+
+
+class Evidence(NamedTuple, Generic[L]):
+    """What a cohort knows at the end of a round, of nobody but the participants of this round."""
+
+    cohort: str
+    updates: Sequence[Params]
+    requests: Sequence[Request]  # what each said when it checked in, of this cohort
+    head: Sequence[str]  # names of the last layer's parameters
+    learnt: Mapping[str, L]  # what every cohort has learnt so far
+    room: int  # at most so many parts may a split have now
+    population: int
+    rng: np.random.Generator
+
+
+class Findings(NamedTuple, Generic[L]):
+    """What a cohort has learnt, and what each participant is told."""
+
+    state: L
+    side: Sequence[Mapping[int, int]]  # the side of each, by the number of sides; empty: unknown
+    gain: Sequence[float | None] | None  # how well each fits this cohort; None: nothing can be said
+    others: Sequence[Mapping[str, float]] | None  # and each other one, if it can be told
+    into: int  # a split into so many parts would pay; 0: none would
+    facts: dict[str, Fact]  # to record
+
+
+class Rates(Protocol):
+    """Numbers that all modes have."""
+
+    @property
+    def gamma(self) -> float: ...  # weight of the last reward
+    @property
+    def bonus(self) -> float: ...  # reward of the child on one's own side, when a cohort splits
+    @property
+    def epsilon(self) -> float: ...  # how often a device tries another cohort, at first
+    @property
+    def decay(self) -> float: ...  # of epsilon, a round
+    @property
+    def scaling(self) -> float: ...  # learning rate by share of clients to this power
+
+
+class Mode(Rates, Protocol[L]):
+    """How sides, rewards and the moment of a split are found; a state per cohort, none per client."""
+
+    @property
+    def explore(self) -> Explore: ...  # how devices guess about cohorts that they haven't tried
+    @property
+    def parts(self) -> int: ...  # fewest that a cohort splits into
+
+    def start(self) -> L: ...
+    def learn(self, seen: Evidence[L]) -> Findings[L]: ...
+    def split(self, learnt: Mapping[str, L], cohort: str, into: int) -> dict[str, L]: ...
+
+
+def check_rates(mode: Rates) -> None:
+    """Refuse numbers that no mode can use."""
+    require(0 < mode.gamma <= 1, "gamma", mode.gamma, "must be above 0 and at most 1, such as 0.9")
+    require(0 <= mode.epsilon <= 1, "epsilon", mode.epsilon, "must be a chance between 0 and 1")
+    require(0 < mode.decay <= 1, "decay", mode.decay, "must be above 0 and at most 1, such as 0.98")
+    require(mode.bonus >= 0, "bonus", mode.bonus, "must be 0 or more, such as 0.1")
+    require(mode.scaling >= 0, "scaling", mode.scaling, "must be 0 (one rate for all) or more; 1 is linear")
