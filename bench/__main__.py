@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from bench import advice, asynchronous, engine, matching, memory, overheads, planner, population, training
-from potluck.experiment.launch.machine import machine
+from potluck.experiment.launch.hardware import describe_machine
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     if asked.out is not None and not asked.out.parent.is_dir():
         parser.error(f"--out {asked.out}: there is no folder {asked.out.parent}; make it first")
     python = f"Python {platform.python_version()}, torch {torch.__version__}"
-    header = f"{datetime.now(UTC):%Y-%m-%d}, {machine()}, {python}, seed 1"
+    header = f"{datetime.now(UTC):%Y-%m-%d}, {describe_machine()}, {python}, seed 1"
     print(header)
     benchmarks: dict[str, Callable[[], None]] = {
         "engine": engine.main,

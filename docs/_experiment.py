@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA
 from potluck.experiment import Experiment
-from potluck.experiment.schema.tables import Table
+from potluck.experiment.schema.settings import Table
 from potluck.fleet.sources import SOURCES as FLEETS
 from potluck.models.registry import MODELS
 from potluck.rules.robust import KINDS as JUDGES

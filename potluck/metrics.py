@@ -112,7 +112,7 @@ def interval(values: Sequence[float | None]) -> Interval | None:
     return Interval(spread.mean, float(stats.t.ppf(0.975, n - 1)) * spread.deviation / n**0.5)
 
 
-def paired(values: Sequence[float | None], base: Sequence[float | None]) -> Interval | None:
+def paired_difference(values: Sequence[float | None], base: Sequence[float | None]) -> Interval | None:
     """How far one method lies above another, from runs that share seeds pair by pair.
 
     What a seed does to both (its division, its devices) cancels out, so few seeds may tell two methods apart

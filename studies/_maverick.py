@@ -17,7 +17,7 @@ from typing import Any
 
 from potluck import metrics
 from potluck.experiment.runs import Run
-from potluck.experiment.study import TRAFFIC, Arm, Measure, Study, laid_over
+from potluck.experiment.study import TRAFFIC, Arm, Measure, Study, overlay
 from potluck.report import anomalies
 
 TABLE: dict[str, Any] = {
@@ -116,8 +116,8 @@ def among(
         title=title,
         question=question,
         measures=(*VIEWS, SOON, EFFORT, TRAFFIC),
-        quick=replace(study.quick, experiment=laid_over(QUICK, quick)),
-        paper=replace(study.paper, experiment=laid_over(TABLE, paper)),
+        quick=replace(study.quick, experiment=overlay(QUICK, quick)),
+        paper=replace(study.paper, experiment=overlay(TABLE, paper)),
     )
 
 
@@ -127,8 +127,8 @@ def with_data(study: Study, title: str, question: str, data: Mapping[str, Any]) 
         study,
         title=title,
         question=question,
-        quick=replace(study.quick, experiment=laid_over(study.quick.experiment, {"data": data})),
-        paper=replace(study.paper, experiment=laid_over(study.paper.experiment, {"data": data})),
+        quick=replace(study.quick, experiment=overlay(study.quick.experiment, {"data": data})),
+        paper=replace(study.paper, experiment=overlay(study.paper.experiment, {"data": data})),
     )
 
 
@@ -137,7 +137,7 @@ def full(study: Study, title: str, question: str) -> Study:
     size = {"data": {"limit": 60_000}, "train": {"lr": 0.01}}
     paper = replace(
         study.paper,
-        experiment=laid_over(study.paper.experiment, size),
+        experiment=overlay(study.paper.experiment, size),
         tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},
     )
     return replace(study, title=title, question=question, paper=paper)

@@ -206,7 +206,7 @@ def differences(results: Results, base: str, scenario: str = "") -> str:
     """Final accuracy of every other arm less that of `base`, paired by seed."""
     own = results.values(FINAL, base, scenario)
     others = [arm.name for arm in results.plan.arms if arm.name != base]
-    apart = [points(metrics.paired(results.values(FINAL, arm, scenario), own)) for arm in others]
+    apart = [points(metrics.paired_difference(results.values(FINAL, arm, scenario), own)) for arm in others]
     return markdown(["", f"accuracy vs {base}"], [others, apart])
 
 

@@ -6,7 +6,7 @@ writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
 
 from _cohorts import GROUPS, MEASURES, QUICK, TABLE, auxo, curves, plain, speeds
 
-from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.report.reproduction import tables
 
 
@@ -34,7 +34,7 @@ STUDY = Study(
     page=page,
     quick=Scale(QUICK, seeds=(1,), scenarios=("1 group", "4 groups")),
     paper=Scale(
-        laid_over(TABLE, {"stop": {"rounds": 80}}),
+        overlay(TABLE, {"stop": {"rounds": 80}}),
         seeds=(1, 2, 3),
         tune={"lr": [0.1, 0.2, 0.4], "length": 0.5},
     ),

@@ -6,7 +6,7 @@
 from _cohorts import AGREES, COHORTS, QUICK, TABLE, TURNS, auxo, plain
 
 from potluck.experiment.runs import Run
-from potluck.experiment.study import ACCURACY, WORST, Measure, Scale, Study, laid_over
+from potluck.experiment.study import ACCURACY, WORST, Measure, Scale, Study, overlay
 
 SIGMAS = (0.001, 0.01, 0.1, 0.6, 0.77, 1.0)  # the last three are the paper's
 
@@ -27,6 +27,6 @@ STUDY = Study(
         **{f"sigma {s:g}": {"train": {"privacy": {"clip": 1.0, "sigma": s}}} for s in SIGMAS},
     },
     measures=(ACCURACY, WORST, AGREES, COHORTS, Measure("epsilon at delta 1e-6", epsilon)),
-    quick=Scale(laid_over(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("no noise", "sigma 0.1")),
-    paper=Scale(laid_over(TABLE, TURNS["4 groups"], {"model": {"name": "linear"}}), seeds=(1, 2)),
+    quick=Scale(overlay(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("no noise", "sigma 0.1")),
+    paper=Scale(overlay(TABLE, TURNS["4 groups"], {"model": {"name": "linear"}}), seeds=(1, 2)),
 )

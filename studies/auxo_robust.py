@@ -5,7 +5,7 @@
 
 from _cohorts import AGREES, COHORTS, QUICK, TABLE, TURNS, auxo, plain
 
-from potluck.experiment.study import ACCURACY, WORST, Scale, Study, laid_over
+from potluck.experiment.study import ACCURACY, WORST, Scale, Study, overlay
 
 STUDY = Study(
     title="Auxo: lost memories and flipped labels",
@@ -18,6 +18,6 @@ STUDY = Study(
         **{f"{share} % flip": {"data": {"flip": {"share": share / 100}}} for share in (5, 15)},
     },
     measures=(ACCURACY, WORST, AGREES, COHORTS),
-    quick=Scale(laid_over(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("20 % lost", "15 % flip")),
-    paper=Scale(laid_over(TABLE, TURNS["4 groups"]), seeds=(1, 2)),
+    quick=Scale(overlay(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("20 % lost", "15 % flip")),
+    paper=Scale(overlay(TABLE, TURNS["4 groups"]), seeds=(1, 2)),
 )

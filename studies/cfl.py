@@ -5,7 +5,7 @@
 
 from _cohorts import COHORTS, EFFORT, QUICK, TABLE, TURNS, speeds
 
-from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, laid_over
+from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import tables
 
 # CFL's thresholds are norms of updates, so they belong to one model and rate; these were read off one run on
@@ -31,7 +31,7 @@ STUDY = Study(
     page=page,
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, {"data": {"clients": 100}, "fleet": {"availability": "always"}}),
+        overlay(TABLE, {"data": {"clients": 100}, "fleet": {"availability": "always"}}),
         seeds=(1, 2, 3),
         tune={"lr": [0.05, 0.1, 0.2], "length": 0.5},
     ),

@@ -5,7 +5,7 @@
 
 from _classter import FULL_SHIFT, GLOBAL, LENET, NO_SHIFT, QUICK, TABLE, classter, others
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 ROUNDS = 75
 
@@ -17,7 +17,7 @@ STUDY = Study(
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL),
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, LENET, {"stop": {"rounds": ROUNDS}}),
+        overlay(TABLE, LENET, {"stop": {"rounds": ROUNDS}}),
         seeds=(1, 2, 3),
         tune={"lr": [0.01, 0.05], "length": 0.5},
     ),

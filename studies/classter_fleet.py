@@ -6,7 +6,7 @@ as much as some 75 rounds of FedAvg take, when slow devices take part in nearly 
 
 from _classter import FULL_SHIFT, GRID, NO_SHIFT, QUICK, TABLE, classter, distilling, streaming, time_to
 
-from potluck.experiment.study import Arm, Measure, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
 
 SECONDS = {"d1": 1_500.0, "d2": 7_500.0, "d3": 15_000.0, "d4": 30_000.0}
 
@@ -36,6 +36,6 @@ STUDY = Study(
         Measure("tasks", "tasks"),
     ),
     # Slow enough that small models take as long as the paper's.
-    quick=Scale(laid_over(QUICK, {"fleet": {"compute": 2e5}}), seeds=(1,), scenarios=("D4",)),
+    quick=Scale(overlay(QUICK, {"fleet": {"compute": 2e5}}), seeds=(1,), scenarios=("D4",)),
     paper=Scale(TABLE, seeds=(1, 2), tune={"lr": GRID[::2], "length": 0.5}),
 )

@@ -5,7 +5,7 @@
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, TWO_MODELS, classter, others
 
-from potluck.experiment.study import TRAFFIC, Scale, Study, laid_over
+from potluck.experiment.study import TRAFFIC, Scale, Study, overlay
 
 ROUNDS = 300
 # What Potluck would choose; each of them is looked at by itself in `classter_parts`.
@@ -24,7 +24,7 @@ STUDY = Study(
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL, *TWO_MODELS, TRAFFIC),
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, {"stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 50}}),
+        overlay(TABLE, {"stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 50}}),
         seeds=(1, 2, 3),
         tune={"lr": GRID, "length": 0.5},
     ),

@@ -17,7 +17,7 @@ from _classter import (
     shifted,
 )
 
-from potluck.experiment.study import TRAFFIC, Measure, Scale, Study, laid_over
+from potluck.experiment.study import TRAFFIC, Measure, Scale, Study, overlay
 
 ROUNDS = 150
 
@@ -38,9 +38,9 @@ STUDY = Study(
         Measure("bytes to 50 %", bytes_to(0.5), "bytes", "less"),
         TRAFFIC,
     ),
-    quick=Scale(laid_over(QUICK, {"evaluate": {"shifts": list(LEVELS)}}), seeds=(1,)),
+    quick=Scale(overlay(QUICK, {"evaluate": {"shifts": list(LEVELS)}}), seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, LENET, {"stop": {"rounds": ROUNDS}, "evaluate": {"shifts": list(LEVELS)}}),
+        overlay(TABLE, LENET, {"stop": {"rounds": ROUNDS}, "evaluate": {"shifts": list(LEVELS)}}),
         seeds=(1, 2, 3),
         tune={"lr": GRID, "length": 0.5},
     ),

@@ -5,7 +5,7 @@
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, QUICK, TABLE, bytes_to, classter, shifted, time_to
 
-from potluck.experiment.study import TRAFFIC, Arm, Measure, Scale, Study, laid_over
+from potluck.experiment.study import TRAFFIC, Arm, Measure, Scale, Study, overlay
 
 FIRST = "10 devices, full size, 5 epochs"
 
@@ -37,6 +37,6 @@ STUDY = Study(
         Measure("bytes to 30 %", bytes_to(0.3), "bytes", "less"),
         TRAFFIC,
     ),
-    quick=Scale(laid_over(QUICK, {"stop": {"rounds": 2}}), seeds=(1,)),
+    quick=Scale(overlay(QUICK, {"stop": {"rounds": 2}}), seeds=(1,)),
     paper=Scale(TABLE, seeds=(1, 2, 3), tune={"lr": GRID, "length": 0.5}),
 )

@@ -5,7 +5,7 @@
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, streaming, time_to
 
-from potluck.experiment.study import Measure, Scale, Study, laid_over
+from potluck.experiment.study import Measure, Scale, Study, overlay
 
 FIRST = "ClassTer async"
 SLOW = {"fleet": {"preset": "d4"}, "stop": {"rounds": None, "seconds": 30_000.0}}
@@ -23,11 +23,11 @@ STUDY = Study(
     ],
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL, Measure("time to 30 %", time_to(0.3), "seconds", "less")),
     quick=Scale(
-        laid_over(QUICK, SLOW, {"stop": {"seconds": 2.0}, "evaluate": {"rounds": None, "seconds": 1.0}}),
+        overlay(QUICK, SLOW, {"stop": {"seconds": 2.0}, "evaluate": {"rounds": None, "seconds": 1.0}}),
         seeds=(1,),
     ),
     paper=Scale(
-        laid_over(TABLE, SLOW, {"evaluate": {"rounds": None, "seconds": 3_000.0}}),
+        overlay(TABLE, SLOW, {"evaluate": {"rounds": None, "seconds": 3_000.0}}),
         seeds=(1, 2, 3),
         tune={"lr": GRID, "length": 0.5},
     ),

@@ -6,7 +6,7 @@ are online here, since the others need that.
 
 from _cohorts import BEST10, COHORTS, EFFORT, OVER, QUICK, TABLE, TURNS, VARIANCE, auxo, plain, speeds
 
-from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, laid_over
+from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import tables
 
 INNER = {"inner": {"kind": "fedavg", "overcommit": OVER}, "clients": 100}
@@ -35,7 +35,7 @@ STUDY = Study(
     page=page,
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, {"fleet": {"availability": "always"}}),
+        overlay(TABLE, {"fleet": {"availability": "always"}}),
         seeds=(1, 2, 3),
         # Long enough for FL+HC to have clustered: it asks everybody once, after its first rounds.
         tune={"lr": [0.05, 0.1, 0.2, 0.4], "length": 0.7},

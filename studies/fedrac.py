@@ -6,7 +6,7 @@ with `--jobs 2`.
 
 from _fedrac import GRID, HAR, HAR_TIME, MEASURES, QUICK, QUICK_TIME, columns, headline
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 STUDY = Study(
     title="Fed-RAC: 40 phones, activities of people",
@@ -21,6 +21,6 @@ STUDY = Study(
     "the followers', 60 each. The paper has 40, 32, 36, 40 and 34 of 40 phones in training and 93.5, 89.9, "
     "90.8, 91.4 and 90.9 % for Fed-RAC, FedAvg, HeteroFL, TiFL and SHARE, and durations on one machine, "
     "which aren't these.",
-    quick=Scale(laid_over(QUICK, QUICK_TIME), seeds=(1,)),
-    paper=Scale(laid_over(HAR, HAR_TIME), seeds=(1, 2, 3), tune=GRID),
+    quick=Scale(overlay(QUICK, QUICK_TIME), seeds=(1,)),
+    paper=Scale(overlay(HAR, HAR_TIME), seeds=(1, 2, 3), tune=GRID),
 )

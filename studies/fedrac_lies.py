@@ -19,7 +19,7 @@ from _fedrac import (
 )
 
 from potluck.experiment.runs import Run
-from potluck.experiment.study import Arm, Results, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Results, Scale, Study, overlay
 from potluck.report import by_tier
 from potluck.report.reproduction import markdown, tables
 
@@ -88,9 +88,9 @@ STUDY = Study(
     notes="Every phone has rows of four classes only, so that whom nobody hears is missed. Rates are "
     "measured before anybody is placed. Memory can't be, but who is late three times in a row goes a tier "
     "down.",
-    quick=Scale(laid_over(QUICK, QUICK_TIME), seeds=(1,)),
+    quick=Scale(overlay(QUICK, QUICK_TIME), seeds=(1,)),
     paper=Scale(
-        laid_over(MNIST, MNIST_TIME, {"data": {"partition": "shards", "classes_per_client": 4}}),
+        overlay(MNIST, MNIST_TIME, {"data": {"partition": "shards", "classes_per_client": 4}}),
         seeds=(1, 2, 3),
     ),
 )

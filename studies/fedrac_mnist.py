@@ -6,7 +6,7 @@
 
 from _fedrac import GRID, MEASURES, MNIST, MNIST_TIME, QUICK, QUICK_TIME, columns, headline
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 STUDY = Study(
     title="Fed-RAC: 40 phones, handwritten digits",
@@ -16,6 +16,6 @@ STUDY = Study(
     page=headline((0.9, 0.92, 0.94)),
     notes="Links matter more here: the full model has 636 kB. The paper has a performance of 98.7 % for "
     "Fed-RAC, with 50,000 images and 200 rounds.",
-    quick=Scale(laid_over(QUICK, {"model": {"width": 1.0}}, QUICK_TIME), seeds=(1,)),
-    paper=Scale(laid_over(MNIST, MNIST_TIME), seeds=(1, 2, 3), tune=GRID),
+    quick=Scale(overlay(QUICK, {"model": {"width": 1.0}}, QUICK_TIME), seeds=(1,)),
+    paper=Scale(overlay(MNIST, MNIST_TIME), seeds=(1, 2, 3), tune=GRID),
 )

@@ -7,7 +7,7 @@ with `--jobs 2`.
 from _fedrac import HAR, KAPPA, MNIST, QUICK, TIERS
 
 from potluck.experiment.runs import Run
-from potluck.experiment.study import Arm, Measure, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
 from potluck.report import by_tier
 
 
@@ -24,10 +24,10 @@ STUDY = Study(
     title="Fed-RAC: the leader's learning rate",
     question="How good is the leader after 10 rounds (activities) and 5 rounds (digits)?",
     arms=[at(rate) for rate in (0.002, 0.004, 0.006, 0.008, 0.01)],
-    scenarios={"activities": {}, "digits": laid_over(MNIST, {"stop": {"rounds": 5}})},
+    scenarios={"activities": {}, "digits": overlay(MNIST, {"stop": {"rounds": 5}})},
     measures=(Measure("leader's accuracy", leading, "share", "more", paired=True),),
     notes="The paper's falls with the rate: from 89.9 to 79.2 % on activities, from 98.1 to 90.4 % on "
     "digits. Its batches are of 200 rows, these of 32 and 64.",
-    quick=Scale(laid_over(QUICK, {"stop": {"rounds": 2}}), seeds=(1,), scenarios=("activities",)),
-    paper=Scale(laid_over(HAR, {"stop": {"rounds": 10}}), seeds=(1, 2, 3)),
+    quick=Scale(overlay(QUICK, {"stop": {"rounds": 2}}), seeds=(1,), scenarios=("activities",)),
+    paper=Scale(overlay(HAR, {"stop": {"rounds": 10}}), seeds=(1, 2, 3)),
 )

@@ -24,7 +24,7 @@ from _fedrac import (
     phones,
 )
 
-from potluck.experiment.study import Arm, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Scale, Study, overlay
 from potluck.report.reproduction import tables
 
 BRIEF = {
@@ -42,7 +42,7 @@ BOTH = {**EVEN_ONLY, **UNEVEN_ONLY}
 
 def vary(study: Study, *experiment: dict[str, Any], tuned: bool = True, **changes: Any) -> Study:
     """A study with tables laid over its experiment at paper scale, and with other fields."""
-    paper = replace(study.paper, experiment=laid_over(study.paper.experiment, *experiment))
+    paper = replace(study.paper, experiment=overlay(study.paper.experiment, *experiment))
     if not tuned:
         paper = replace(paper, tune=None, tune_each=False)
     return replace(study, paper=paper, **changes)
@@ -56,7 +56,7 @@ def weigh_labels(share: float, temperature: float = 1.0, name: str = TAUGHT) -> 
 def fix_rates(study: Study) -> list[Arm]:
     """Every arm at both rates that were chosen."""
     return [
-        replace(arm, name=f"{arm.name}, {lr:g}", changes=laid_over(arm.changes, {"train": {"lr": lr}}))
+        replace(arm, name=f"{arm.name}, {lr:g}", changes=overlay(arm.changes, {"train": {"lr": lr}}))
         for lr in (0.03, 0.01)
         for arm in study.arms
     ]
@@ -73,8 +73,8 @@ STUDY = Study(
     notes="The paper has about +8 points for the smallest tier on this data and +2 for the second; "
     "and 92 % after 77 rounds in all with distillation and 83 without it, where the two smallest tiers never "
     "got there and aren't counted.",
-    quick=Scale(laid_over(QUICK, {"algorithms": {"fedrac": {"rounds": 3}}}), seeds=(1,)),
-    paper=Scale(laid_over(HAR, BRIEF), seeds=(1, 2, 3, 4, 5), tune=GRID, tune_each=True),
+    quick=Scale(overlay(QUICK, {"algorithms": {"fedrac": {"rounds": 3}}}), seeds=(1,)),
+    paper=Scale(overlay(HAR, BRIEF), seeds=(1, 2, 3, 4, 5), tune=GRID, tune_each=True),
 )
 
 # Those on which others are built; the table below has all.

@@ -9,7 +9,7 @@ from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, per_
 
 from potluck.algorithms.fedrac.clustering.methods import Method, find_clusters
 from potluck.algorithms.fedrac.clustering.resources import weighed
-from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.fleet import fedrac40
 from potluck.report.reproduction import markdown, tables
 from potluck.report.units import NONE
@@ -54,7 +54,7 @@ STUDY = Study(
     arms=[fedrac(f"{count} tiers", tiers=count, smallest_tier=3) for count in reversed(COUNTS)],
     scenarios={
         "activities": {},
-        "digits": laid_over(MNIST, {"algorithms": {"fedrac": {"rounds": 20}}}),
+        "digits": overlay(MNIST, {"algorithms": {"fedrac": {"rounds": 20}}}),
     },
     measures=(PERFORMANCE, SERVED),
     page=page,
@@ -63,10 +63,10 @@ STUDY = Study(
     "clusters of its 40 phones, four have the greatest index; its five is what some starts of k-means give. "
     "With few tiers, phones with little memory are among the richest, whose model then has to be smaller.",
     quick=Scale(
-        laid_over(QUICK, {"algorithms": {"fedrac": {"rounds": 2}}}), seeds=(1,), scenarios=("activities",)
+        overlay(QUICK, {"algorithms": {"fedrac": {"rounds": 2}}}), seeds=(1,), scenarios=("activities",)
     ),
     paper=Scale(
-        laid_over(HAR, {"run": {"executor": "stacked"}, "algorithms": {"fedrac": {"rounds": 30}}}),
+        overlay(HAR, {"run": {"executor": "stacked"}, "algorithms": {"fedrac": {"rounds": 30}}}),
         seeds=(1, 2),
     ),
 )

@@ -8,7 +8,7 @@ import numpy as np
 from _fedrac import F1, HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac
 
 from potluck.experiment.runs import Run
-from potluck.experiment.study import Arm, Measure, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
 from potluck.fleet import fedrac40
 from potluck.report import by_tier
 
@@ -46,7 +46,7 @@ STUDY = Study(
     ],
     scenarios={
         "activities": {},
-        "digits": laid_over(MNIST, {"algorithms": {"fedrac": {"rounds": 20}}}),
+        "digits": overlay(MNIST, {"algorithms": {"fedrac": {"rounds": 20}}}),
     },
     measures=(
         Measure("clusters", clusters),
@@ -58,10 +58,10 @@ STUDY = Study(
     notes="Without normalising, rates count 98.5 %. The paper has 5, 6, 4, 4 and 4 clusters in this order, "
     "and 97.7, 97.4, 97.3, 97.5 and 97.1 % on digits, 93.5, 92.5, 91.9, 92.2 and 91.6 % on activities.",
     quick=Scale(
-        laid_over(QUICK, {"algorithms": {"fedrac": {"rounds": 2}}}), seeds=(1,), scenarios=("activities",)
+        overlay(QUICK, {"algorithms": {"fedrac": {"rounds": 2}}}), seeds=(1,), scenarios=("activities",)
     ),
     paper=Scale(
-        laid_over(HAR, {"run": {"executor": "stacked"}, "algorithms": {"fedrac": {"rounds": 30}}}),
+        overlay(HAR, {"run": {"executor": "stacked"}, "algorithms": {"fedrac": {"rounds": 30}}}),
         seeds=(1, 2),
     ),
 )

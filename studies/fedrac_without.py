@@ -18,7 +18,7 @@ from _fedrac import (
     fedrac,
 )
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 LYING, ONE = 5, 1  # the classes with most rows
 
@@ -30,14 +30,12 @@ STUDY = Study(
     arms=[first, fedrac("Fed-RAC without distillation", teach=False), *others],
     scenarios={
         "activities": {"data": {"without": LYING}},
-        "digits": laid_over(MNIST, MNIST_TIME, {"data": {"without": ONE}}),
+        "digits": overlay(MNIST, MNIST_TIME, {"data": {"without": ONE}}),
     },
     measures=(PERFORMANCE, SERVED, TOOK_PART),
     notes="No model can name a class that it has never seen: at best, 81.8 % of the activities and 88.7 % of "
     "the digits are right. So this measures how well the other classes were learnt. FedAvg's smallest model "
     "has a quarter of the full one's width for activities, an eighth for digits.",
-    quick=Scale(
-        laid_over(QUICK, QUICK_TIME, {"data": {"without": 0}}), seeds=(1,), scenarios=("activities",)
-    ),
-    paper=Scale(laid_over(HAR, HAR_TIME), seeds=(1, 2)),
+    quick=Scale(overlay(QUICK, QUICK_TIME, {"data": {"without": 0}}), seeds=(1,), scenarios=("activities",)),
+    paper=Scale(overlay(HAR, HAR_TIME), seeds=(1, 2)),
 )

@@ -22,7 +22,7 @@ from _maverick import (
     full,
 )
 
-from potluck.experiment.study import TRAFFIC, Scale, Study, laid_over
+from potluck.experiment.study import TRAFFIC, Scale, Study, overlay
 
 STUDY = Study(
     title="Maverick: the paper's six systems under three views, poisoned and judged",
@@ -30,9 +30,9 @@ STUDY = Study(
     "Is Maverick ahead when every system is looked at under the same view?",
     arms=columns(),
     measures=(*VIEWS, SOON, PRECISION, RECALL, EFFORT, TRAFFIC),
-    quick=Scale(laid_over(QUICK, QUICK_POISON, JUDGED), seeds=(1,)),
+    quick=Scale(overlay(QUICK, QUICK_POISON, JUDGED), seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, POISON, JUDGED),
+        overlay(TABLE, POISON, JUDGED),
         seeds=(1, 2, 3),
         tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
     ),
@@ -56,8 +56,8 @@ UNJUDGED = among(
     STUDY,
     title="Maverick: poisoned, without a judge",
     question="3 of every 10 devices send crafted updates (Fang et al.), and everybody is let through.",
-    quick=laid_over(QUICK_POISON, TRUSTED),
-    paper=laid_over(POISON, TRUSTED),
+    quick=overlay(QUICK_POISON, TRUSTED),
+    paper=overlay(POISON, TRUSTED),
 )
 
 STUDIES = {

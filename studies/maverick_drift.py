@@ -13,7 +13,7 @@ from _maverick import QUICK, TABLE
 from maverick_rounds import STUDY as EVEN
 
 from potluck.experiment.runs import Run
-from potluck.experiment.study import Measure, laid_over
+from potluck.experiment.study import Measure, overlay
 
 ONE_CLASS = {
     "data": {"partition": "shards", "classes_per_client": 1, "clients": 10},
@@ -59,9 +59,9 @@ STUDY = replace(
         Measure("edge, last edge's devices", late("edge", last_edge=True), "share", "more"),
         Measure("edge, the others", late("edge", last_edge=False), "share", "more"),
     ),
-    quick=replace(EVEN.quick, experiment=laid_over(QUICK, {"fleet": {"edges": 5}}, ONE_CLASS)),
+    quick=replace(EVEN.quick, experiment=overlay(QUICK, {"fleet": {"edges": 5}}, ONE_CLASS)),
     paper=replace(
         EVEN.paper,
-        experiment=laid_over(TABLE, ONE_CLASS, CALM),
+        experiment=overlay(TABLE, ONE_CLASS, CALM),
     ),
 )

@@ -6,7 +6,7 @@ The personal term is off: at the paper's weight it decides everything, and what 
 
 from _maverick import POISON, PRECISION, QUICK, QUICK_POISON, RECALL, SHORT, TABLE, VIEWS, fededge, maverick
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 STUDY = Study(
     title="Maverick: the anomalous models that devices are shown",
@@ -22,6 +22,6 @@ STUDY = Study(
         maverick("3, the worst odd", mu_p=0.0, robust={"kind": "AdaptiveKrum", "mode": "fixed_f"}),
     ],
     measures=(*VIEWS, PRECISION, RECALL),
-    quick=Scale(laid_over(QUICK, QUICK_POISON), seeds=(1,)),
-    paper=Scale(laid_over(TABLE, SHORT, POISON), seeds=(1, 2, 3, 4, 5)),
+    quick=Scale(overlay(QUICK, QUICK_POISON), seeds=(1,)),
+    paper=Scale(overlay(TABLE, SHORT, POISON), seeds=(1, 2, 3, 4, 5)),
 )

@@ -5,7 +5,7 @@
 
 from _maverick import EDGE, GLOBAL, PERSONAL, QUICK, SHORT, SOON, TABLE, WHOLE, fededge, maverick
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 
 def one_edge(rounds: int) -> list[int]:
@@ -32,7 +32,7 @@ STUDY = Study(
     ],
     measures=(WHOLE, GLOBAL, EDGE, PERSONAL, SOON),
     quick=Scale(
-        laid_over(QUICK, {"fleet": {"edges": 5}, "data": {"clients": 20, "partition": "iid"}}), seeds=(1,)
+        overlay(QUICK, {"fleet": {"edges": 5}, "data": {"clients": 20, "partition": "iid"}}), seeds=(1,)
     ),
-    paper=Scale(laid_over(TABLE, SHORT, {"data": {"partition": "iid"}}), seeds=(1, 2, 3, 4)),
+    paper=Scale(overlay(TABLE, SHORT, {"data": {"partition": "iid"}}), seeds=(1, 2, 3, 4)),
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from _maverick import POISON, QUICK, QUICK_POISON, TABLE, VIEWS, fededge, maverick, with_data
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 FAINT = maverick("mu_p 0.1, mu_a 0.01", mu_p=0.1, mu_a=0.01)
 
@@ -26,9 +26,9 @@ STUDY = Study(
         maverick("only anomalous (0, 1)", mu_p=0.0),
     ],
     measures=VIEWS,
-    quick=Scale(laid_over(QUICK, QUICK_POISON), seeds=(1,)),
+    quick=Scale(overlay(QUICK, QUICK_POISON), seeds=(1,)),
     paper=Scale(
-        laid_over(TABLE, POISON),
+        overlay(TABLE, POISON),
         seeds=(1, 2, 3),
         tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},  # lower than FedEdge's best: strong terms ask for it
     ),
@@ -63,7 +63,7 @@ STUDIES = {
         question="All 60,000 images, labels by Dirichlet(0.5), 3 of 10 poisoned, every edge judging.",
         paper=replace(
             STUDY.paper,
-            experiment=laid_over(STUDY.paper.experiment, {"data": {"limit": 60_000}, "train": {"lr": 0.03}}),
+            experiment=overlay(STUDY.paper.experiment, {"data": {"limit": 60_000}, "train": {"lr": 0.03}}),
             tune=None,
         ),
     ),

@@ -6,7 +6,7 @@ hour with `--jobs 2`.
 
 from _shufflefl import GRID, HAR, HAR_SIZES, MEASURES, QUICK, QUICK_SIZES, columns, page
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 STUDY = Study(
     title="ShuffleFL: activities of people with several devices",
@@ -19,6 +19,6 @@ STUDY = Study(
     page=page,
     notes="A target is reached when the mean of three evaluations is there. Rates are chosen by the mean "
     "accuracy of the first view on devices' validation rows; for HierFL that is the devices' own models.",
-    quick=Scale(laid_over(QUICK, QUICK_SIZES), seeds=(1,)),
-    paper=Scale(laid_over(HAR, HAR_SIZES), seeds=(1, 2, 3), tune=GRID),
+    quick=Scale(overlay(QUICK, QUICK_SIZES), seeds=(1,)),
+    paper=Scale(overlay(HAR, HAR_SIZES), seeds=(1, 2, 3), tune=GRID),
 )

@@ -9,7 +9,7 @@ as much. What stands for SLSQP is the same as in shufflefl_merging.
 from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, sizes
 from shufflefl_merging import FIRST, PAPERS, arms, times
 
-from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.experiment.study import Results, Scale, Study, overlay
 
 GAMMAS = (1.0, 0.2, 0.125, 0.1)  # none; of a Raspberry Pi 4, a TX2 and a Nano
 TIMED = (1.0, 0.2, 0.1)  # on a Pi 4 plans of an eighth take about as long as of a tenth
@@ -56,9 +56,9 @@ STUDY = Study(
     "On a Pi it measured plans of 80 characters, 66 s with 3 devices and 501 s with 4, and of 16 groups; "
     "times of 81, 10 and 8 are by a curve through all its numbers, which gives 143 and 851 s for 81.",
     quick=Scale(
-        laid_over(QUICK, QUICK_SIZES, {"data": {"server": 0.2}}),
+        overlay(QUICK, QUICK_SIZES, {"data": {"server": 0.2}}),
         seeds=(1,),
         arms=("FedAvg", FIRST, "search, gamma 0.2", "SLSQP, gamma 0.2"),
     ),
-    paper=Scale(laid_over(ROLES, ROLES_SIZES), seeds=(1, 2, 3), tune={"lr": [0.003, 0.01], "length": 0.5}),
+    paper=Scale(overlay(ROLES, ROLES_SIZES), seeds=(1, 2, 3), tune={"lr": [0.003, 0.01], "length": 0.5}),
 )

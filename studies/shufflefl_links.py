@@ -19,7 +19,7 @@ from _shufflefl import (
     shufflefl,
 )
 
-from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.report.reproduction import markdown
 from potluck.report.units import duration
 
@@ -65,6 +65,6 @@ STUDY = Study(
     page=parts,
     notes="The paper has 29 rounds until FedAvg's final accuracy on FEMNIST (FedAvg: 91), and 33, 32 and 32 "
     "at a tenth, a hundredth and a two-hundredth.",
-    quick=Scale(laid_over(QUICK, QUICK_SIZES), seeds=(1,), scenarios=("x1", FREE, "x0.01")),
-    paper=Scale(laid_over(HAR, HAR_SIZES, {"stop": {"rounds": 25}}), seeds=(1, 2, 3), tune=GRID),
+    quick=Scale(overlay(QUICK, QUICK_SIZES), seeds=(1,), scenarios=("x1", FREE, "x0.01")),
+    paper=Scale(overlay(HAR, HAR_SIZES, {"stop": {"rounds": 25}}), seeds=(1, 2, 3), tune=GRID),
 )

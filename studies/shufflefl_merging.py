@@ -11,7 +11,7 @@ from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, shufflef
 
 from potluck.algorithms.shufflefl import merging
 from potluck.algorithms.shufflefl.times import slsqp_seconds
-from potluck.experiment.study import Arm, Results, Scale, Study, laid_over
+from potluck.experiment.study import Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import markdown
 from potluck.report.units import duration
 
@@ -83,9 +83,9 @@ STUDY = Study(
     notes="The paper has, on 35 classes, 65.3, 65.7, 66.9 and 68.3 % for gamma 0.2, 0.25, 0.3 and 0.35 after "
     "3.6, 4.0, 4.5 and 4.6 h; 5.3 h without merging.",
     quick=Scale(
-        laid_over(QUICK, QUICK_SIZES, {"data": {"server": 0.2}}),
+        overlay(QUICK, QUICK_SIZES, {"data": {"server": 0.2}}),
         seeds=(1,),
         arms=("FedAvg", FIRST, "search, gamma 0.35", "SLSQP, gamma 0.35"),
     ),
-    paper=Scale(laid_over(TABLE, TABLE_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}),
+    paper=Scale(overlay(TABLE, TABLE_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}),
 )

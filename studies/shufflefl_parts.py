@@ -18,7 +18,7 @@ from _shufflefl import (
     speeds,
 )
 
-from potluck.experiment.study import Results, Scale, Study, laid_over
+from potluck.experiment.study import Results, Scale, Study, overlay
 
 WHOLE = "ShuffleFL"
 CHANGING = {"fleet": {"jitter": {"every": 60.0, "rates": 0.2, "compute": 0.3}}}
@@ -51,6 +51,6 @@ STUDY = Study(
     page=parts,
     notes="The paper has, on HARBox over FedAvg: 79.2 % and 9.3x whole, 3.1 points more and 5.3x without "
     "time balance, 1.9 points more and 5.6x without adaptive scaling (whole: 2.8 points more).",
-    quick=Scale(laid_over(QUICK, QUICK_SIZES, CHANGING), seeds=(1,)),
-    paper=Scale(laid_over(HAR, HAR_SIZES, CHANGING), seeds=(1, 2, 3, 4, 5), tune=GRID),
+    quick=Scale(overlay(QUICK, QUICK_SIZES, CHANGING), seeds=(1,)),
+    paper=Scale(overlay(HAR, HAR_SIZES, CHANGING), seeds=(1, 2, 3, 4, 5), tune=GRID),
 )

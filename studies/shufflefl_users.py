@@ -17,7 +17,7 @@ from _shufflefl import (
     shufflefl,
 )
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 
 def active(users: int) -> dict[str, object]:
@@ -34,6 +34,6 @@ STUDY = Study(
     scenarios={f"{users} users": active(users) for users in (4, 2, 8, 16)},  # rates are chosen in the first
     measures=MEASURES,
     page=page,
-    quick=Scale(laid_over(QUICK, QUICK_SIZES), seeds=(1,), scenarios=("4 users", "2 users")),
-    paper=Scale(laid_over(HAR, HAR_SIZES, {"stop": {"rounds": 20}}), seeds=(1, 2, 3), tune=GRID),
+    quick=Scale(overlay(QUICK, QUICK_SIZES), seeds=(1,), scenarios=("4 users", "2 users")),
+    paper=Scale(overlay(HAR, HAR_SIZES, {"stop": {"rounds": 20}}), seeds=(1, 2, 3), tune=GRID),
 )

@@ -6,7 +6,7 @@ one core, a quarter of an hour with `--jobs 2`.
 
 from _shufflefl import MEASURES, QUICK, QUICK_SIZES, WRITERS, WRITERS_SIZES, columns, page
 
-from potluck.experiment.study import Scale, Study, laid_over
+from potluck.experiment.study import Scale, Study, overlay
 
 STUDY = Study(
     title="ShuffleFL: digits of writers with several devices",
@@ -20,8 +20,6 @@ STUDY = Study(
     notes="A target is reached when the mean of three evaluations, two rounds apart, is there. Rates are "
     "chosen by the mean accuracy of the first view on devices' validation rows; for HierFL that is the "
     "devices' own models.",
-    quick=Scale(laid_over(QUICK, QUICK_SIZES), seeds=(1,), arms=("FedAvg", "HierFL", "ShuffleFL")),
-    paper=Scale(
-        laid_over(WRITERS, WRITERS_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}
-    ),
+    quick=Scale(overlay(QUICK, QUICK_SIZES), seeds=(1,), arms=("FedAvg", "HierFL", "ShuffleFL")),
+    paper=Scale(overlay(WRITERS, WRITERS_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}),
 )

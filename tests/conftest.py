@@ -11,7 +11,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels run on the CPU; read when Tr
 import torch
 
 from potluck.execute.tune import autotune
-from potluck.experiment.launch import side
+from potluck.experiment.launch import side_by_side
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -24,5 +24,5 @@ def nothing_measured(tmp_path_factory):
         patch.setenv("POTLUCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(autotune, "SMALL", math.inf)
         if torch.cuda.is_available():  # tests train in this process, so beside a GPU its forks can't
-            patch.setattr(side, "at_a_time", lambda jobs, missing: (jobs or 1, ""))
+            patch.setattr(side_by_side, "limit_jobs", lambda jobs, missing: (jobs or 1, ""))
         yield

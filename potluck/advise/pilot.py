@@ -27,7 +27,7 @@ from potluck.data.holding import Laid
 from potluck.experiment import Experiment, run
 from potluck.experiment.build import build_federation, local_training
 from potluck.experiment.launch.batch import Show
-from potluck.experiment.schema.tables import given
+from potluck.experiment.schema.settings import dump_given
 from potluck.federation import Federation
 from potluck.fleet import Fleet
 from potluck.models.footprint import training_bytes
@@ -130,8 +130,8 @@ def pilot(
     said: list[str] = []
     if any(a.algorithm == "classter" for a in arms) and not measured.server:
         said.append(f"the server was given {SERVER:.0%} of the rows, which classter needs")
-        experiment = experiment.updated(data={**given(experiment.data), "server": SERVER})
-    experiment = experiment.resolved()
+        experiment = experiment.with_values(data={**dump_given(experiment.data), "server": SERVER})
+    experiment = experiment.resolve()
     federation = build_federation(experiment)
     if fleet is not None:
         federation = replace(federation, fleet=fleet)
@@ -143,7 +143,7 @@ def pilot(
         said.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
     short = Experiment(
         **{
-            **given(experiment),
+            **dump_given(experiment),
             "compare": [],
             "seeds": [],
             "tune": None,
@@ -152,13 +152,13 @@ def pilot(
         },
         _source=experiment.source,
     )
-    width = {**given(short.model), "width": experiment.model.width * narrow}
+    width = {**dump_given(short.model), "width": experiment.model.width * narrow}
     # As many devices a round for all who choose some.
     clients = min(measured.devices, max([10, *(a.settings.get("clients", 0) for a in arms)]))
-    base = _trial(short.updated(model=width), BASE, {"clients": clients}, federation, show)
+    base = _trial(short.with_values(model=width), BASE, {"clients": clients}, federation, show)
     looks = {"on": "validation", "seconds": base.seconds / POINTS, "panel": PANEL}
     ends = {"stop": {"seconds": base.seconds}, "evaluate": looks}
-    timed = short.updated(**ends)
+    timed = short.with_values(**ends)
     others = [(a.algorithm, _own(a, measured, rounds, clients)) for a in arms]
     trials = [base, *(_trial(timed, name, own, federation, show) for name, own in others)]
     rows = sum(len(federation.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
@@ -182,10 +182,12 @@ def _trial(
 ) -> Trial:
     if name not in registry.names():
         return Trial(name, failed="not there yet")
-    tables = {key: table for key, table in given(experiment).get("algorithms", {}).items() if key == name}
+    tables = {
+        key: table for key, table in dump_given(experiment).get("algorithms", {}).items() if key == name
+    }
     tables = {name: {**own, **tables.get(name, {})}}
     try:
-        wanted = experiment.updated(algorithm=name, algorithms=tables)
+        wanted = experiment.with_values(algorithm=name, algorithms=tables)
         if show is None:
             done = run(wanted, federation=federation)
         else:
@@ -238,6 +240,6 @@ def _narrow(federation: Federation, experiment: Experiment) -> float:
 
 def advised(experiment: Experiment) -> tuple[Federation, Measured]:
     """The federation of a file and what was measured of it."""
-    full = experiment.resolved()
+    full = experiment.resolve()
     federation = build_federation(full)
     return federation, measure(federation, full)

@@ -70,7 +70,7 @@ def run(
     shown = screen(quiet)
     with resumable(folder), shown(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
         done = ex.run(wanted, folder, watch, force=force)
-    for remark in done.said:
+    for remark in done.remarks:
         shown.say(f"potluck: {remark}")
     print_run(done, quiet, as_json)
 
@@ -85,7 +85,7 @@ def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: J
     """
     from potluck import experiment as ex
     from potluck.experiment.comparison import resume_comparison
-    from potluck.experiment.folder import finished, is_comparison
+    from potluck.experiment.folder import is_comparison, is_finished
 
     shown = screen(quiet)
     if is_comparison(folder):
@@ -95,11 +95,11 @@ def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: J
         return
     if many(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
-    if finished(folder):
+    if is_finished(folder):
         shown.say(f"{folder}: finished already")
     with resumable(folder), shown(folder.name) as watch:
         done = ex.resume(folder, watch)
-    for remark in done.said:
+    for remark in done.remarks:
         shown.say(f"potluck: {remark}")
     print_run(done, quiet, as_json)
 

@@ -27,7 +27,7 @@ def fleet(file: File, settings: Settings = None, out: Picture = None, as_json: J
     from potluck.experiment.build import build_federation
     from potluck.report.crowd import fleet_facts, fleet_page
 
-    wanted = Experiment.from_file(file).with_overrides(settings or []).resolved()
+    wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
     place = out or Path("runs") / f"{wanted.name}-fleet.html"
     _show(fleet_facts(federation, wanted), fleet_page(federation, wanted), place, as_json)
@@ -44,7 +44,7 @@ def data(file: File, settings: Settings = None, out: Picture = None, as_json: Js
     from potluck.experiment.build import build_federation
     from potluck.report.crowd import data_facts, data_page
 
-    wanted = Experiment.from_file(file).with_overrides(settings or []).resolved()
+    wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
     place = out or Path("runs") / f"{wanted.name}-data.html"
     _show(data_facts(federation), data_page(federation, wanted), place, as_json)

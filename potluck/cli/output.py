@@ -62,7 +62,7 @@ def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = Tr
         "target": compared.target,
         "algorithms": [asdict(row) for row in compared.rows],
         "runs": [run.summary for run in compared.runs],
-        "tuning": None if compared.tuning is None else compared.tuning.told(),
+        "tuning": None if compared.tuning is None else compared.tuning.summary(),
         "report": str(report),
         "verdict": said,
     }

@@ -20,7 +20,7 @@ PAUSE = 30.0  # seconds without a line that runs side by side may take, where li
 
 
 class Screen:
-    """Shows how far runs are; `with screen(name) as watch` follows one, `with screen.beside()` several."""
+    """Shows how far runs are; `screen(name)` follows one, `screen.follow_many()` several."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
@@ -37,13 +37,13 @@ class Screen:
         else:
             print(text, file=sys.stderr, flush=True)
 
-    def stand(self, number: int, total: int, left: float | None) -> None:
+    def announce(self, number: int, total: int, left: float | None) -> None:
         """Which run of how many comes next, and how long all of them will take."""
         rest = "" if left is None else f", about {duration(left)} left"
         self.say(f"run {number} of {total}{rest}")
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def follow_many(self) -> Iterator[None]:
         """Runs side by side: a live line for each of those that are under way."""
         if self.quiet or not self.console.is_terminal:
             yield
@@ -54,7 +54,7 @@ class Screen:
         finally:
             self._bars = None
 
-    def begun(self, name: str) -> None:
+    def on_start(self, name: str) -> None:
         """One of several runs at a time."""
         if self._bars is None:
             self.say(f"{name}: started")
@@ -63,7 +63,7 @@ class Screen:
             self._followed[name] = _Followed(_bar(self._bars, name))
             self._bars.refresh()
 
-    def heard(self, name: str, p: Progress) -> None:
+    def on_progress(self, name: str, p: Progress) -> None:
         """How far one of several runs is."""
         run = self._followed[name]
         left, now = run.remaining(p.done), time.monotonic()
@@ -73,7 +73,9 @@ class Screen:
             run.said = now
             self.say(_line(name, p, left))
 
-    def ended(self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None) -> None:
+    def on_end(
+        self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
+    ) -> None:
         """What came of it, and what is left to do."""
         run = self._followed.pop(name)
         if self._bars is not None and run.bar is not None:

@@ -42,7 +42,7 @@ def tune(
     folder = out or Path("runs") / f"{wanted.name}-tune"
     with resumable(folder, "the same command"):
         found = ex.tune(wanted, names, folder, screen(quiet), force=force, jobs=many(jobs))
-    if not print_json(found.told(), as_json) and not quiet:
+    if not print_json(found.summary(), as_json) and not quiet:
         tables.console.print(tables.of_tuning(found))
         typer.echo(f"all results: {folder / 'tune.json'}")
 
@@ -79,27 +79,29 @@ def study(
     the same command again does only what is missing.
     """
     from potluck.cli import tables
-    from potluck.experiment import study_runner as conduct
+    from potluck.experiment import study_runner
     from potluck.report import reproduction
 
     if list_them:
-        found = conduct.every()
+        found = study_runner.list_studies()
         told = [{"name": each, "title": s.title, "question": s.question} for each, s in found.items()]
         if not print_json(told, as_json):
             tables.console.print(tables.of_studies(found) if found else "no studies in ./studies")
         return
     if name is None:
-        raise ConfigError(f"study: name one ({', '.join(conduct.every()) or 'a file'}), or see --list")
-    folder = out or conduct.default_folder(name, scale)
+        raise ConfigError(
+            f"study: name one ({', '.join(study_runner.list_studies()) or 'a file'}), or see --list"
+        )
+    folder = out or study_runner.default_folder(name, scale)
     with resumable(folder, "the same command"):
-        results = conduct.conduct(
+        results = study_runner.run_study(
             name, scale, folder, screen(quiet), settings=settings or [], force=force, jobs=many(jobs)
         )
     text = reproduction.section(results)
     written = not no_page and reproduction.replace(page, results, text)
-    if not print_json(conduct.told(results), as_json) and not quiet:
+    if not print_json(study_runner.summarise(results), as_json) and not quiet:
         typer.echo(text)
-        typer.echo(f"results: {folder / conduct.RESULTS}")
+        typer.echo(f"results: {folder / study_runner.RESULTS}")
         if written:
             typer.echo(f"page: {page}")
     if not no_page and not written:

@@ -45,7 +45,7 @@ def epsilon(updates: Iterable[tuple[float, int]], delta: float, distance: float 
     return high
 
 
-def spent(records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def summarise_privacy(records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """What a run's records say of its privacy, None if it had none; epsilon is None if nobody can count."""
     latest: dict[tuple[float, float], int] = {}
     for r in records:

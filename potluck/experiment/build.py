@@ -23,7 +23,7 @@ from potluck.experiment import accountant
 from potluck.experiment.crowd import belonging, divided, populated
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.tables import Table, Training, every, given
+from potluck.experiment.schema.settings import Table, Training, dump_all, dump_given
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
@@ -117,7 +117,7 @@ def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, 
             table = {name: own}
         if experiment.robust is not None:
             rule = guarded(rule, experiment.robust.part())
-        return experiment.updated(algorithm=name, algorithms=table, tune=None).resolved(), rule
+        return experiment.with_values(algorithm=name, algorithms=table, tune=None).resolve(), rule
 
 
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
@@ -175,10 +175,10 @@ def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
     """The experiment without what it says of its source: its file must not promise other data."""
     kept = {
         key: value
-        for key, value in given(experiment.data).items()
+        for key, value in dump_given(experiment.data).items()
         if key not in ("root", *data.list_options())
     }
-    return experiment.updated(data={**kept, "source": "python", "path": pool.name})
+    return experiment.with_values(data={**kept, "source": "python", "path": pool.name})
 
 
 def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
@@ -212,7 +212,7 @@ def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
 
 
 def _said(table: Table) -> dict[str, Any]:
-    return {name: value for name, value in every(table).items() if value is not None}
+    return {name: value for name, value in dump_all(table).items() if value is not None}
 
 
 def local_training(experiment: Experiment, training: Training) -> Train:
@@ -227,7 +227,7 @@ def local_training(experiment: Experiment, training: Training) -> Train:
         batch=training.batch,
         epochs=training.epochs or 1,
         steps=training.steps,
-        privacy=None if training.privacy is None else Private(**every(training.privacy)),
+        privacy=None if training.privacy is None else Private(**dump_all(training.privacy)),
     )
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.experiment import build, folder
-from potluck.experiment.launch import side
+from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
-from potluck.experiment.launch.side import Missing
+from potluck.experiment.launch.side_by_side import Missing
 from potluck.experiment.runs import Run, load, resume, run
-from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.tables import given
-from potluck.experiment.tune import Tuning, at_rate, count, filled, load_tuning, search
+from potluck.experiment.schema.settings import dump_given
+from potluck.experiment.tune import Tuning, count, fill_tune, load_tuning, search, set_rate
 from potluck.federation import Federation
 from potluck.metrics import Interval, Spread
 
@@ -97,7 +97,7 @@ class Comparison:
             for name in (self.algorithms[0], algorithm)
         )
         common = [seed for seed in base if seed in own]  # a comparison that is under way may lack some
-        return metrics.paired([own[seed] for seed in common], [base[seed] for seed in common])
+        return metrics.paired_difference([own[seed] for seed in common], [base[seed] for seed in common])
 
 
 def compare(
@@ -119,12 +119,12 @@ def compare(
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
     with build.located(experiment):
         names = names or [registry.canonical(experiment.algorithm)]
-    full = experiment.updated(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
-    problems.check_distinct("compare", full.compare)
-    problems.check_distinct("seeds", full.seeds)
-    full = full.updated(tune=given(filled(full)) if tuned else None)
+    full = experiment.with_values(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
+    config_errors.check_distinct("compare", full.compare)
+    config_errors.check_distinct("seeds", full.seeds)
+    full = full.with_values(tune=dump_given(fill_tune(full)) if tuned else None)
     path = None if out is None else Path(out)
-    side.check(jobs, path)
+    side_by_side.check_jobs(jobs, path)
     if path is not None:
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
@@ -138,7 +138,7 @@ def compare(
 def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest."""
     path = Path(out)
-    side.check(jobs, path)
+    side_by_side.check_jobs(jobs, path)
     return _go_on(folder.experiment(path), path, {}, show, jobs)
 
 
@@ -162,11 +162,11 @@ def _go_on(
     tuning = _tune(experiment, path, show, jobs)
     missing = list(_missing(experiment, path, federations, tuning))
     batch = Batch(len(missing), len(missing), show, jobs=jobs)
-    if len(missing) > 1 and batch.at_a_time(missing) > 1:
+    if len(missing) > 1 and batch.limit_jobs(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
     for seed, name in _each(experiment):
         place = _place(path, seed, name)
-        if place is not None and folder.is_run(place) and folder.finished(place):
+        if place is not None and folder.is_run(place) and folder.is_finished(place):
             runs.append(load(place))
             continue
         with show(f"{name}-{seed}") if show else nullcontext() as watch:
@@ -184,7 +184,7 @@ def _missing(
     """The runs that aren't finished, seed by seed: those of one share their data."""
     for seed, name in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
         place = _place(path, seed, name)
-        if place is None or folder.finished(place):
+        if place is None or folder.is_finished(place):
             continue
         begun = folder.is_run(place)
         one = folder.experiment(place) if begun else _one(experiment, seed, name, tuning)
@@ -212,8 +212,8 @@ def _each(experiment: Experiment) -> list[tuple[int, str]]:
 
 
 def _one(experiment: Experiment, seed: int, name: str, tuning: Tuning | None = None) -> Experiment:
-    one = experiment.updated(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
-    return one if tuning is None else at_rate(one, tuning.choice(name))
+    one = experiment.with_values(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
+    return one if tuning is None else set_rate(one, tuning.choice(name))
 
 
 def _place(path: Path | None, seed: int, name: str) -> Path | None:

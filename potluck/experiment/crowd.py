@@ -13,7 +13,7 @@ from potluck import data, fleet
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import Nets
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.tables import Data, every
+from potluck.experiment.schema.settings import Data, dump_all
 from potluck.federation import Federation
 
 _DIVIDED_BY = (
@@ -62,11 +62,11 @@ def populated(
             pool,
             partition,
             key,
-            groups=None if d.groups is None else data.Groups(**every(d.groups)),
+            groups=None if d.groups is None else data.Groups(**dump_all(d.groups)),
             shift=d.shift,
             levels=levels,
-            changes=[data.Change(**every(change)) for change in d.changes],
-            flip=None if d.flip is None else data.Flip(**every(d.flip)),
+            changes=[data.Change(**dump_all(change)) for change in d.changes],
+            flip=None if d.flip is None else data.Flip(**dump_all(d.flip)),
             user=devices.user,
             kind=d.partition,
             **_how(d),

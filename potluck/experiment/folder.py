@@ -28,7 +28,7 @@ from torch import nn
 from potluck.core.errors import ConfigError, SnapshotError
 from potluck.core.job import ModelSpec
 from potluck.core.trees import Params
-from potluck.experiment.run_lock import held
+from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.models import Models
 
@@ -69,7 +69,7 @@ def claim(folder: Path, force: bool) -> None:
         raise ConfigError(
             f"{at}: holds {foreign.name!r}, which Potluck didn't make; move it, or name another"
         )
-    with held(folder):
+    with lock_run(folder):
         pass  # nobody computes it
 
 
@@ -110,7 +110,7 @@ def _foreign(folder: Path) -> Path | None:
     return None
 
 
-def spelled(name: str) -> str:
+def to_path_part(name: str) -> str:
     """A name as a part of a path."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
@@ -135,7 +135,7 @@ def check_run(folder: Path) -> None:
     raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
 
 
-def finished(folder: Path) -> bool:
+def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).is_file()
 
 

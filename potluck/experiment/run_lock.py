@@ -14,7 +14,7 @@ except ImportError:  # a system without such locks: nothing is checked there
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """Keep a run's folder to this process; the lock goes with the process, however that ends."""
     if fcntl is None:
         yield

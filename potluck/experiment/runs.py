@@ -20,9 +20,9 @@ from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, named
 from potluck.experiment import accountant, build, folder
 from potluck.experiment.build import Setting
-from potluck.experiment.device_summary import portrait
-from potluck.experiment.launch import plan as plans
-from potluck.experiment.run_lock import held
+from potluck.experiment.device_summary import summarise_devices
+from potluck.experiment.launch import execution_plan
+from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 from potluck.simulate import Simulation
@@ -40,7 +40,7 @@ class Run:
     experiment: Experiment
     summary: dict[str, Any]
     path: Path | None = None
-    said: list[str] = field(default_factory=list)  # remarks for people: how it is computed, what was resumed
+    remarks: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
     # Not shown: a notebook would print every record.
     _lines: list[dict[str, Any]] | None = field(default=None, repr=False)
     _modules: dict[str, nn.Module] | None = field(default=None, repr=False)
@@ -63,7 +63,7 @@ class Run:
 
     @cached_property
     def devices(self) -> dict[str, Any] | None:
-        """Who took part (see `portrait`); None if the run isn't finished."""
+        """Who took part (see `summarise_devices`); None if the run isn't finished."""
         if self._devices is not None:
             return self._devices
         return folder.read_devices(self.path) if self.path else None
@@ -95,27 +95,27 @@ def run(
     force: bool = False,
     federation: Federation | None = None,
     pool: Pool | None = None,
-    decide: Callable[[Setting], Choice] = plans.decide,
+    choose: Callable[[Setting], Choice] = execution_plan.choose_plan,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 
     `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
     (`potluck.data.from_dataset`), divided as the experiment says. `federation` saves building one that
-    another run of the same data, fleet and seed has built, and `decide` says how the run is computed.
+    another run of the same data, fleet and seed has built, and `choose` says how the run is computed.
     """
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
     setting = build.prepare(experiment, algorithm, federation, pool)
-    chosen = decide(setting)
+    chosen = choose(setting)
     if path is not None:
         files = {
             folder.EXPERIMENT: setting.experiment.to_toml(),
-            folder.PLAN: plans.to_json(chosen.plan, chosen.reason),
+            folder.PLAN: execution_plan.dump_plan(chosen.plan, chosen.reason),
         }
         folder.create(path, files, force)
     try:
-        with nullcontext() if path is None else held(path):
+        with nullcontext() if path is None else lock_run(path):
             keywords = setting.keywords(chosen.plan) | _noting(path)
             sim = Simulation(setting.federation, setting.algorithm, folder=path, **keywords)
             if chosen.fresh:
@@ -138,7 +138,7 @@ def resume(
     """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
     path = Path(out)
     folder.check_run(path)
-    if folder.finished(path):
+    if folder.is_finished(path):
         return load(path)
     experiment = folder.experiment(path)
     if algorithm is None and not _by_name(experiment):
@@ -147,8 +147,8 @@ def resume(
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
     setting = build.prepare(experiment, algorithm, federation, pool)
-    with held(path):
-        plan = plans.from_json((path / folder.PLAN).read_text())
+    with lock_run(path):
+        plan = execution_plan.parse_plan((path / folder.PLAN).read_text())
         keywords = setting.keywords(plan) | _noting(path)
         sim = Simulation.resume(setting.federation, setting.algorithm, folder=path, **keywords)
         if plan.torch != torch.__version__:
@@ -163,7 +163,7 @@ def load(out: str | Path) -> Run:
     path = Path(out)
     folder.check_run(path)
     experiment = folder.experiment(path)
-    if folder.finished(path):
+    if folder.is_finished(path):
         return Run(experiment, folder.read_summary(path), path)
     lines = folder.read_records(path)
     return Run(experiment, _summary(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines)
@@ -171,7 +171,7 @@ def load(out: str | Path) -> Run:
 
 def _noting(path: Path | None) -> dict[str, Any]:
     """A folder's plan follows its run."""
-    return {} if path is None else {"on_shrink": partial(plans.shrink, path)}
+    return {} if path is None else {"on_shrink": partial(execution_plan.note_chunk, path)}
 
 
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
@@ -184,7 +184,7 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
         if path is not None:
             folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    models, served, devices = setting.federation.models, sim.served(), portrait(sim)
+    models, served, devices = setting.federation.models, sim.served(), summarise_devices(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
         summary = _summary(setting.experiment, sim.records, seconds, now)
@@ -203,7 +203,7 @@ def _summary(
     target = experiment.stop.target or experiment.evaluate.target
     about = {"name": experiment.name, "algorithm": experiment.algorithm, "seed": experiment.seed}
     about["evaluated_on"] = experiment.evaluate.on
-    private = accountant.spent(lines)
+    private = accountant.summarise_privacy(lines)
     more = {} if private is None else {"privacy": private}
     return {
         **about,

@@ -23,10 +23,10 @@ from potluck import metrics
 from potluck.core.errors import ConfigError, nearest
 from potluck.experiment import folder
 from potluck.experiment.runs import Run
-from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.tables import Tune
-from potluck.experiment.tune import Tuning, at_rate, count, filled
+from potluck.experiment.schema.settings import Tune
+from potluck.experiment.tune import Tuning, count, fill_tune, set_rate
 from potluck.metrics import Interval, Spread
 
 LIMIT = 40  # runs of a study, trials included
@@ -109,8 +109,8 @@ class Study:
             raise ConfigError(f"scale {scale!r}: no such scale; {nearest(scale, SCALES)}")
         wanted: Scale = getattr(self, scale)
         arms = {arm.name: arm for arm in self.arms}
-        problems.check_distinct("arms", [folder.spelled(arm.name) for arm in self.arms])
-        problems.check_distinct("seeds", list(wanted.seeds))
+        config_errors.check_distinct("arms", [folder.to_path_part(arm.name) for arm in self.arms])
+        config_errors.check_distinct("seeds", list(wanted.seeds))
         chosen = [arms[_known("arm", name, arms)] for name in wanted.arms or arms]
         tuned = [arm.name for arm in chosen if arm.rate_of is None]
         for arm in chosen:
@@ -133,8 +133,8 @@ class Plan:
     def experiment(self, arm: Arm, scenario: str, seed: int) -> Experiment:
         """One run, at the rate that stands in the tables."""
         own = {"algorithm": arm.algorithm, "algorithms": {arm.algorithm: arm.parameters}, "seed": seed}
-        tables = laid_over(self.scale.experiment, self.study.scenarios[scenario], arm.changes, own)
-        tables |= {"name": folder.spelled(arm.name), "compare": [], "seeds": []}
+        tables = overlay(self.scale.experiment, self.study.scenarios[scenario], arm.changes, own)
+        tables |= {"name": folder.to_path_part(arm.name), "compare": [], "seeds": []}
         return Experiment(**tables, _source=f"{arm.name}, {self.name}").with_overrides(self.settings)
 
     @property
@@ -142,7 +142,9 @@ class Plan:
         """The grid that all arms share."""
         if self.scale.tune is None:
             return None
-        return filled(Experiment(tune=dict(self.scale.tune), seeds=list(self.scale.seeds), _source=self.name))
+        return fill_tune(
+            Experiment(tune=dict(self.scale.tune), seeds=list(self.scale.seeds), _source=self.name)
+        )
 
     @property
     def tuned(self) -> list[tuple[str, list[Arm]]]:
@@ -170,7 +172,7 @@ class Plan:
     def at_chosen_rate(self, experiment: Experiment, arm: Arm, tuning: Tuning | None) -> Experiment:
         if tuning is None:
             return experiment
-        return at_rate(experiment, tuning.choice(arm.rate_of or arm.name))
+        return set_rate(experiment, tuning.choice(arm.rate_of or arm.name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +200,9 @@ class Results:
     def difference(self, measure: Measure, arm: str, scenario: str = "") -> Interval | None:
         """Against the first arm."""
         first = self.plan.arms[0].name
-        return metrics.paired(self.values(measure, arm, scenario), self.values(measure, first, scenario))
+        return metrics.paired_difference(
+            self.values(measure, arm, scenario), self.values(measure, first, scenario)
+        )
 
 
 def _known(noun: str, name: str, among: Iterable[str]) -> str:
@@ -207,13 +211,13 @@ def _known(noun: str, name: str, among: Iterable[str]) -> str:
     return name
 
 
-def laid_over(base: Tables, *changes: Tables) -> dict[str, Any]:
+def overlay(base: Tables, *changes: Tables) -> dict[str, Any]:
     """Tables with others laid over them, key by key; nothing is changed in place."""
-    laid = {key: laid_over(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    laid = {key: overlay(value) if isinstance(value, Mapping) else value for key, value in base.items()}
     for change in changes:
         for key, value in change.items():
             below = laid.get(key, {})
             if isinstance(value, Mapping):
-                value = laid_over(below if isinstance(below, Mapping) else {}, value)
+                value = overlay(below if isinstance(below, Mapping) else {}, value)
             laid[key] = value
     return laid

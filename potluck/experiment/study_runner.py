@@ -10,7 +10,7 @@ from typing import Any
 
 from potluck.core.errors import ConfigError, PotluckError, nearest
 from potluck.experiment import folder
-from potluck.experiment.launch import side
+from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
@@ -20,7 +20,7 @@ from potluck.experiment.tune import Tuning, search, trials, write
 STUDIES, RESULTS = Path("studies"), "study.json"
 
 
-def every() -> dict[str, Study]:
+def list_studies() -> dict[str, Study]:
     """The studies of this directory, by their names."""
     found = {name: study for path in _files() for name, study in read(path).items()}
     return {name: found[name] for name in sorted(found)}
@@ -89,7 +89,7 @@ def read(path: Path) -> dict[str, Study]:
     return found
 
 
-def conduct(
+def run_study(
     name: str,
     scale: str = "quick",
     out: str | Path | None = None,
@@ -105,7 +105,7 @@ def conduct(
     """
     place = default_folder(name, scale) if out is None else Path(out)
     path, study = find(name)
-    side.check(jobs, place)
+    side_by_side.check_jobs(jobs, place)
     try:
         plan = study.at(scale, settings)
         total, grid = plan.total, plan.tune
@@ -118,7 +118,7 @@ def conduct(
         work = plan.trials * (1.0 if grid is None else grid.length)
         batch = Batch(total, work + total - plan.trials, show, force=force, jobs=jobs)
         for _, _, experiment, at in asked:
-            if experiment.seed == plan.scale.seeds[0] and not folder.finished(at):
+            if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
                 batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
     except PotluckError as error:
         raise type(error)(f"{path}: {error}") from None
@@ -130,12 +130,12 @@ def conduct(
         experiment = plan.at_chosen_rate(experiment, arm, tuning)
         title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
         tuned.append((scenario, arm, Asked(title, experiment, at)))
-    batch.ahead(run for _, _, run in tuned)
+    batch.compute_ahead(run for _, _, run in tuned)
     runs: dict[tuple[str, str], list[Run]] = {}
     for scenario, arm, run in tuned:
         runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
     results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
-    write(place / RESULTS, told(results))
+    write(place / RESULTS, summarise(results))
     return results
 
 
@@ -144,7 +144,7 @@ def default_folder(name: str, scale: str) -> Path:
     return Path("runs") / "studies" / f"{Path(name).stem}-{scale}"
 
 
-def told(results: Results) -> dict[str, Any]:
+def summarise(results: Results) -> dict[str, Any]:
     """The content of study.json."""
     plan = results.plan
     values = [
@@ -162,7 +162,7 @@ def told(results: Results) -> dict[str, Any]:
         "seeds": list(plan.scale.seeds),
         "machines": results.machines,
         "results": values,
-        "tuning": {scenario: tuning.told() for scenario, tuning in results.tunings.items()},
+        "tuning": {scenario: tuning.summary() for scenario, tuning in results.tunings.items()},
     }
 
 
@@ -178,7 +178,9 @@ def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
         for scenario, arms in plan.tuned
     }
     if len(searches) > 1:  # else every scenario would wait for the last trial of the one before
-        batch.ahead(trial for methods, at in searches.values() for _, _, trial in trials(methods, grid, at))
+        batch.compute_ahead(
+            trial for methods, at in searches.values() for _, _, trial in trials(methods, grid, at)
+        )
     return {scenario: search(methods, grid, at, batch) for scenario, (methods, at) in searches.items()}
 
 
@@ -190,8 +192,8 @@ def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
 
 
 def _place(place: Path, scenario: str, arm: Arm, seed: int) -> Path:
-    return _in(place, scenario) / f"{folder.spelled(arm.name)}-{seed}"
+    return _in(place, scenario) / f"{folder.to_path_part(arm.name)}-{seed}"
 
 
 def _in(place: Path, scenario: str) -> Path:
-    return place / folder.spelled(scenario) if scenario else place
+    return place / folder.to_path_part(scenario) if scenario else place

@@ -15,11 +15,11 @@ from typing import Any
 from potluck import algorithms as registry
 from potluck.core.errors import SnapshotError
 from potluck.experiment import build, folder
-from potluck.experiment.launch import side
+from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
-from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.tables import Tune, given
+from potluck.experiment.schema.settings import Tune, dump_given
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Tuning:
         """Whether a rate outside of the grid might have been better still."""
         return len(self.grid) > 1 and self.choice(method) in (self.grid[0], self.grid[-1])
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The content of tune.json."""
         chosen = {
             method: {"lr": self.choice(method), "accuracy": max(means), "edge": self.at_edge(method)}
@@ -67,19 +67,19 @@ def tune(
     `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
     place = None if out is None else Path(out)
-    side.check(jobs, place)
+    side_by_side.check_jobs(jobs, place)
     names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
     with build.located(experiment):
         names = names or [registry.canonical(experiment.algorithm)]
-    problems.check_distinct("tune", names)
-    table = filled(experiment)
+    config_errors.check_distinct("tune", names)
+    table = fill_tune(experiment)
     total = count(len(names), table)
     batch = Batch(total, total * table.length, show, force=force, jobs=jobs)
-    methods = {name: experiment.updated(algorithm=name) for name in names}
+    methods = {name: experiment.with_values(algorithm=name) for name in names}
     return search(methods, table, place, batch)
 
 
-def filled(experiment: Experiment) -> Tune:
+def fill_tune(experiment: Experiment) -> Tune:
     """[tune], or its defaults, with seeds: unless told, the first one of the experiment."""
     table = experiment.tune or Tune()
     first = (experiment.seeds or [experiment.seed])[0]
@@ -100,12 +100,12 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
     if out is not None:
         folder.make(out)
     asked = trials(methods, table, out)
-    batch.ahead(trial for _, _, trial in asked)
+    batch.compute_ahead(trial for _, _, trial in asked)
     for name, rate, trial in asked:
         results[name][rate].append(batch.run(*trial).summary["accuracy_mean"])
     tuning = Tuning(table.lr, table.seeds, table.length, results)
     if out is not None:
-        write(out / folder.TUNED, tuning.told())
+        write(out / folder.TUNED, tuning.summary())
     return tuning
 
 
@@ -128,13 +128,13 @@ def trials(methods: Mapping[str, Experiment], table: Tune, out: Path | None) -> 
     ]
 
 
-def at_rate(experiment: Experiment, rate: float) -> Experiment:
+def set_rate(experiment: Experiment, rate: float) -> Experiment:
     """The experiment with its algorithm at another learning rate."""
     name = registry.canonical(experiment.algorithm)
-    tables: dict[str, Any] = given(experiment).get("algorithms", {})
+    tables: dict[str, Any] = dump_given(experiment).get("algorithms", {})
     own = tables.get(name, {})
     train = {**own.get("train", {}), "lr": rate}
-    return experiment.updated(algorithm=name, algorithms={**tables, name: {**own, "train": train}})
+    return experiment.with_values(algorithm=name, algorithms={**tables, name: {**own, "train": train}})
 
 
 def load_tuning(out: Path) -> Tuning | None:
@@ -143,8 +143,8 @@ def load_tuning(out: Path) -> Tuning | None:
     if not path.is_file():
         return None
     try:
-        told = json.loads(path.read_text())
-        return Tuning(told["grid"], told["seeds"], told["length"], told["results"])
+        content = json.loads(path.read_text())
+        return Tuning(content["grid"], content["seeds"], content["length"], content["results"])
     except (ValueError, LookupError) as error:
         raise SnapshotError(f"{path}: damaged ({error}); delete it and tune again") from None
 
@@ -158,14 +158,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:
     """A run to its end, however good it is by then: who stops at a target can't be told apart."""
-    stop, evaluate = experiment.stop, given(experiment.evaluate)
+    stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
     ends: dict[str, Any] = {
         "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
         "seconds": None if stop.seconds is None else length * stop.seconds,
         "device_seconds": None if stop.device_seconds is None else length * stop.device_seconds,
     }
     evaluate = {key: value for key, value in evaluate.items() if key != "target"}
-    return at_rate(experiment, rate).updated(
+    return set_rate(experiment, rate).with_values(
         seed=seed,
         seeds=[],
         compare=[],
@@ -176,4 +176,4 @@ def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Exp
 
 
 def _place(out: Path | None, name: str, rate: float, seed: int) -> Path | None:
-    return None if out is None else out / f"{folder.spelled(name)}-{rate:g}-{seed}"
+    return None if out is None else out / f"{folder.to_path_part(name)}-{rate:g}-{seed}"

@@ -32,10 +32,10 @@ def gather(places: Sequence[Path]) -> Comparison:
     first = runs[0].experiment
     titles = list(dict.fromkeys(run.experiment.name for run in runs))[:3]
     if len(places) == 1 and not folders.is_run(places[0]):
-        titles = [folders.spelled(places[0].resolve().name)]
+        titles = [folders.to_path_part(places[0].resolve().name)]
     seeds = sorted({run.summary["seed"] for run in runs})
     path = places[0] if len(places) == 1 else None
-    return Comparison(first.updated(name="-".join(titles), seeds=seeds), named, path)
+    return Comparison(first.with_values(name="-".join(titles), seeds=seeds), named, path)
 
 
 def alike(comparison: Comparison) -> bool:
@@ -102,11 +102,11 @@ def _repeated(runs: list[Run], keys: list[str]) -> set[str]:
 
 
 def _setting(e: Experiment) -> str:
-    return e.updated(seed=0, name="x").to_toml()
+    return e.with_values(seed=0, name="x").to_toml()
 
 
 def _crowd(e: Experiment) -> str:
     """What a comparison holds fixed: the data, the devices, the end."""
-    return e.updated(
+    return e.with_values(
         seed=0, name="x", algorithm="fedavg", algorithms={}, robust=None, train={}, run={}
     ).to_toml()

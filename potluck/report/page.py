@@ -67,7 +67,7 @@ Figures = Sequence[Drawn]
 
 def render(comparison: Comparison, figures: Figures | None = None) -> str:
     """The page as text; its figures may have been drawn already."""
-    e = comparison.experiment.resolved()
+    e = comparison.experiment.resolve()
     names = " vs ".join(comparison.algorithms)
     seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds or [e.seed])
     versus = (

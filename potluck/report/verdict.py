@@ -100,7 +100,7 @@ def _apart(comparison: Comparison, one: Row, other: Row) -> metrics.Interval | N
         for row in (one, other)
     )
     common = [seed for seed in mine if seed in theirs]
-    return metrics.paired([mine[seed] for seed in common], [theirs[seed] for seed in common])
+    return metrics.paired_difference([mine[seed] for seed in common], [theirs[seed] for seed in common])
 
 
 def _goal(comparison: Comparison) -> str:

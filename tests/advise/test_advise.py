@@ -19,7 +19,7 @@ EQUAL = {"data": {"source": "digits", "partition": "iid", "clients": 30}, "fleet
 
 
 def measured(experiment):
-    full = experiment.resolved()
+    full = experiment.resolve()
     return measure(build_federation(full), full)
 
 
@@ -73,7 +73,7 @@ def test_settings_have_no_say(tmp_path):
 
 
 def test_phones_of_fed_rac_need_it_once_memory_is_tight():
-    full = Experiment(data=EQUAL["data"] | {"clients": 40}, fleet={"source": "fedrac40"}).resolved()
+    full = Experiment(data=EQUAL["data"] | {"clients": 40}, fleet={"source": "fedrac40"}).resolve()
     federation = build_federation(full)
     roomy = measure(federation, full)
     assert roomy.memory.short == 0

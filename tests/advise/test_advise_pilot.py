@@ -85,7 +85,7 @@ def test_a_pilot_at_equal_virtual_time_agrees(file, capsys):
 
 def test_what_is_not_there_or_does_not_fit_is_skipped_and_said():
     experiment = Experiment(data={"source": "digits", "clients": 10}, stop={"rounds": 1})
-    federation = build_federation(experiment.resolved())
+    federation = build_federation(experiment.resolve())
     assert _trial(experiment, "fedrank", {}, federation, None) == Trial("fedrank", failed="not there yet")
     assert "data.server is missing" in _trial(experiment, "classter", {}, federation, None).failed
 

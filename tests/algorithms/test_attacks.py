@@ -350,14 +350,14 @@ def test_an_experiment_says_who_attacks(tmp_path):
     )
     experiment = Experiment(**tables)
     done = run(experiment, tmp_path / "run")
-    found = build_federation(experiment.resolved()).fleet
+    found = build_federation(experiment.resolve()).fleet
     assert found.attack == Attack("sign_flip", 2.0, 1.0)
     assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [2, 2]
     assert [r["value"] for r in done.lines if r["metric"] == "attackers"] == [
         np.flatnonzero(found.attackers).tolist()
     ]
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").fleet.attack == experiment.fleet.attack
-    other = build_federation(experiment.updated(seed=2).resolved()).fleet
+    other = build_federation(experiment.with_values(seed=2).resolve()).fleet
     assert (other.attackers != found.attackers).any()
 
 
@@ -374,5 +374,5 @@ def test_edges_that_the_data_make_have_their_attackers():
         data={"source": "synthetic", "rows": 600, "partition": "user_devices", "users": 8},
         fleet={"edges": 2, "attack": {"kind": "noise", "per_edge": 3}},
     )
-    found = build_federation(Experiment(**tables).resolved()).fleet
+    found = build_federation(Experiment(**tables).resolve()).fleet
     assert [found.attackers[found.edge == e].sum() for e in (0, 1)] == [3, 3]

@@ -444,7 +444,7 @@ CAMPS = Experiment(  # two groups with other names for their labels
 
 def test_cohorts_of_two_camps_in_a_run():
     """They part by themselves, and fare better for it."""
-    cohorts_, one = run(CAMPS), run(CAMPS.updated(algorithm="fedavg"))
+    cohorts_, one = run(CAMPS), run(CAMPS.with_values(algorithm="fedavg"))
     assert report.cohorts(cohorts_) == 2
     assert report.final_agreement(cohorts_) > 0.9
     assert report.coverage(cohorts_) > 0.9
@@ -461,7 +461,7 @@ def test_cohorts_of_two_camps_in_a_run():
 
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
     run(CAMPS, tmp_path / "first")
-    other = CAMPS.updated(
+    other = CAMPS.with_values(
         model={"name": "mlp"},
         stop={"rounds": 2},
         fleet={"memories": str(tmp_path / "first")},
@@ -473,9 +473,9 @@ def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
     again = run(other)
     assert again.lines == second.lines
     with pytest.raises(ConfigError, match=r"fleet\.memories = 'nowhere'"):
-        run(other.updated(fleet={"memories": "nowhere"}))
+        run(other.with_values(fleet={"memories": "nowhere"}))
     with pytest.raises(ConfigError, match="a run of more devices"):
-        run(other.updated(data={"source": "digits", "clients": 6}))
+        run(other.with_values(data={"source": "digits", "clients": 6}))
 
 
 # ------------------------------------------------------------------------------------------------ bad input

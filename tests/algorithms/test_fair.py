@@ -25,7 +25,7 @@ from potluck.core.rule import Got
 from potluck.engine.schedule import EvaluateAt
 from potluck.execute.reference import Item, train
 from potluck.experiment import Experiment, Tuning, build, tune
-from potluck.experiment.tune import at_rate, load_tuning
+from potluck.experiment.tune import load_tuning, set_rate
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs import SGD, Train
 from potluck.report.page import render
@@ -246,7 +246,7 @@ def test_tuning_reads_no_test_row(monkeypatch):
     monkeypatch.setattr(build, "build_federation", lambda *a, **k: without_test(build_federation(*a, **k)))
     assert tune(wanted) == found
     assert all(len(accuracies) == 2 for tried in found.results.values() for accuracies in tried)
-    trial = potluck.run(at_rate(wanted, 0.3).updated(seed=2, evaluate={"on": "validation"}))
+    trial = potluck.run(set_rate(wanted, 0.3).with_values(seed=2, evaluate={"on": "validation"}))
     assert found.results["fedavg"][2][1] == trial.summary["accuracy_mean"]
 
 
@@ -260,7 +260,7 @@ def test_the_best_mean_is_chosen_and_the_smaller_rate_of_two():
     assert [found.choice(name) for name in "abc"] == [0.01, 0.1, 1.0]  # a: 0.3 twice
     assert [found.at_edge(name) for name in "abc"] == [True, False, True]
     assert not Tuning([0.1], [1], 1.0, {"a": [[0.5]]}).at_edge("a")  # nothing was chosen
-    assert found.told()["choices"]["b"] == {"lr": 0.1, "accuracy": 0.3, "edge": False}
+    assert found.summary()["choices"]["b"] == {"lr": 0.1, "accuracy": 0.3, "edge": False}
 
 
 def test_trials_go_to_their_end_and_may_be_shorter(tmp_path):
@@ -304,13 +304,17 @@ def test_the_grid_is_no_part_of_a_run():
 
 def test_paired_differences_by_hand():
     # 2.0, 1.0, 3.0 above: mean 2, deviation 1; t(0.975, 2) = 0.95 / sqrt(2 * 0.975 * 0.025) = 4.302653
-    found = metrics.paired([12.0, 31.0, 53.0], [10.0, 30.0, 50.0])
+    found = metrics.paired_difference([12.0, 31.0, 53.0], [10.0, 30.0, 50.0])
     assert found == (2.0, pytest.approx(4.302653 / math.sqrt(3), rel=1e-6))
-    assert metrics.paired([0.1, 0.2], [0.0, 0.1]).half == pytest.approx(0.0, abs=1e-12)
+    assert metrics.paired_difference([0.1, 0.2], [0.0, 0.1]).half == pytest.approx(0.0, abs=1e-12)
     # two seeds: t(0.975, 1) = tan(0.475 pi) = 12.706205, deviation sqrt(2)
     assert metrics.interval([1.0, 3.0]) == (2.0, pytest.approx(math.tan(0.475 * math.pi)))
     assert metrics.interval([1.0]) is metrics.interval([]) is None
-    assert metrics.paired([1.0, None], [1.0, 2.0]) is metrics.paired([1.0, 2.0], [None, 2.0]) is None
+    assert (
+        metrics.paired_difference([1.0, None], [1.0, 2.0])
+        is metrics.paired_difference([1.0, 2.0], [None, 2.0])
+        is None
+    )
 
 
 def test_a_tuned_comparison(tmp_path):
@@ -322,7 +326,7 @@ def test_a_tuned_comparison(tmp_path):
     assert tuning.seeds == [1]
     own, base = ([run.summary["accuracy_mean"] for run in compared.of(name)] for name in ("ftfa", "fedavg"))
     assert first.difference is None
-    assert second.difference == metrics.paired(own, base)
+    assert second.difference == metrics.paired_difference(own, base)
     page = render(compared)
     assert "<th>vs fedavg</th>" in page
     assert "Learning rates" in page

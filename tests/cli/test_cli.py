@@ -168,17 +168,17 @@ def test_a_terminal_sees_one_live_line():
 def test_a_terminal_sees_a_live_line_for_each_run_side_by_side():
     screen, text = Screen(quiet=False), io.StringIO()
     screen.console = Console(file=text, force_terminal=True, width=80, color_system=None)
-    with screen.beside():
+    with screen.follow_many():
         for name in ("fedavg-1", "fedbuff-1"):
-            screen.begun(name)
-        screen.heard("fedbuff-1", Progress(5, 100.0, 0.5, 0.5))
+            screen.on_start(name)
+        screen.on_progress("fedbuff-1", Progress(5, 100.0, 0.5, 0.5))
         both = text.getvalue().rpartition("fedavg-1")[2]
         assert re.search(r" getting ready *\s+fedbuff-1 .*━ +round 5, 1 min 40 s virtual, 50.0 %,", both)
-        screen.ended("fedavg-1", 0.9, 3.0, 1, 4.0)
+        screen.on_end("fedavg-1", 0.9, 3.0, 1, 4.0)
         last = text.getvalue().rpartition("fedavg-1: accuracy 90.0 %, took 3.0 s; 1 run left, about 4.0 s\n")
         assert last[1]
-        screen.heard("fedbuff-1", Progress(10, 200.0, 0.5, 1.0))
-        screen.ended("fedbuff-1", 0.5, 4.0, 0, None)
+        screen.on_progress("fedbuff-1", Progress(10, 200.0, 0.5, 1.0))
+        screen.on_end("fedbuff-1", 0.5, 4.0, 0, None)
     assert "fedavg-1" not in text.getvalue().rpartition("round 10,")[2]
     assert "started" not in text.getvalue()
 
@@ -187,12 +187,12 @@ def test_elsewhere_runs_side_by_side_tell_where_they_are_now_and_then(capsys, mo
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     screen = Screen(quiet=False)
-    with screen.beside():
-        screen.begun("fedavg-1")
+    with screen.follow_many():
+        screen.on_start("fedavg-1")
         for second in (10.0, 29.0, 31.0, 45.0):
             now[0] = second
-            screen.heard("fedavg-1", Progress(1, second, 0.5, second / 100))
-        screen.ended("fedavg-1", 0.5, 60.0, 0, None)
+            screen.on_progress("fedavg-1", Progress(1, second, 0.5, second / 100))
+        screen.on_end("fedavg-1", 0.5, 60.0, 0, None)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "fedavg-1: started"
     assert lines[1].startswith("fedavg-1:  31%  round 1, 31 s of virtual time, accuracy 50.0 %, ")

@@ -34,14 +34,14 @@ def test_a_summary_and_a_picture_without_network(command, key, tmp_path, capsys)
 
 
 def test_what_is_told_is_what_there_is():
-    wanted = Experiment.from_file(FILE).resolved()
+    wanted = Experiment.from_file(FILE).resolve()
     federation = build_federation(wanted)
     table = counted(federation)
     assert table.shape == (33, 10)
     assert table.sum() == sum(len(federation.partition.rows(n, "train")) for n in range(33))
     facts = dict(data_facts(federation))
     assert facts["rows a device"].startswith(f"{table.sum(1).min()} to {table.sum(1).max()}")
-    alike = build_federation(wanted.with_overrides(["data.alpha=1000.0"]).resolved())
+    alike = build_federation(wanted.with_overrides(["data.alpha=1000.0"]).resolve())
     assert float(dict(data_facts(alike))["label skew"].split()[0]) < float(facts["label skew"].split()[0])
     speeds = dict(fleet_facts(federation, wanted))
     assert "spread 13x" in speeds["compute"]

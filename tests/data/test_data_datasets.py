@@ -127,7 +127,7 @@ def test_a_pool_is_divided_as_the_experiment_says():
     "how", [{"partition": "iid"}, {"partition": "dirichlet", "alpha": 0.5}, {"partition": "shards"}]
 )
 def test_a_class_that_nobody_trains_on_is_tested_all_the_same(how):
-    asked = experiment(data={"source": "digits", "clients": 4, "without": 3, **how}).resolved()
+    asked = experiment(data={"source": "digits", "clients": 4, "without": 3, **how}).resolve()
     federation = build_federation(asked)
     held = np.concatenate(
         [federation.partition.rows(n, part) for n in range(4) for part in ("train", "test")]

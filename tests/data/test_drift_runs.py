@@ -209,12 +209,12 @@ def experiment(fleet=None, **data):
 
 
 def test_the_fleet_knows_groups_and_users():
-    told = experiment(groups={"kind": "rotation", "count": 4}, server=0.1).resolved()
+    told = experiment(groups={"kind": "rotation", "count": 4}, server=0.1).resolve()
     federation = build.build_federation(told)
     assert sorted(np.bincount(federation.fleet.group)) == [2, 2, 2, 2]
     assert len(federation.test_group) == len(federation.test_rows())
     assert len(federation.server_rows()) == 40
-    devices = experiment(clients=None, partition="user_devices", users=6, fleet={"edges": 2}).resolved()
+    devices = experiment(clients=None, partition="user_devices", users=6, fleet={"edges": 2}).resolve()
     assert devices.data.clients is None
     federation = build.build_federation(devices)
     assert np.bincount(federation.fleet.user).min() >= 2
@@ -227,9 +227,9 @@ def test_an_experiment_with_everything(tmp_path):
         shift=0.4,
         changes=[{"at": 20, "kind": "labels", "share": 0.5}, {"at": 40.0, "kind": "rotation", "degrees": 45}],
     )
-    (tmp_path / "e.toml").write_text(told.resolved().to_toml())
+    (tmp_path / "e.toml").write_text(told.resolve().to_toml())
     again = Experiment.from_file(tmp_path / "e.toml")
-    assert again.to_toml() == told.resolved().to_toml()
+    assert again.to_toml() == told.resolve().to_toml()
     runs = [potluck.run(e) for e in (told, again)]
     assert runs[0].lines == runs[1].lines
     assert runs[0].lines != potluck.run(experiment()).lines

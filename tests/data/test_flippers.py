@@ -127,7 +127,7 @@ def test_an_experiment_says_who_flips(tmp_path):
     table = {"source": "synthetic", "rows": 300, "clients": 10, "flip": {"share": 0.2, "kind": "next"}}
     experiment = Experiment(data=table, stop={"rounds": 1})
     done = run(experiment, tmp_path / "run")
-    federation = build_federation(experiment.resolved())
+    federation = build_federation(experiment.resolve())
     assert [r["value"] for r in done.lines if r["metric"] == "flippers"] == [
         np.flatnonzero(federation.flips).tolist()
     ]

@@ -42,7 +42,7 @@ def marked(pool):
 def test_clients_hold_the_same(root, stock):
     more = {"source": "mnist", "root": str(root), "limit": None, "clients": 2, "partition": "iid"}
     more |= {"server": 0.5, "groups": {"kind": "affine", "count": 2}}
-    plain, other = (build_federation(experiment(s, **more).resolved()) for s in (None, stock))
+    plain, other = (build_federation(experiment(s, **more).resolve()) for s in (None, stock))
     mine = marked(plain.pool)
     assert torch.equal(mine, marked(other.pool))
     assert torch.equal(plain.pool.x[~mine], other.pool.x[~mine])
@@ -123,8 +123,8 @@ def test_wrong_stocks(stock, more, message):
 
 def test_stocks_that_cannot_be_had(tmp_path):
     with pytest.raises(DataError, match=r"rows are \[32\] values, but those of digits are \[1, 8, 8\] val"):
-        build_federation(experiment("synthetic").resolved())
+        build_federation(experiment("synthetic").resolve())
     with pytest.raises(DataError, match=r"server_from = 'fashion-mnist': "):
-        build_federation(experiment("fashion-mnist", root=str(tmp_path / "nowhere")).resolved())
+        build_federation(experiment("fashion-mnist", root=str(tmp_path / "nowhere")).resolve())
     with pytest.raises(ConfigError, match=r"data.server_from = 'noise': the server has no rows"):
         stocked(load("digits"), "noise", 1)

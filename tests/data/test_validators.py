@@ -82,7 +82,7 @@ def experiment(folder, **more):
 )
 def test_a_run_trains_on_the_others(tmp_path, more):
     own_file(tmp_path)
-    federation = build_federation(experiment(tmp_path, **more).resolved())
+    federation = build_federation(experiment(tmp_path, **more).resolve())
     for when in (0.0, 1.0):
         held = federation.holding(when)
         seen = {
@@ -102,7 +102,7 @@ def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
     more = {"partition": kind, "alpha": 0.1, "smallest": 3, "devices_per_user": [5, 6]}
     more |= {"clients": 35 if kind == "dirichlet" else None, "validation": 0.6, "test": 0.4}
     more["changes"] = [{"at": 1e-3, "kind": "labels"}]
-    federation = build_federation(experiment(tmp_path, **more).updated(seed=seed).resolved())
+    federation = build_federation(experiment(tmp_path, **more).with_values(seed=seed).resolve())
     check(federation.holding(1.0), federation.pool, 3)
     for c in range(federation.partition.clients):
         for split in SPLITS:
@@ -122,13 +122,13 @@ def test_clients_given_by_their_rows():
 
 def test_rates_are_chosen_on_them(tmp_path):
     own_file(tmp_path)
-    wanted = experiment(tmp_path).updated(tune={"lr": [0.01, 0.1]})
+    wanted = experiment(tmp_path).with_values(tune={"lr": [0.01, 0.1]})
     found = potluck.experiment.tune(wanted, ["fedavg"], tmp_path / "tuned")
     one = potluck.run(
-        wanted.updated(evaluate={"on": "validation"}, tune=None, train={"lr": 0.01}), tmp_path / "one"
+        wanted.with_values(evaluate={"on": "validation"}, tune=None, train={"lr": 0.01}), tmp_path / "one"
     )
     assert found.results["fedavg"][0] == [one.summary["accuracy_mean"]]
-    own = experiment(tmp_path, validation_from="rows").updated(tune={"lr": [0.01, 0.1]})
+    own = experiment(tmp_path, validation_from="rows").with_values(tune={"lr": [0.01, 0.1]})
     assert potluck.experiment.tune(own, ["fedavg"], tmp_path / "own").results != found.results
 
 
@@ -145,4 +145,4 @@ def test_what_cannot_be_is_said(tmp_path, more, message):
     own_file(tmp_path)
     more = {"validation": 0.125, **more}
     with pytest.raises((ConfigError, DataError), match=message):
-        build_federation(experiment(tmp_path, **more).resolved())
+        build_federation(experiment(tmp_path, **more).resolve())

@@ -29,7 +29,7 @@ from potluck.execute.tune.autotune import Wanted, candidates, choose, first_batc
 from potluck.execute.tune.cache import Plans, default_path
 from potluck.execute.vectorised import executor as stacked
 from potluck.experiment import Experiment, build
-from potluck.experiment.launch import plan
+from potluck.experiment.launch import execution_plan
 from potluck.jobs import SGD, Adam, Objective, Probe, Train
 
 BASE = ExecutionPlan(workers=2, dtype="float64")
@@ -407,25 +407,25 @@ def setting(**run):
 
 def test_what_an_experiment_says_is_not_measured(clock, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
-    said = plan.decide(setting(executor="loop"))
+    said = execution_plan.choose_plan(setting(executor="loop"))
     assert (said.plan, said.reason) == (ExecutionPlan("loop"), "as the experiment says")
-    assert plan.decide(setting(executor="workers")).plan == ExecutionPlan("workers", 3)
-    assert plan.decide(setting(executor="workers", workers=2, chunk=5)).plan.chunk == 5
+    assert execution_plan.choose_plan(setting(executor="workers")).plan == ExecutionPlan("workers", 3)
+    assert execution_plan.choose_plan(setting(executor="workers", workers=2, chunk=5)).plan.chunk == 5
     assert not clock.called
     with pytest.raises(ConfigError, match=r"^experiment: run.device = 'cuda': torch sees no GPU"):
-        plan.decide(setting(executor="auto", device="cuda"))
+        execution_plan.choose_plan(setting(executor="auto", device="cuda"))
 
 
 def test_an_experiment_is_measured_with_what_it_will_train(clock, monkeypatch, tmp_path):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setenv("POTLUCK_CACHE", str(tmp_path))
-    choice = plan.decide(setting())
+    choice = execution_plan.choose_plan(setting())
     assert (choice.plan.executor, choice.fresh) == ("stacked", True)
     assert choice.reason.startswith("measured on 10 clients: stacked")
-    assert plan.from_json(plan.to_json(*choice[:2])) == choice.plan
-    assert "from the cache" in plan.decide(setting()).reason
-    assert plan.decide(setting(executor="stacked", chunk=3)).plan.chunk == 3
-    assert "workers" not in plan.decide(setting(workers=1)).reason
+    assert execution_plan.parse_plan(execution_plan.dump_plan(*choice[:2])) == choice.plan
+    assert "from the cache" in execution_plan.choose_plan(setting()).reason
+    assert execution_plan.choose_plan(setting(executor="stacked", chunk=3)).plan.chunk == 3
+    assert "workers" not in execution_plan.choose_plan(setting(workers=1)).reason
 
 
 def test_what_was_measured_is_told_once(clock, monkeypatch, tmp_path, capsys):
@@ -462,7 +462,7 @@ def cramped(monkeypatch):
 
 def test_a_run_that_had_to_shrink_says_so_and_resumes_so(cramped, tmp_path, monkeypatch):
     wanted = setting(executor="stacked", chunk=8, workers=1, snapshot_every=1e-9).experiment
-    wanted = wanted.updated(train={"lr": 0.1, "momentum": 0.9})
+    wanted = wanted.with_values(train={"lr": 0.1, "momentum": 0.9})
 
     def interrupted(progress):
         if progress.round:
@@ -471,16 +471,16 @@ def test_a_run_that_had_to_shrink_says_so_and_resumes_so(cramped, tmp_path, monk
     ticks = SimpleNamespace(monotonic=iter(range(10**6)).__next__)  # progress and a snapshot at every event
     monkeypatch.setattr("potluck.simulate.simulation.time", ticks)
     straight = potluck.run(wanted, tmp_path / "straight")
-    assert straight.said == [f"out of memory: stacks of {n} clients from now on" for n in (4, 2)]
+    assert straight.remarks == [f"out of memory: stacks of {n} clients from now on" for n in (4, 2)]
     with pytest.raises(KeyboardInterrupt):
         potluck.run(wanted, tmp_path / "broken", interrupted)
     pinned = json.loads((tmp_path / "broken" / "plan.json").read_text())
     assert pinned["chunk"] == 2
     assert pinned["reason"].endswith("; out of memory, hence chunks of 4; out of memory, hence chunks of 2")
 
-    monkeypatch.setattr(plan, "decide", None)  # a resumed run has its plan
+    monkeypatch.setattr(execution_plan, "choose_plan", None)  # a resumed run has its plan
     resumed = potluck.resume(tmp_path / "broken")
-    assert resumed.said == []
+    assert resumed.remarks == []
     records = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("straight", "broken")]
     assert records[0] == records[1]
 
@@ -661,5 +661,5 @@ def test_one_by_one_computes_the_same_in_several_processes(federation, rule):
     one = ExecutionPlan("stacked", 1, chunk=1, graphs=True, dtype="float64")
     plans = one, replace(one, workers=2), replace(one, workers=3)
     assert len({lines(finished(federation, rule, plan=p)) for p in plans}) == 1
-    beside = plan.beside_others(autotune.Choice(plans[1], "so")).plan
+    beside = execution_plan.drop_workers(autotune.Choice(plans[1], "so")).plan
     assert beside == one

@@ -176,17 +176,17 @@ def test_settings_are_toml_or_text(text, value):
 
 
 def test_a_resolved_experiment_survives_its_file(tmp_path):
-    resolved = Experiment(stop={"rounds": 40, "seconds": 100.0}, train={"optimizer": "adam"}).resolved()
+    resolved = Experiment(stop={"rounds": 40, "seconds": 100.0}, train={"optimizer": "adam"}).resolve()
     (tmp_path / "e.toml").write_text(resolved.to_toml())
     again = Experiment.from_file(tmp_path / "e.toml")
-    assert again.to_toml() == resolved.to_toml() == again.resolved().to_toml()
+    assert again.to_toml() == resolved.to_toml() == again.resolve().to_toml()
     assert (again.evaluate.rounds, again.evaluate.seconds) == (2, 5.0)
     assert (again.train.lr, again.train.epochs, again.data.clients) == (0.001, 1, 20)
     assert again.fleet.compute_spread == 13.0  # a default of the fleet's, not of the file's
 
 
 def test_everybody_takes_part_by_user_unless_told():
-    assert Experiment(data={"partition": "by_user"}).resolved().data.clients is None
+    assert Experiment(data={"partition": "by_user"}).resolve().data.clients is None
 
 
 @pytest.mark.parametrize(
@@ -261,13 +261,13 @@ def test_wrong_overrides(setting, message):
 
 def test_an_algorithm_may_train_otherwise():
     both = small(train={"lr": 0.3, "epochs": 2}, algorithms={"fedprox": {"mu": 0.5, "train": {"steps": 5}}})
-    fedprox = build.prepare(both.updated(algorithm="fedprox"))
+    fedprox = build.prepare(both.with_values(algorithm="fedprox"))
     assert fedprox.algorithm.local == Train(
         fedprox.algorithm.local.model, objective=Prox(0.5), optim=SGD(0.3), steps=5
     )
     assert build.prepare(both).algorithm.local.epochs == 2
     with pytest.raises(ConfigError, match=r"algorithms.fedprox.train.lrr = 1: no such key; did you"):
-        build.prepare(both.updated(algorithms={"fedprox": {"train": {"lrr": 1}}}))
+        build.prepare(both.with_values(algorithms={"fedprox": {"train": {"lrr": 1}}}))
 
 
 def test_identity_is_of_what_is_computed():
@@ -278,7 +278,7 @@ def test_identity_is_of_what_is_computed():
 
 
 def test_float64_reaches_data_and_models():
-    federation = build.build_federation(small(run={"dtype": "float64"}).resolved())
+    federation = build.build_federation(small(run={"dtype": "float64"}).resolve())
     assert federation.pool.x.dtype == torch.float64
     assert all(
         p.dtype == torch.float64 for p in federation.models[build.ModelSpec("linear")].init(0).values()
@@ -367,7 +367,7 @@ def test_two_processes_never_compute_the_same_run(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         potluck.run(began, out=tmp_path / "a", progress=look_on)
-    again = potluck.run(began.updated(stop={"rounds": 2}), out=tmp_path / "a", force=True)
+    again = potluck.run(began.with_values(stop={"rounds": 2}), out=tmp_path / "a", force=True)
     assert again.finished  # the lock went with whoever had it
 
 

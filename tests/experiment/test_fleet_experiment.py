@@ -56,10 +56,10 @@ def built(fleet, **changes):
 def test_a_whole_table(tmp_path):
     (tmp_path / "e.toml").write_text(WHOLE)
     read = Experiment.from_file(tmp_path / "e.toml")
-    full = Experiment(**SMALL, fleet=read.fleet).resolved()
+    full = Experiment(**SMALL, fleet=read.fleet).resolve()
     (tmp_path / "full.toml").write_text(full.to_toml())
     again = Experiment.from_file(tmp_path / "full.toml")
-    assert again.resolved().to_toml() == full.to_toml()
+    assert again.resolve().to_toml() == full.to_toml()
     for fleet in (built(read.fleet), build.prepare(again).federation.fleet):
         assert sorted(fleet.true.compute) == [41.0] * 4 + [410.0] * 4
         assert (fleet.availability.night, fleet.availability.zones) == ([0, 12], 3)

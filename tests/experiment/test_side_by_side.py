@@ -19,11 +19,10 @@ from potluck.core.errors import ConfigError, DataError
 from potluck.engine.schedule import Progress
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.tune.autotune import Choice
-from potluck.experiment import Experiment, runs, tune
-from potluck.experiment import study_runner as conduct
+from potluck.experiment import Experiment, runs, study_runner, tune
 from potluck.experiment.comparison import resume_comparison
-from potluck.experiment.launch import children as processes
-from potluck.experiment.launch import plan, side
+from potluck.experiment.launch import child as processes
+from potluck.experiment.launch import execution_plan, hardware, side_by_side
 
 # Tests train in this process too, and where torch sees a GPU it can't train in forks of one that has.
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU")
@@ -71,21 +70,21 @@ class Told:
     def say(self, text):
         self.said.append(text)
 
-    def stand(self, number, total, left):
+    def announce(self, number, total, left):
         raise AssertionError("one after another")
 
-    def beside(self):
+    def follow_many(self):
         return contextlib.nullcontext()
 
-    def heard(self, name, progress):
+    def on_progress(self, name, progress):
         assert name in self.started
         assert progress.done >= self.far.get(name, 0.0)
         self.far[name] = progress.done
 
-    def begun(self, name):
+    def on_start(self, name):
         self.started.append(name)
 
-    def ended(self, name, accuracy, seconds, runs, left):
+    def on_end(self, name, accuracy, seconds, runs, left):
         assert 0 <= accuracy <= 1
         assert seconds >= 0
         assert left >= 0
@@ -182,10 +181,10 @@ def test_tunings_are_the_same_and_only_what_is_missing_is_run(tmp_path):
 
 
 def test_studies_are_the_same_with_tuning_and_models_of_their_own(here):
-    one, told = conduct.conduct("two", "quick", "one"), Told()
-    two = conduct.conduct("two", "quick", "two", told, jobs=2)
+    one, told = study_runner.run_study("two", "quick", "one"), Told()
+    two = study_runner.run_study("two", "quick", "two", told, jobs=2)
     assert contents(here / "one") == contents(here / "two")
-    assert conduct.told(one)["results"] == conduct.told(two)["results"]
+    assert study_runner.summarise(one)["results"] == study_runner.summarise(two)["results"]
     assert [left for _, left in told.over] == list(range(15, -1, -1))
     assert told.started[7:10] == [
         "q-0.3-1",
@@ -195,12 +194,12 @@ def test_studies_are_the_same_with_tuning_and_models_of_their_own(here):
 
 
 def test_forced_ones_are_replaced(here):
-    conduct.conduct("two", "paper", "a", jobs=2)
+    study_runner.run_study("two", "paper", "a", jobs=2)
     settings = ["stop.rounds=2"]
     with pytest.raises(ConfigError, match="holds a run with other settings"):
-        conduct.conduct("two", "paper", "a", settings=settings, jobs=2)
-    conduct.conduct("two", "paper", "a", settings=settings, force=True, jobs=2)
-    conduct.conduct("two", "paper", "b", settings=settings)
+        study_runner.run_study("two", "paper", "a", settings=settings, jobs=2)
+    study_runner.run_study("two", "paper", "a", settings=settings, force=True, jobs=2)
+    study_runner.run_study("two", "paper", "b", settings=settings)
     assert contents(here / "a") == contents(here / "b")
 
 
@@ -209,21 +208,22 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     log = tmp_path / "log"
     chosen = {1: ExecutionPlan("stacked", chunk=3), 2: ExecutionPlan("workers", 2)}
 
-    def decide(setting):
+    def choose(setting):
         with open(log, "a") as file:
             file.write(f"{len(list(tmp_path.glob('c/*/plan.json')))} ")
         return Choice(chosen[setting.experiment.seed], "measured", True)
 
-    monkeypatch.setattr(plan, "decide", decide)
+    monkeypatch.setattr(execution_plan, "choose_plan", choose)
     told = Told()
     potluck.compare(small(), ["fedavg"], [1, 2], tmp_path / "c", told, jobs=2)
     assert log.read_text() == "0 0 "
     pinned = [
-        plan.from_json((tmp_path / "c" / f"fedavg-{seed}" / "plan.json").read_text()) for seed in (1, 2)
+        execution_plan.parse_plan((tmp_path / "c" / f"fedavg-{seed}" / "plan.json").read_text())
+        for seed in (1, 2)
     ]
     assert pinned == [chosen[1], ExecutionPlan("loop")]
     assert "potluck: fedavg-1: computed by stacked (chunks of 3); measured" in told.said
-    straight = runs.run(small(algorithm="fedavg"), tmp_path / "one", decide=lambda _: Choice(chosen[1], ""))
+    straight = runs.run(small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: Choice(chosen[1], ""))
     assert straight.lines == potluck.load(tmp_path / "c" / "fedavg-1").lines
 
 
@@ -261,9 +261,9 @@ def test_errors_keep_their_kind(tmp_path, monkeypatch, error, kind, text):
         raise error
 
     monkeypatch.setattr(runs, "run", fail)
-    missing = side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(kind, match=text):
-        side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
 
 
 def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypatch):
@@ -276,12 +276,14 @@ def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypat
 
     monkeypatch.setattr(runs, "run", work)
     asked = [
-        side.Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path)
+        side_by_side.Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path)
         for seed in (1, 2, 3)
     ]
     names = []
     with pytest.raises(potluck.core.errors.PotluckError, match=r"^run-2: its process was killed by SIGKILL"):
-        side.compute(asked, [None] * 3, 2, lambda _: None, lambda run: names.append(run.name), *DEAF[1:])
+        side_by_side.compute(
+            asked, [None] * 3, 2, lambda _: None, lambda run: names.append(run.name), *DEAF[1:]
+        )
     assert names == ["run-1", "run-2"]
     assert not alive([int((tmp_path / "pid").read_text())])
 
@@ -296,9 +298,9 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
         raise DataError(f"ended with {process.exitcode}")
 
     monkeypatch.setattr(runs, "run", work)
-    missing = side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
-        side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
     assert capfd.readouterr() == ("", "")
 
 
@@ -319,7 +321,7 @@ def test_an_order_to_end_is_obeyed_between_events(tmp_path, monkeypatch, tells):
             (tmp_path / "ended").write_text(place.read_text())
             raise
 
-    with processes.stopping() as children:
+    with processes.stop_on_exit() as children:
         children.append(processes.Child("a", call, []))
         until(lambda: place.exists() and place.read_text() == "within an event")
     assert (tmp_path / "ended").read_text() == ("between events" if tells else "within an event")
@@ -348,7 +350,7 @@ def test_interrupted_ones_go_on_where_they_were(here, how):
     until(lambda: all((path / "sessions.jsonl").exists() for path in begun))  # an orderly end
     marks = [(path / "experiment.toml").stat().st_ino for path in begun]
     assert not any((path / "summary.json").exists() for path in begun)
-    results = conduct.conduct("two", "paper", "a", Told(), jobs=2)
+    results = study_runner.run_study("two", "paper", "a", Told(), jobs=2)
     assert [(path / "experiment.toml").stat().st_ino for path in begun] == marks  # resumed, not begun again
     again = results.runs["even", "plain"][0]
     assert again.lines == potluck.run(again.experiment).lines
@@ -385,7 +387,7 @@ def test_one_a_core_is_the_default(here, capsys, monkeypatch):
     asked = small(compare=["fedavg", "fedprox"], run={"executor": "loop"})
     (here / "small.toml").write_text(asked.to_toml())
     for cores in (1, 2):
-        monkeypatch.setattr(plan, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(hardware, "count_cores", lambda cores=cores: cores)
         for command in (["compare", "small.toml", "--force"], ["tune", "small.toml", "--force"]):
             code, _, err = said(capsys, *command, "--out", f"{command[0]}-{cores}")
             assert code == 0
@@ -402,9 +404,9 @@ def test_one_a_core_is_the_default(here, capsys, monkeypatch):
 
 
 def test_a_single_run_stays_in_this_process(here, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "cores", lambda: 2)
+    monkeypatch.setattr(hardware, "count_cores", lambda: 2)
     (here / "small.toml").write_text(small(run={"executor": "loop"}).to_toml())
-    monkeypatch.setattr(side, "compute", None)
+    monkeypatch.setattr(side_by_side, "compute", None)
     code, _, err = said(capsys, "compare", "small.toml", "--out", "a")
     assert code == 0
     assert "fedavg-1: 100%  round 3" in err
@@ -414,33 +416,33 @@ def test_a_single_run_stays_in_this_process(here, capsys, monkeypatch):
 
 def asked_for(executor="auto", device="cpu", count=2):
     one = small(run={"executor": executor, "device": device})
-    return [side.Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
+    return [side_by_side.Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
 
 
 def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):
-    monkeypatch.setattr(plan, "cores", lambda: 8)
-    assert side.at_a_time(0, asked_for()) == (8, "")
-    assert side.at_a_time(0, asked_for(device="cuda")) == (1, "they share the GPU")
-    assert side.at_a_time(0, asked_for("workers")) == (1, "each has workers of its own")
-    assert side.at_a_time(3, asked_for("workers", "cuda")) == (3, "")
-    monkeypatch.setattr(plan, "cores", lambda: 1)
-    assert side.at_a_time(0, asked_for("workers", "cuda")) == (1, "")
+    monkeypatch.setattr(hardware, "count_cores", lambda: 8)
+    assert side_by_side.limit_jobs(0, asked_for()) == (8, "")
+    assert side_by_side.limit_jobs(0, asked_for(device="cuda")) == (1, "they share the GPU")
+    assert side_by_side.limit_jobs(0, asked_for("workers")) == (1, "each has workers of its own")
+    assert side_by_side.limit_jobs(3, asked_for("workers", "cuda")) == (3, "")
+    monkeypatch.setattr(hardware, "count_cores", lambda: 1)
+    assert side_by_side.limit_jobs(0, asked_for("workers", "cuda")) == (1, "")
 
 
 def test_workers_that_were_measured_count(monkeypatch):
     """On 8 cores: two runs are left alone with 8 workers each (4 x 2 <= 8), three train in loops."""
-    monkeypatch.setattr(plan, "cores", lambda: 8)
+    monkeypatch.setattr(hardware, "count_cores", lambda: 8)
     why = "each is fastest with workers of its own"
     workers, loop = Choice(ExecutionPlan("workers", 8), ""), Choice(ExecutionPlan("loop"), "")
-    assert side.with_workers([workers] * 2) == (1, why)
-    assert side.with_workers([workers] * 3) == (8, "")
-    assert side.with_workers([loop, None]) == (8, "")
-    assert side.with_workers([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
-    assert side.with_workers([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
+    assert side_by_side.limit_jobs_beside_workers([workers] * 2) == (1, why)
+    assert side_by_side.limit_jobs_beside_workers([workers] * 3) == (8, "")
+    assert side_by_side.limit_jobs_beside_workers([loop, None]) == (8, "")
+    assert side_by_side.limit_jobs_beside_workers([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
+    assert side_by_side.limit_jobs_beside_workers([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
 
 
 def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "cores", lambda: 2)
+    monkeypatch.setattr(hardware, "count_cores", lambda: 2)
     asked = small(run={"executor": "workers", "workers": 2})
     (here / "small.toml").write_text(asked.to_toml())
     code, _, err = said(capsys, "tune", "small.toml")

@@ -15,8 +15,8 @@ import potluck
 from potluck import metrics
 from potluck.cli import main
 from potluck.core.errors import ConfigError
-from potluck.experiment import study_runner as conduct
-from potluck.experiment.study import LIMIT, Arm, Measure, Scale, Study, laid_over
+from potluck.experiment import study_runner
+from potluck.experiment.study import LIMIT, Arm, Measure, Scale, Study, overlay
 from potluck.report import reproduction
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +102,7 @@ def test_a_study_runs_and_tells(command, here):
     accuracies = {line["arm"]: line["accuracy"] for line in told["results"]}
     runs = [potluck.load(folder / f"plain-{seed}").summary for seed in (1, 2, 3)]
     assert accuracies["plain"] == [summary["accuracy_mean"] for summary in runs]
-    mean, half = metrics.paired(accuracies["q = 2"], accuracies["plain"])
+    mean, half = metrics.paired_difference(accuracies["q = 2"], accuracies["plain"])
     assert f"{100 * mean:+.1f} ± {100 * half:.1f}" in out
     page = (here / "docs" / "reproduction.md").read_text()
     assert out.startswith(page.partition("-->\n\n")[2].partition("\n<!-- end")[0])
@@ -133,7 +133,7 @@ def test_a_study_is_killed_and_goes_on(here):
     assert all((path / "summary.json").exists() for path in done)
     assert not (third / "summary.json").exists()
     before, begun = [marks(path) for path in done], marks(third)
-    results = conduct.conduct("two", "quick")
+    results = study_runner.run_study("two", "quick")
     assert [marks(path) for path in done] == before
     assert marks(third)["experiment.toml"] == begun["experiment.toml"]  # resumed, not begun again
     assert all(run.finished for runs in results.runs.values() for run in runs)
@@ -166,7 +166,7 @@ def test_arms_are_tuned_one_by_one_unless_they_follow_another(here):
     )
     follower = 'Arm("follower", "fedprox", {"mu": 0.5}, {"train": {"batch": 5}}, rate_of="plain"), '
     (here / "studies" / "two.py").write_text(text.replace('Arm("q = 2"', f'{follower}Arm("q = 2"'))
-    results = conduct.conduct("two")
+    results = study_runner.run_study("two")
     assert results.plan.total == results.plan.trials + 3 * 2 * 2 == 2 * 2 + 12
     tuning = results.tunings["even"]  # in the first scenario, for both
     assert set(tuning.results) == {"plain", "q = 2"}
@@ -200,7 +200,7 @@ def test_measures_and_pages_of_ones_own(here):
     ), quick=Scale""",
     )
     (here / "studies" / "two.py").write_text(text)
-    results = conduct.conduct("two")
+    results = study_runner.run_study("two")
     table = reproduction.by_measure(results).splitlines()
     assert table[0] == "|  | rounds | evaluations | never | sometimes | seed | vs plain |"
     # seeds 1, 2, 3: mean 2, t-interval 4.302653 / sqrt(3)
@@ -209,7 +209,7 @@ def test_measures_and_pages_of_ones_own(here):
     (here / "studies" / "two.py").write_text(
         TWO.replace("quick=", "page=lambda r: f'{len(r.runs)} arms', quick=")
     )
-    assert "\n\n2 arms\n\nSee the paper.\n\n" in reproduction.section(conduct.conduct("two"))
+    assert "\n\n2 arms\n\nSee the paper.\n\n" in reproduction.section(study_runner.run_study("two"))
     with pytest.raises(
         ConfigError, match=r"measure 'x': summaries have no 'accuracy_men'; did you mean 'acc"
     ):
@@ -247,7 +247,7 @@ ARMS = [Arm("a", "fedavg"), Arm("b", "fedprox")]
 
 def test_tables_are_laid_over_one_another():
     base = {"data": {"clients": 5, "alpha": 1.0}, "seed": 1}
-    laid = laid_over(base, {"data": {"alpha": 0.1}, "model": {"name": "mlp"}}, {"seed": 2, "data": {}})
+    laid = overlay(base, {"data": {"alpha": 0.1}, "model": {"name": "mlp"}}, {"seed": 2, "data": {}})
     assert laid == {"data": {"clients": 5, "alpha": 0.1}, "seed": 2, "model": {"name": "mlp"}}
     assert base == {"data": {"clients": 5, "alpha": 1.0}, "seed": 1}
 
@@ -330,11 +330,11 @@ def test_a_variant_has_its_own_name_folder_and_section(command, here):
     folder = here / "runs" / "studies" / "two_of_one-quick"
     assert json.loads((folder / "study.json").read_text())["study"] == "two_of_one"
     assert "<!-- study two_of_one, quick -->" in (here / "docs" / "reproduction.md").read_text()
-    by_path, study = conduct.find("studies/two_of_one.py")
+    by_path, study = study_runner.find("studies/two_of_one.py")
     assert (by_path.name, study.title) == ("two.py", "One of them")
     assert "did you mean 'two_of_one'?" in command("study", "two_of_oen")[2]
     (here / "studies" / "two_of_one.py").write_text(TWO.replace("Two of them", "A file of its own"))
-    assert conduct.find("two_of_one")[1].title == "A file of its own"
+    assert study_runner.find("two_of_one")[1].title == "A file of its own"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("[a-z]*.py")), ids=lambda path: path.stem)
@@ -342,7 +342,7 @@ def test_a_variant_has_its_own_name_folder_and_section(command, here):
 def test_the_studies_of_this_project_hold_together(path, scale):
     from potluck.experiment import build
 
-    for study in conduct.read(path).values():
+    for study in study_runner.read(path).values():
         plan = study.at(scale)
         assert plan.total <= LIMIT
         for arm in plan.arms:

@@ -238,9 +238,9 @@ def test_a_run_reports_its_privacy(tmp_path):
     assert f"epsilon {told['epsilon']:.3g} at delta 1e-06: {most} updates" in screen.get()
     assert (
         Experiment.from_file(tmp_path / "run" / "experiment.toml").train.privacy
-        == experiment.resolved().train.privacy
+        == experiment.resolve().train.privacy
     )
-    open_ = run(experiment.updated(train={}))
+    open_ = run(experiment.with_values(train={}))
     assert "privacy" not in open_.summary
 
 
@@ -253,6 +253,6 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     with pytest.raises(ConfigError, match=r"train\.privacy: .*pip install 'potluck\[privacy\]'"):
         run(Experiment(**TINY))
     record = {"metric": "private_updates", "value": {"sigma": 1.0, "delta": 1e-6, "updates": 2}}
-    told = accountant.spent([record])
+    told = accountant.summarise_privacy([record])
     assert told["epsilon"] is None
     assert "potluck[privacy]" in tables._privacy(told)

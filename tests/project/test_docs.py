@@ -154,7 +154,7 @@ def test_readme_federation_can_be_made(tmp_path):
     (tmp_path / "unequal.toml").write_text(f"[stop]\nrounds = 1\n{toml}")
     changed = ["data.source=npz", f"data.path={tmp_path / 'mine.npz'}", "data.rows_per_client=20"]
     world = build_federation(
-        Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolved()
+        Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolve()
     )
     assert world.partition.clients == 33  # three of each of eleven users; the twelfth validates
     assert len(np.unique(world.fleet.group)) == 4

@@ -30,7 +30,7 @@ def test_every_file_can_be_begun(file):
     federation = None
     for name in whole.compare:  # of one crowd, which the algorithms must fit
         federation = build.prepare(
-            whole.updated(algorithm=name, compare=[]), federation=federation
+            whole.with_values(algorithm=name, compare=[]), federation=federation
         ).federation
 
 

@@ -31,8 +31,8 @@ def runs(tmp_path_factory):
     """A comparison of two algorithms and two seeds, and a single run with another learning rate."""
     folder = tmp_path_factory.mktemp("runs")
     compare(SMALL, ["fedavg", "fededge"], [1, 2], folder / "both")
-    run(SMALL.updated(name="other", train={"lr": 0.5}), folder / "alone")
-    run(SMALL.updated(name="crowded", data={**SETTING["data"], "clients": 9}), folder / "crowded")
+    run(SMALL.with_values(name="other", train={"lr": 0.5}), folder / "alone")
+    run(SMALL.with_values(name="crowded", data={**SETTING["data"], "clients": 9}), folder / "crowded")
     return folder
 
 
@@ -128,7 +128,7 @@ def test_a_study_is_told_by_scenario_and_arm(runs, tmp_path):
         more = {**SETTING["data"], "clients": {"few": 8, "many": 9}[scenario]}
         for arm, lr in (("plain", 0.1), ("eager", 0.5)):
             for seed in (1, 2):
-                one = SMALL.updated(name=arm, seed=seed, data=more, train={"lr": lr}, stop={"rounds": 1})
+                one = SMALL.with_values(name=arm, seed=seed, data=more, train={"lr": lr}, stop={"rounds": 1})
                 run(one, tmp_path / scenario / f"{arm}-{seed}")
     found = gather([tmp_path])
     assert found.algorithms == [
@@ -153,7 +153,7 @@ def test_a_folder_without_runs_is_named(potluck, tmp_path):
 
 
 def test_a_comparison_that_has_not_begun(potluck, tmp_path):
-    (tmp_path / "experiment.toml").write_text(SMALL.updated(compare=["fedavg"], seeds=[1]).to_toml())
+    (tmp_path / "experiment.toml").write_text(SMALL.with_values(compare=["fedavg"], seeds=[1]).to_toml())
     code, _, err = potluck("report", tmp_path)
     assert code == 2
     assert "no run has begun" in err

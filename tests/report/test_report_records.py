@@ -14,7 +14,7 @@ from potluck.engine.schedule import EvaluateAt
 from potluck.engine.timeline import KEPT, Leg, Trail, table
 from potluck.experiment import Experiment, load, run
 from potluck.experiment import folder as folders
-from potluck.experiment.device_summary import MOST, portrait
+from potluck.experiment.device_summary import MOST, summarise_devices
 from potluck.fleet import OnOff
 
 RULE = FedAvg(clients=3, local=LOCAL)
@@ -60,13 +60,13 @@ def test_only_the_last_ones_are_kept():
     assert table(trail)["node"][0] == 5
 
 
-def test_a_resumed_run_leaves_the_same_portrait():
+def test_a_resumed_run_leaves_the_same_device_summary():
     settings = dict(rounds=3, often=EvaluateAt(rounds=2))
     straight = finished(small(), RULE, **settings)
     resumed, events = chained(small(), RULE, **settings)
     assert events > 5
     assert lines(resumed) == lines(straight)
-    assert portrait(resumed) == portrait(straight)
+    assert summarise_devices(resumed) == summarise_devices(straight)
 
 
 @value
@@ -78,27 +78,27 @@ class Swap(FedAvg):
         return m, [*([Move(6, 7, ((0, 1),))] if m.round == 0 else []), *commands]
 
 
-def test_a_portrait_says_who_held_what_before_and_after():
-    still = portrait(finished(small(), RULE))
+def test_a_device_summary_says_who_held_what_before_and_after():
+    still = summarise_devices(finished(small(), RULE))
     assert still["rows_at_end"] is None
     assert [sum(row) for row in still["rows"]] == [3, 7, 10, 12, 5, 9, 20, 4, 11, 6]
-    moved = portrait(finished(small(), Swap(clients=3, local=LOCAL)))
+    moved = summarise_devices(finished(small(), Swap(clients=3, local=LOCAL)))
     first, last = moved["rows"], moved["rows_at_end"]
     assert last[6][0] == first[6][0] - 1
     assert last[7][0] == first[7][0] + 1
     assert [last[n] for n in (0, 1, 2, 3, 4, 5, 8, 9)] == [first[n] for n in (0, 1, 2, 3, 4, 5, 8, 9)]
 
 
-def test_a_portrait_is_of_those_who_are_evaluated_and_stays_small():
+def test_a_device_summary_is_of_those_who_are_evaluated_and_stays_small():
     sim = finished(small(edges=2), RULE, often=EvaluateAt(panel=4))
-    told = portrait(sim)
+    told = summarise_devices(sim)
     assert told["nodes"] == sim.panel.tolist()
     assert told["devices"] == 10
     assert len(told["edge"]) == len(told["compute"]) == len(told["rows"]) == 4
     assert "user" not in told  # nobody has one
     assert told["tiers"] == {"cloud": 10}
     many = small([1] * (MOST + 50), data=load_many())
-    told = portrait(simulate(many, RULE, often=EvaluateAt(panel=MOST + 50)))
+    told = summarise_devices(simulate(many, RULE, often=EvaluateAt(panel=MOST + 50)))
     assert len(told["nodes"]) == MOST
     assert (told["nodes"][0], told["nodes"][-1]) == (0, MOST + 49)
 

@@ -205,8 +205,8 @@ def test_over_commitment_by_a_quarter_is_too_little_for_a_quarter_of_stragglers(
 
 def test_an_experiment_has_stragglers_and_lost_memories():
     tables = {"stragglers": {"share": 0.25, "slower": 10}, "forget": 0.1}
-    e = Experiment(data={"source": "synthetic", "rows": 300, "clients": 8}, fleet=tables).resolved()
-    federation, plain = build_federation(e), build_federation(e.updated(fleet={}).resolved())
+    e = Experiment(data={"source": "synthetic", "rows": 300, "clients": 8}, fleet=tables).resolve()
+    federation, plain = build_federation(e), build_federation(e.with_values(fleet={}).resolve())
     assert federation.fleet.forget == 0.1
     assert sorted(np.round(federation.fleet.true.compute / plain.fleet.true.compute)) == [1] * 6 + [10] * 2
     for key, bad in (("share", 1.0), ("slower", 0.5)):

@@ -262,6 +262,6 @@ def test_a_world_must_be_laid_out_for_them():
 
 
 def test_too_few_rows_name_the_key():
-    told = experiment({"shifts": [1.0]}, clients=2, test=0.8, limit=None, partition="iid").resolved()
+    told = experiment({"shifts": [1.0]}, clients=2, test=0.8, limit=None, partition="iid").resolve()
     with pytest.raises(DataError, match=r"^evaluate.shifts: shift = 1.0: client 0 needs \d+ test rows"):
         build.build_federation(told)

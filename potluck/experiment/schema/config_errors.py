@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from potluck.core.errors import ConfigError, nearest
 
 
-def told(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
+def explain_error(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
     """The first problem that pydantic found, and how many there are; `above` is the path of the model."""
     problems = error.errors(include_url=False)
     first = next(

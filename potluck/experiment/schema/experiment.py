@@ -13,10 +13,10 @@ from potluck.core.errors import ConfigError
 from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA_SOURCES
 from potluck.experiment import toml
-from potluck.experiment.schema import config_errors as problems
+from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.robust import Robustness
-from potluck.experiment.schema.tables import (
+from potluck.experiment.schema.settings import (
     Data,
     Evaluation,
     Execution,
@@ -25,8 +25,8 @@ from potluck.experiment.schema.tables import (
     Table,
     Training,
     Tune,
-    every,
-    given,
+    dump_all,
+    dump_given,
 )
 from potluck.fleet.sources import SOURCES as FLEET_SOURCES
 
@@ -60,7 +60,7 @@ class Experiment(Table):
         try:
             super().__init__(**tables)
         except ValidationError as error:
-            raise problems.told(error, type(self), where) from None
+            raise config_errors.explain_error(error, type(self), where) from None
         self._source = where
 
     @classmethod
@@ -70,7 +70,7 @@ class Experiment(Table):
 
     def with_overrides(self, settings: Iterable[str]) -> Self:
         """A copy with settings such as `data.clients=50`; values are read as TOML, else as text."""
-        tables = given(self)
+        tables = dump_given(self)
         for setting in settings:
             key, equals, text = setting.partition("=")
             path = [part.strip() for part in key.split(".")]
@@ -85,9 +85,9 @@ class Experiment(Table):
         type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
         return type(self)(**tables, _source=self._source)
 
-    def updated(self, **changes: Any) -> Self:
+    def with_values(self, **changes: Any) -> Self:
         """A copy with other top-level values."""
-        return type(self)(**{**given(self), **changes}, _source=self._source)
+        return type(self)(**{**dump_given(self), **changes}, _source=self._source)
 
     def training(self, algorithm: str) -> Training:
         """[train] with what `algorithms.NAME.train` says instead, all defaults written out."""
@@ -95,18 +95,18 @@ class Experiment(Table):
         path = f"algorithms.{algorithm}.train"
         if not isinstance(override, dict):
             raise ConfigError(f"{self._source}: {path} = {override!r}: should be a table")
-        tables = given(self.train)
+        tables = dump_given(self.train)
         if "steps" in override or "epochs" in override:
             tables.pop("steps", None), tables.pop("epochs", None)
         try:
             mixed = Training(**{**tables, **override})
         except ValidationError as error:
-            raise problems.told(error, Training, self._source, path) from None
+            raise config_errors.explain_error(error, Training, self._source, path) from None
         lr = mixed.lr if mixed.lr is not None else (0.1 if mixed.optimizer == "sgd" else 0.001)
         epochs = 1 if mixed.epochs is None and mixed.steps is None else mixed.epochs
         return mixed.model_copy(update={"lr": lr, "epochs": epochs})
 
-    def resolved(self) -> Self:
+    def resolve(self) -> Self:
         """A copy in which everything that depends on other keys is written out; the same run again."""
         stop, evaluate = self.stop, self.evaluate
         data = _with_options(self.data, DATA_SOURCES[self.data.source])
@@ -119,13 +119,13 @@ class Experiment(Table):
             rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
             evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
         train = self.training("")
-        robust = None if self.robust is None else self.robust.filled()
+        robust = None if self.robust is None else self.robust.with_defaults()
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
-        return type(self)(**{**every(self), **found}, _source=self._source)
+        return type(self)(**{**dump_all(self), **found}, _source=self._source)
 
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
-        return toml.write({key: value for key, value in every(self).items() if value not in ([], {})})
+        return toml.write({key: value for key, value in dump_all(self).items() if value not in ([], {})})
 
     @property
     def source(self) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from potluck.core.errors import nearest
-from potluck.experiment.schema.tables import Count, Positive, Share, Table
+from potluck.experiment.schema.settings import Count, Positive, Share, Table
 from potluck.fleet import SOURCES
 
 Ends = float | list[float] | None  # one number, or [lowest, highest]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from potluck.core.errors import nearest
-from potluck.experiment.schema.tables import Positive, Table
+from potluck.experiment.schema.settings import Positive, Table
 from potluck.rules.robust import KINDS, Mode, Robust
 
 
@@ -35,7 +35,7 @@ class Robustness(Table):
                 raise ValueError(f"{key} = {getattr(self, key)!r}: is of kind {whose}, not {self.kind!r}")
         return self
 
-    def filled(self) -> Self:
+    def with_defaults(self) -> Self:
         """With the defaults of its kind."""
         part = self.part()
         return self.model_copy(update={key: getattr(part, key) for key in _settings(self.kind)})

@@ -1,7 +1,7 @@
 """The tables of an experiment: every key, its type, its bounds and its default.
 
 Tables are frozen and refuse keys that they don't know. What depends on other keys (how many clients, when to
-evaluate) stays unset here; `Experiment.resolved` writes it out.
+evaluate) stays unset here; `Experiment.resolve` writes it out.
 """
 
 from collections.abc import Iterable
@@ -227,18 +227,18 @@ class Execution(Table):
     snapshot_every: Positive = 30.0  # seconds of real time
 
 
-def given(table: Table) -> dict[str, Any]:
+def dump_given(table: Table) -> dict[str, Any]:
     """What was said, without defaults; nested tables as dicts that may be changed."""
     return {
-        name: _opened(getattr(table, name), given)
+        name: _opened(getattr(table, name), dump_given)
         for name in type(table).model_fields
         if name in table.model_fields_set
     }
 
 
-def every(table: Table) -> dict[str, Any]:
+def dump_all(table: Table) -> dict[str, Any]:
     """What was said and all defaults, but for tables and lists that are empty."""
-    found = {name: _opened(getattr(table, name), every) for name in type(table).model_fields}
+    found = {name: _opened(getattr(table, name), dump_all) for name in type(table).model_fields}
     return {name: value for name, value in found.items() if value not in ([], {})}
 
 

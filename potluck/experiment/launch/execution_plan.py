@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,16 +13,16 @@ from potluck.execute.tune.autotune import Choice, Wanted, choose
 from potluck.execute.tune.cache import Plans, default_path
 from potluck.experiment import folder
 from potluck.experiment.build import Setting, located
-from potluck.experiment.launch.machine import machine
+from potluck.experiment.launch import hardware
 from potluck.simulate import Simulation
 
 _NOTES = ("reason", "machine")  # for people; no part of a plan
 
 
-def decide(setting: Setting) -> Choice:
+def choose_plan(setting: Setting) -> Choice:
     """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
     run = setting.experiment.run
-    base = ExecutionPlan(workers=run.workers or cores(), dtype=run.dtype, device=run.device)
+    base = ExecutionPlan(workers=run.workers or hardware.count_cores(), dtype=run.dtype, device=run.device)
     base = base if run.chunk is None else replace(base, chunk=run.chunk)
     with located(setting.experiment):
         said = replace(base, executor="loop" if run.executor == "auto" else run.executor)
@@ -38,7 +37,7 @@ def decide(setting: Setting) -> Choice:
         return Simulation(setting.federation, setting.algorithm, **keywords)
 
     sim, wanted = trial(replace(base, executor="loop")), Wanted(base, executors, run.chunk, run.graphs)
-    choice = choose(sim, wanted, Plans(default_path(), machine()), trial)
+    choice = choose(sim, wanted, Plans(default_path(), hardware.describe_machine()), trial)
     if run.device != "cpu":  # rows and models go there again for the run itself
         del sim
         gc.collect()
@@ -46,7 +45,7 @@ def decide(setting: Setting) -> Choice:
     return choice
 
 
-def beside_others(choice: Choice) -> Choice:
+def drop_workers(choice: Choice) -> Choice:
     """A choice for one of several runs at a time: without workers of its own, and with the same numbers."""
     plan = choice.plan
     if plan.executor == "workers":
@@ -61,24 +60,22 @@ def beside_others(choice: Choice) -> Choice:
     )
 
 
-def to_json(plan: ExecutionPlan, reason: str) -> str:
+def dump_plan(plan: ExecutionPlan, reason: str) -> str:
     """The text of plan.json."""
-    return json.dumps({**asdict(plan), "reason": reason, "machine": machine()}, indent=2) + "\n"
+    return (
+        json.dumps({**asdict(plan), "reason": reason, "machine": hardware.describe_machine()}, indent=2)
+        + "\n"
+    )
 
 
-def from_json(text: str) -> ExecutionPlan:
-    """What `to_json` wrote."""
+def parse_plan(text: str) -> ExecutionPlan:
+    """What `dump_plan` wrote."""
     content = json.loads(text)
     return ExecutionPlan(**{key: value for key, value in content.items() if key not in _NOTES})
 
 
-def shrink(run: Path, chunk: int) -> None:
+def note_chunk(run: Path, chunk: int) -> None:
     """Write down that stacks had to become smaller, so that a resumed run starts with that."""
     content = json.loads((run / folder.PLAN).read_text())
     content |= {"chunk": chunk, "reason": f"{content['reason']}; out of memory, hence chunks of {chunk}"}
     folder.replace(run / folder.PLAN, json.dumps(content, indent=2) + "\n")
-
-
-def cores() -> int:
-    """Cores that this process may use; where that can't be asked, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Processes that each make one call, tell how far it is, and can be stopped: what `side` computes runs in.
+"""A process that makes one call, tells how far it is, and can be stopped: runs side by side have one each.
 
 One that is told to stop, or whose parent has gone, ends as if by Ctrl-C, and its folder can be resumed. It
 does so where it tells how far it is, between two events: an exception that comes anywhere can fall into a
@@ -59,12 +59,12 @@ class Child:
         self.process.join()  # before the pipe is closed, which would tell it to end
         self.pipe.close()
         if failure is not None:
-            raise failure.told(self.name)
+            raise failure.as_error(self.name)
         return content
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[list[Child]]:
+def stop_on_exit() -> Iterator[list[Child]]:
     """Children that are left when something goes wrong are asked to end, and made to if they don't."""
     children: list[Child] = []
     try:
@@ -162,7 +162,7 @@ class _Failure(NamedTuple):
             return cls(kind if hasattr(errors, kind) else "PotluckError", str(error), "")
         return cls(kind, str(error), "".join(traceback.format_exception(error)))
 
-    def told(self, run: str) -> Exception:
+    def as_error(self, run: str) -> Exception:
         """As it would have been without other processes, but that it names the run."""
         if self.kind == "OSError":
             return OSError(f"{run}: {self.text}")

@@ -20,8 +20,8 @@ from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice
 from potluck.experiment import build, runs
 from potluck.experiment.build import Setting
-from potluck.experiment.launch import plan as plans
-from potluck.experiment.launch.children import Child, Tell, stopping
+from potluck.experiment.launch import execution_plan, hardware
+from potluck.experiment.launch.child import Child, Tell, stop_on_exit
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
@@ -32,7 +32,7 @@ USED = (
     "its forks from then on; use the command line, a process of its own, or jobs=1"
 )
 
-Worlds = Callable[[Experiment], Federation]
+BuildFederation = Callable[[Experiment], Federation]
 
 
 class Missing(NamedTuple):
@@ -51,82 +51,82 @@ class Done(NamedTuple):
 
     accuracy: float | None
     seconds: float  # of real time, all its sessions
-    said: list[str]
+    remarks: list[str]
 
 
-def check(jobs: int, out: Path | None) -> None:
+def check_jobs(jobs: int, out: Path | None) -> None:
     """Refuse what can't be had: results travel through folders, so there must be one."""
     require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
-    alone = (jobs or plans.cores()) == 1
+    alone = (jobs or hardware.count_cores()) == 1
     require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
 
 
-def at_a_time(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
+def limit_jobs(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
     """How many of these runs at a time, and why not more; 0: one a core, where that helps."""
     if jobs:
         return jobs, ""
     of = [run.experiment.run for run in missing]
-    if plans.cores() > 1 and len(of) > 1:
+    if hardware.count_cores() > 1 and len(of) > 1:
         if any(run.device != "cpu" for run in of):
             return 1, "they share the GPU"
         if any(run.executor == "workers" for run in of):
             return 1, "each has workers of its own"
-    return plans.cores(), ""
+    return hardware.count_cores(), ""
 
 
-def with_workers(choices: Sequence[Choice | None]) -> tuple[int, str]:
+def limit_jobs_beside_workers(choices: Sequence[Choice | None]) -> tuple[int, str]:
     """The same where that was left open, once it is known which runs have workers of their own."""
     shared = [choice.plan for choice in choices if choice is not None and choice.plan.workers > 1]
     most, why = max((plan.workers for plan in shared), default=1), "each is fastest with workers of its own"
     if any(plan.executor == "stacked" for plan in shared):  # another way wouldn't give the same
-        return max(1, plans.cores() // most), why
-    return (1, why) if MANY * len(choices) <= most else (plans.cores(), "")
+        return max(1, hardware.count_cores() // most), why
+    return (1, why) if MANY * len(choices) <= most else (hardware.count_cores(), "")
 
 
 def compute(
     missing: Sequence[Missing],
     choices: Sequence[Choice | None],
     jobs: int,
-    federations: Worlds,
-    begun: Callable[[Missing], None],
-    heard: Callable[[Missing, Progress], None],
-    ended: Callable[[Missing, Done], None],
+    build_federation: BuildFederation,
+    on_start: Callable[[Missing], None],
+    on_progress: Callable[[Missing, Progress], None],
+    on_end: Callable[[Missing, Done], None],
 ) -> None:
     """Compute runs, `jobs` at a time, in their order; the first one that fails stops the rest."""
     jobs, under_way = min(jobs, len(missing)), dict[Child, Missing]()
-    with stopping() as children:
+    with stop_on_exit() as children:
         waiting = list(zip(missing, choices, strict=True))[::-1]
         while waiting or children:
             while waiting and len(children) < jobs:
                 run, choice = waiting.pop()
-                federation = run.federation or federations(run.experiment)
-                made = partial(_computed, run, choice, federation, jobs > 1)
+                federation = run.federation or build_federation(run.experiment)
+                made = partial(_compute, run, choice, federation, jobs > 1)
                 children.append(child := Child(run.name, made, children))
                 under_way[child] = run
-                begun(run)
+                on_start(run)
             ready = connection.wait([child.pipe for child in children])
             for child in [child for child in children if child.pipe in ready]:
                 said = child.next()
                 if isinstance(said, Progress):
-                    heard(under_way[child], said)
+                    on_progress(under_way[child], said)
                     continue
                 children.remove(child)
-                ended(under_way.pop(child), said)
+                on_end(under_way.pop(child), said)
 
 
-def decided(missing: Sequence[Missing], federations: Worlds) -> list[Choice | None]:
+def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[Choice | None]:
     """How runs are to be computed, where that is measured; in a child: who has used a GPU can't fork."""
     if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
         raise ConfigError(USED)
     choices: list[Choice | None] = []
-    with stopping() as children:
+    with stop_on_exit() as children:
         for run in missing:
             open_ = run.state != "begun" and run.experiment.run.executor in ("auto", "stacked")
             if not open_:
                 choices.append(None)
                 continue
-            federation = run.federation or federations(run.experiment)
-            children.append(child := Child(run.name, partial(_choice, run, federation), children))
+            federation = run.federation or build_federation(run.experiment)
+            children.append(child := Child(run.name, partial(_choose_plan, run, federation), children))
             choices.append(child.next())
             children.remove(child)
     return choices
@@ -135,14 +135,14 @@ def decided(missing: Sequence[Missing], federations: Worlds) -> list[Choice | No
 # ----------------------------------------------------------------------------------------- what children do
 
 
-def _choice(run: Missing, federation: Federation, tell: Tell) -> Choice:
-    return plans.decide(build.prepare(run.experiment, federation=federation))
+def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> Choice:
+    return execution_plan.choose_plan(build.prepare(run.experiment, federation=federation))
 
 
-def _computed(run: Missing, choice: Choice | None, federation: Federation, beside: bool, tell: Tell) -> Done:
-    def decide(setting: Setting) -> Choice:
-        chosen = choice or plans.decide(setting)
-        return plans.beside_others(chosen) if beside else chosen
+def _compute(run: Missing, choice: Choice | None, federation: Federation, beside: bool, tell: Tell) -> Done:
+    def choose(setting: Setting) -> Choice:
+        chosen = choice or execution_plan.choose_plan(setting)
+        return execution_plan.drop_workers(chosen) if beside else chosen
 
     try:
         torch.zeros(1, requires_grad=True).sum().backward()
@@ -152,5 +152,5 @@ def _computed(run: Missing, choice: Choice | None, federation: Federation, besid
         done = runs.resume(run.place, tell, federation=federation)
     else:
         force = run.state == "other"
-        done = runs.run(run.experiment, run.place, tell, federation=federation, force=force, decide=decide)
-    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.said)
+        done = runs.run(run.experiment, run.place, tell, federation=federation, force=force, choose=choose)
+    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.remarks)
