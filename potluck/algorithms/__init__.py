@@ -7,30 +7,44 @@ are what an experiment may set in `[algorithms.NAME]`, and their meanings stand 
 `clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes.
 Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. A module
 whose name begins with an underscore is no algorithm.
+
+Algorithms of other packages are found by their entry points in `potluck.algorithms`, each a module like those
+here or the callable itself; `register` adds one by hand.
 """
 
 import importlib
 import inspect
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
+from potluck.core import entry_points
 from potluck.core.errors import ConfigError, nearest
+from potluck.core.parts import bare
 from potluck.jobs import Train
 
 __all__ = [
+    "Build",
     "Description",
     "Parameter",
     "canonical",
+    "check",
     "complete",
     "describe",
     "fidelity",
     "find",
     "make",
     "names",
+    "register",
 ]
+
+Build: TypeAlias = Callable[..., Any]  # it returns a rule, an algorithm, or one of several tiers
+GROUP = "potluck.algorithms"
+_REGISTERED: dict[str, Build] = {}
 
 
 @dataclass(frozen=True)
@@ -56,57 +70,78 @@ class Description:
 
 def names() -> list[str]:
     """All algorithms, without importing any."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return sorted({*_in_tree(), *entry_points.offered(GROUP), *_REGISTERED})
 
 
 def canonical(name: str, key: str = "algorithm") -> str:
-    """The name as the folder spells it: `FedAvg` and `fed-avg` are `fedavg`; `key` is named if it is none."""
-    spelled = {_bare(known): known for known in names()}
-    if _bare(name) not in spelled:
+    """The name as it is spelled here: `FedAvg` and `fed-avg` are `fedavg`; `key` is named if it is none."""
+    spelled = {bare(known): known for known in names()}
+    if bare(name) not in spelled:
         raise ConfigError(f"{key} = {name!r}: no such algorithm; {nearest(name.lower(), names())}")
-    return spelled[_bare(name)]
+    return spelled[bare(name)]
 
 
-def find(name: str) -> Callable[..., Any]:
+def register(name: str, build: Build) -> None:
+    """Let experiments name an algorithm: a `@value` rule, or a function whose parameters they may set."""
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise ConfigError(f"register_algorithm({name!r}): use letters, digits and '_', such as 'my_rule'")
+    if not callable(build):
+        raise ConfigError(
+            f"register_algorithm({name!r}): {build!r} can't be called; give a function or a class"
+        )
+    taken = {bare(known): known for known in names()}.get(bare(name))
+    if taken is not None and _REGISTERED.get(taken) is not build:
+        raise ConfigError(f"register_algorithm({name!r}): there is an algorithm {taken!r}; take another name")
+    _REGISTERED[name] = build
+
+
+def find(name: str, key: str = "algorithm") -> Build:
     """What makes an algorithm: the one callable of its module that bears its name."""
-    name = canonical(name)
-    module = importlib.import_module(f"{__name__}.{name}")
-    if hasattr(module, "__path__"):
+    name = canonical(name, key)
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    where, module = f"potluck/algorithms/{name}.py", _origin(name)
+    if not isinstance(module, ModuleType):
+        return module
+    if module.__name__.startswith(__name__) and hasattr(module, "__path__"):
         module = importlib.import_module(f"{__name__}.{name}.algorithm")
-    found = [v for k, v in vars(module).items() if _bare(k) == _bare(name) and callable(v)]
+    found: list[Build] = [v for k, v in vars(module).items() if bare(k) == bare(name) and callable(v)]
     if len(found) != 1:
         raise ConfigError(
-            f"potluck/algorithms/{name}.py holds {len(found)} callables named {name!r} (in any capitals): "
+            f"{module.__file__ or where} holds {len(found)} callables named {name!r} (in any capitals): "
             f"it should hold one; begin the names of helper modules with an underscore"
         )
-    make: Callable[..., Any] = found[0]
-    return make
+    return found[0]
 
 
-def make(name: str, local: Train, /, **params: Any) -> Any:
+def make(name: str, local: Train, /, **params: object) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
-    from potluck.algorithms._parameters import arguments, placed  # here: rules alone need no pydantic
+    from potluck.algorithms._parameters import fit  # here: rules alone need no pydantic
 
-    build, path = find(name), f"algorithms.{canonical(name)}"
-    filled = arguments(build, params, path, local, _inner)
-    with placed(path, filled):
-        return build(**filled)
+    return fit(find(name), params, f"algorithms.{canonical(name)}", local).make()
 
 
-def complete(name: str, local: Train, /, **params: Any) -> dict[str, Any]:
+def check(name: str, /, **params: object) -> None:
+    """Refuse parameters that `make` would refuse by their names or types; nothing is made."""
+    from potluck.algorithms._parameters import fit
+
+    fit(find(name), params, f"algorithms.{canonical(name)}", Train())
+
+
+def complete(name: str, /, **params: object) -> dict[str, object]:
     """The parameters and all defaults beside them, as TOML can hold them."""
-    from potluck.algorithms._parameters import arguments, parameters, plain
+    from potluck.algorithms._parameters import fit, parameters, plain
 
-    build, path = find(name), f"algorithms.{canonical(name)}"
-    filled = arguments(build, params, path, local, _inner)
+    build = find(name)
+    given = fit(build, params, f"algorithms.{canonical(name)}", Train()).given
     defaults = {key: p.default for key, p in parameters(build).items() if p.default is not p.empty}
-    merged = {**defaults, **filled}
-    told = {
-        key: params[key] if isinstance(params.get(key), dict | str) else plain(value)
-        for key, value in merged.items()
-        if key != "local"
+    merged = {**defaults, **given}
+    for key, value in params.items():
+        if isinstance(value, dict | str):
+            merged[key] = value
+    return {
+        key: told for key, value in merged.items() if key != "local" and (told := plain(value)) is not None
     }
-    return {key: value for key, value in told.items() if value is not None}
 
 
 def describe(name: str) -> Description:
@@ -114,8 +149,8 @@ def describe(name: str) -> Description:
     from potluck.algorithms._parameters import meanings, parameters, short
 
     build, name = find(name), canonical(name)
-    module = inspect.getmodule(importlib.import_module(f"{__name__}.{name}"))
-    paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", (inspect.getdoc(module) or "").strip())]
+    words = (inspect.getdoc(_module(name)) or inspect.getdoc(build) or "").strip()
+    paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", words)]
     said, listed = meanings(build), []
     for key, p in parameters(build).items():
         default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
@@ -126,15 +161,28 @@ def describe(name: str) -> Description:
 
 def fidelity(name: str) -> str:
     """What an algorithm's rules were taken from; shown beside results."""
-    module = importlib.import_module(f"{__name__}.{canonical(name)}")
-    graded: str = getattr(module, "FIDELITY", "paper")
-    return graded
+    return str(getattr(_module(canonical(name)), "FIDELITY", "paper"))
 
 
-def _inner() -> dict[str, Callable[..., Any]]:
-    """All algorithms, for those that take another one."""
-    return {name: find(name) for name in names()}
+def _in_tree() -> list[str]:
+    return [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
 
 
-def _bare(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
+def _origin(name: str) -> ModuleType | Build:
+    """What a name stands for: a module of this folder, or what another package offers."""
+    entries = entry_points.offered(GROUP).get(name, [])
+    if len(entries) + (name in _in_tree()) > 1:
+        others = " and ".join(entry_points.describe(entry) for entry in entries)
+        raise ConfigError(f"algorithm = {name!r}: offered more than once, by {others}; remove or rename one")
+    if not entries:
+        return importlib.import_module(f"{__name__}.{name}")
+    loaded = entry_points.load(entries[0])
+    if isinstance(loaded, ModuleType) or callable(loaded):
+        return loaded
+    raise ConfigError(f"{entry_points.describe(entries[0])}: should be a module, or what makes the algorithm")
+
+
+def _module(name: str) -> ModuleType | None:
+    """The module whose words describe an algorithm."""
+    origin = _REGISTERED[name] if name in _REGISTERED else _origin(name)
+    return origin if isinstance(origin, ModuleType) else sys.modules.get(origin.__module__)

@@ -10,6 +10,9 @@ PotluckError            anything a user can mend; the command line prints one li
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
 """
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
 
 class PotluckError(Exception):
     """Anything that a user can mend, in one line."""
@@ -55,3 +58,23 @@ def require(good: bool, key: str, value: object, fix: str) -> None:
     """Refuse a setting that isn't good: names its key, its value and what to write instead."""
     if not good:
         raise ConfigError(f"{key} = {value!r}: {fix}")
+
+
+@contextmanager
+def error_context(where: str, keys: Collection[str] | None = None) -> Iterator[None]:
+    """Say where an error arose.
+
+    `where` is a file, which every error is prefixed with once. Or, with `keys`, it is the path of a table:
+    a ConfigError that names one of its keys then names the whole path, and others pass as they are.
+    """
+    try:
+        yield
+    except PotluckError as error:
+        said = str(error)
+        if keys is None:
+            if said.startswith(f"{where}: "):
+                raise
+            raise type(error)(f"{where}: {said}") from None
+        if not isinstance(error, ConfigError) or said.partition(" = ")[0].partition(".")[0] not in keys:
+            raise
+        raise ConfigError(f"{where}.{said}") from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from potluck.core.context import Context
 from potluck.core.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
+from potluck.core.parts import role
 from potluck.core.trees import Tree
 
 S = TypeVar("S")
@@ -63,6 +64,7 @@ class FederationFacts(Protocol):
         ...
 
 
+@role("rule")
 class Rule(Protocol[M]):
     """An algorithm without its loop.
 

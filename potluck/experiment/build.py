@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from potluck import algorithms, data, fleet
-from potluck.algorithms._parameters import keyed
 from potluck.core import codec
-from potluck.core.errors import ConfigError, PotluckError
+from potluck.core.errors import ConfigError, PotluckError, error_context
 from potluck.core.job import ModelSpec
 from potluck.core.keys import derive
 from potluck.core.rule import Recalls
@@ -65,7 +64,7 @@ def prepare(
     pool: data.Pool | None = None,
 ) -> Setting:
     """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
-    with located(experiment):
+    with error_context(experiment.source):
         if pool is not None:
             experiment = _of_pool(experiment, pool)
         full, rule = settled(experiment, algorithm)
@@ -80,16 +79,16 @@ def prepare(
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
         setting = Setting(full, federation, rule, identity)
         _check_tiers(full.algorithm, rule, federation.fleet)
-        with named(setting):
+        with parameter_context(setting):
             Simulation(federation, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
         return setting
 
 
 @contextmanager
-def named(setting: Setting) -> Iterator[None]:
+def parameter_context(setting: Setting) -> Iterator[None]:
     """Name the file, and the whole key of a parameter that an algorithm only refuses now."""
-    name, experiment = setting.experiment.algorithm, setting.experiment
-    with located(experiment), keyed(f"algorithms.{name}", experiment.algorithms.get(name, {})):
+    e, name = setting.experiment, setting.experiment.algorithm
+    with error_context(e.source), error_context(f"algorithms.{name}", e.algorithms.get(name, {})):
         yield
 
 
@@ -106,9 +105,10 @@ def _check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
 
 def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, Any]:
     """The experiment as its run's folder tells it, to the last default, and the rule alone."""
-    with located(experiment):
-        for name in experiment.algorithms:
-            _make(experiment, name)  # so that a typo shows even if it isn't this one's turn
+    with error_context(experiment.source):
+        for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
+            experiment.training(name)
+            algorithms.check(name, **_parameters(experiment, name))
         if algorithm is not None:
             name, table, rule = type(algorithm).__name__, {}, algorithm
         else:
@@ -233,11 +233,14 @@ def local_training(experiment: Experiment, training: Training) -> Train:
 
 def _make(experiment: Experiment, name: str) -> tuple[Any, dict[str, Any]]:
     """A rule, and its table with every default that a file can hold."""
-    table = dict(experiment.algorithms.get(name, {}))
-    train = table.pop("train", None)
-    local = local_training(experiment, experiment.training(name))
-    rule, told = algorithms.make(name, local, **table), algorithms.complete(name, local, **table)
-    return rule, {**told, "train": train} if train else told
+    table = _parameters(experiment, name)
+    rule = algorithms.make(name, local_training(experiment, experiment.training(name)), **table)
+    train = experiment.algorithms.get(name, {}).get("train")
+    return rule, algorithms.complete(name, **table) | ({"train": train} if train else {})
+
+
+def _parameters(experiment: Experiment, name: str) -> dict[str, Any]:
+    return {key: value for key, value in experiment.algorithms.get(name, {}).items() if key != "train"}
 
 
 def _mark(algorithm: Any) -> bytes:
@@ -245,14 +248,3 @@ def _mark(algorithm: Any) -> bytes:
         return codec.encode(algorithm)
     except PotluckError:  # made of more than values; its class is all that can be told
         return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}".encode()
-
-
-@contextmanager
-def located(experiment: Experiment) -> Iterator[None]:
-    """Name the file in every error."""
-    try:
-        yield
-    except PotluckError as error:
-        if str(error).startswith(f"{experiment.source}: "):
-            raise
-        raise type(error)(f"{experiment.source}: {error}") from None

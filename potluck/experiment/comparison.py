@@ -8,6 +8,7 @@ from pathlib import Path
 
 from potluck import algorithms as registry
 from potluck import metrics
+from potluck.core.errors import error_context
 from potluck.experiment import build, folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
@@ -117,7 +118,7 @@ def compare(
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     """
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
-    with build.located(experiment):
+    with error_context(experiment.source):
         names = names or [registry.canonical(experiment.algorithm)]
     full = experiment.with_values(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
     config_errors.check_distinct("compare", full.compare)

@@ -177,7 +177,7 @@ def _noting(path: Path | None) -> dict[str, Any]:
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
     began = time.monotonic()
     try:
-        with build.named(setting):
+        with build.parameter_context(setting):
             sim.run(progress)
     finally:
         seconds = time.monotonic() - began

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Any
 
 from potluck import algorithms as registry
-from potluck.core.errors import SnapshotError
-from potluck.experiment import build, folder
+from potluck.core.errors import SnapshotError, error_context
+from potluck.experiment import folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.schema import config_errors
@@ -69,7 +69,7 @@ def tune(
     place = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, place)
     names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
-    with build.located(experiment):
+    with error_context(experiment.source):
         names = names or [registry.canonical(experiment.algorithm)]
     config_errors.check_distinct("tune", names)
     table = fill_tune(experiment)

@@ -14,6 +14,7 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import Batch, Net, Nets
+from potluck.core.parts import part, role
 from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import Objective, weighted_mean
@@ -28,12 +29,14 @@ class Home(NamedTuple):
     real: Tensor  # 0 for padding
 
 
+@role("chooser")
 class Chooser(Protocol):
     """For every row, whether the own model answers; both are given as logits."""
 
     def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor: ...
 
 
+@part("chooser")
 @value
 class Entropy:
     """The own one, where it is at least as sure of this row as the general one."""
@@ -42,6 +45,7 @@ class Entropy:
         return entropy(own) <= entropy(general)
 
 
+@part("chooser")
 @value
 class Threshold:
     """The own one, where it is no less sure than of nearly all of the rows that it was trained on."""
@@ -59,6 +63,7 @@ class Threshold:
         return entropy(own) <= doubts.gather(0, place.clamp_min(0).reshape(1))
 
 
+@part("chooser")
 @value
 class Cosine:
     """The own one, where both say much the same; as in DM-PFL, what they disagree on was never seen here."""
@@ -72,6 +77,7 @@ class Cosine:
         return F.cosine_similarity(own, general, dim=-1) >= self.limit
 
 
+@part("chooser")
 @value
 class Familiar:
     """The own one, where the general one sees a class that the device holds (Potluck's own rule).

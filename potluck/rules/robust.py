@@ -24,6 +24,7 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.errors import nearest, require
 from potluck.core.messages import Reply
+from potluck.core.parts import part, role
 from potluck.core.trees import Tree, leaves, tmap
 from potluck.rules.vectors import length
 
@@ -44,12 +45,14 @@ class Verdict:
     changed: int = 0  # kept ones whose update isn't what their device sent
 
 
+@role("robust")
 class Robust(Protocol):
     """Judges updates that started from the same model, by nothing but each other."""
 
     def judge(self, replies: Sequence[Reply]) -> Verdict: ...
 
 
+@part("robust")
 @value
 class Krum:
     """The one update that lies nearest to its neighbours stands for all but the `attackers` worst."""
@@ -68,6 +71,7 @@ class Krum:
         return replace(told, kept=[_bearing(r, best) for r in told.kept], changed=len(told.kept) - 1)
 
 
+@part("robust")
 @value
 class MultiKrum:
     """All but the `attackers` updates that lie farthest from their neighbours."""
@@ -84,6 +88,7 @@ class MultiKrum:
         return found.without(replies, found.worst)
 
 
+@part("robust")
 @value
 class AdaptiveKrum:
     """All but those of the `attackers` worst that stand out: where nobody attacks, perhaps nobody does.
@@ -114,6 +119,7 @@ class AdaptiveKrum:
         return found.without(replies, worst)
 
 
+@part("robust")
 @value
 class TrimmedMean:
     """Of each number the mean without its largest and smallest; every device counts alike."""
@@ -128,6 +134,7 @@ class TrimmedMean:
         return _trimmed(replies, int(self.share * len(replies) + 1e-9))  # 0.3 x 10 isn't 2.9999
 
 
+@part("robust")
 @value
 class Median:
     """Of each number the median; every device counts alike."""
@@ -136,6 +143,7 @@ class Median:
         return _trimmed(replies, (len(replies) - 1) // 2)
 
 
+@part("robust")
 @value
 class Clip:
     """Updates no longer than a norm; longer ones keep their direction."""

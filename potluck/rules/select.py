@@ -5,10 +5,12 @@ from typing import Any, Protocol
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.messages import Node
+from potluck.core.parts import part, role
 from potluck.core.rule import Got
 from potluck.jobs.train import Train
 
 
+@role("select")
 class Select(Protocol):
     """Chooses the devices of a round and learns from what came of it."""
 
@@ -18,6 +20,7 @@ class Select(Protocol):
     def learn(self, picks: Any, got: Got, ctx: Context) -> Any: ...
 
 
+@part("select")
 @value
 class Uniform:
     """Anyone who is online and idle, with equal chances."""

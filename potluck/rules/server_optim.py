@@ -9,12 +9,14 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.errors import nearest, require
 from potluck.core.messages import Reply
+from potluck.core.parts import part, role
 from potluck.core.trees import Params, add, tmap, zeros
 from potluck.rules.fold import fold
 
 Memory = Literal["yogi", "adam", "adagrad"]
 
 
+@role("server")
 class ServerOptim(Protocol):
     """Turns what came back (it may be nothing) into the next model; its state is the algorithm's."""
 
@@ -22,6 +24,7 @@ class ServerOptim(Protocol):
     def step(self, params: Params, state: Any, replies: Sequence[Reply]) -> tuple[Params, Any]: ...
 
 
+@part("server")
 @value
 class Average:
     """Add the mean update: FedAvg at lr 1."""
@@ -47,6 +50,7 @@ class Moments:
     square: Params
 
 
+@part("server")
 @value
 class Adaptive:
     """FedAdagrad, FedAdam and FedYogi: they differ in how the square is remembered. No bias correction."""

@@ -317,7 +317,7 @@ def test_parameters_are_told_and_can_be_written_down(name):
     )
     assert all(meaning for key, meaning in listed.items() if key != "local")
     for given in ({}, {"detect": {"temperature": 0.5}, "personal": {"switch": "Cosine"}, "clients": 3}):
-        table = algorithms.complete(name, LOCAL, **given)
+        table = algorithms.complete(name, **given)
         again = tomllib.loads(toml.write(table))
         assert algorithms.make(name, LOCAL, **again) == algorithms.make(name, LOCAL, **given)
-    assert set(algorithms.complete(name, LOCAL)) == set(listed) - {"local", "deadline"}
+    assert set(algorithms.complete(name)) == set(listed) - {"local", "deadline"}

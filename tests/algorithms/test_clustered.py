@@ -441,7 +441,7 @@ def test_an_inner_rule_trains_each_group():
     m = made.groups.start(desk())
     m, commands = made.groups.plan(m, ROOT, desk())
     assert len(tasks(commands)) == 3  # not the inner rule's own number
-    assert "inner" not in algorithms.complete("flhc", LINE)
+    assert "inner" not in algorithms.complete("flhc")
 
 
 @pytest.mark.parametrize("inner", ["scaffold", "ftfa", "fedadam"])

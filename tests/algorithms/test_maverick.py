@@ -368,7 +368,7 @@ def test_a_file_can_say_it_all():
     )
     assert made.edge.inner.inner.robust == MultiKrum(1)
     assert made.at("edge").inner.rounds == (2, 1)
-    assert algorithms.complete("maverick", LOCAL)["robust"] == {"kind": "AdaptiveKrum", "mode": "adaptive"}
+    assert algorithms.complete("maverick")["robust"] == {"kind": "AdaptiveKrum", "mode": "adaptive"}
     assert made.edge.inner.inner.inner.local.objective == Contrast(1.0, 1.0, 0.5)
 
 

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -11,7 +13,7 @@ import potluck
 from potluck import algorithms
 from potluck.algorithms import _parameters as _fit
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core import codec
+from potluck.core import codec, parts
 from potluck.core.errors import ConfigError, PotluckError, SnapshotError
 from potluck.core.rule import Rule
 from potluck.experiment import Experiment, build, folder, toml
@@ -81,9 +83,71 @@ def test_wrong_parameters_are_named(params, message):
         algorithms.make("fedavg", Train(), **params)
 
 
+def test_an_unnamed_part_of_its_own_kind_is_a_table_of_settings():
+    @codec.value
+    class Window:
+        size: int = 3
+
+    def windowed(window: Window | None = None):
+        return window
+
+    made = _fit.fit(windowed, {"window": {"size": 5}}, "algorithms.windowed", Train()).make()
+    assert made == Window(5)
+
+
+def test_every_part_has_a_role_that_a_protocol_states():
+    for name in algorithms.names():
+        algorithms.find(name)
+    assert set(parts._PARTS) < parts.roles()  # algorithms themselves are of the role that is left
+    assert parts.roles() - set(parts._PARTS) == {"rule"}
+    assert {"Flame", "Oort", "Pyramid", "Uniform"} <= {cls.__name__ for cls in parts.parts("select").values()}
+
+
+def test_a_part_that_is_taken_is_refused():
+    with pytest.raises(PotluckError, match=r"'Uniform' is potluck.rules.select:Uniform already"):
+
+        @parts.part("select")
+        class Uniform:
+            pass
+
+
+def test_parts_and_inner_algorithms_are_found_without_the_rest_imported():
+    """`inner` imports that one algorithm alone; a selector of another algorithm's folder is found there."""
+    lines = (
+        "import sys",
+        "from potluck import algorithms",
+        "from potluck.jobs import Train",
+        "made = algorithms.make('auxo', Train(), inner={'kind': 'fedyogi', 'clients': 4})",
+        "assert type(made.inner.server).__name__ == 'Adaptive'",
+        "assert 'potluck.algorithms.fedrac.algorithm' not in sys.modules",
+        "assert 'potluck.algorithms.oort.selection' not in sys.modules",
+        "made = algorithms.make('fedavg', Train(), select={'kind': 'oort', 'penalty': 1.0})",
+        "assert made.select.penalty == 1.0",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+def test_what_is_not_run_is_checked_but_not_built(monkeypatch):
+    both = small(algorithms={"fedavg": {"clients": 3}, "fedprox": {"mu": 0.5}, "auxo": {"inner": "fedyogi"}})
+    made = []
+    real = _fit.Call.make
+    monkeypatch.setattr(_fit.Call, "make", lambda self: made.append(self.path) or real(self))
+    build.settled(both)
+    assert made == ["algorithms.fedavg"]
+    for table, message in (
+        ({"fedprox": {"mo": 0.5}}, r"algorithms.fedprox.mo = 0.5: no such parameter; known: clients, dead"),
+        ({"fedprox": {"mu": "x"}}, r"algorithms.fedprox.mu = 'x': should be a valid number"),
+        ({"auxo": {"inner": "fedyog"}}, r"algorithms.auxo.inner.kind = 'fedyog': no such algorithm"),
+        ({"auxo": {"inner": {"kind": "fedyogi", "x": 1}}}, r"algorithms.auxo.inner.x = 1: no such parameter"),
+        ({"oort": {"server": "sgd"}}, r"algorithms.oort.server.kind = 'sgd': no such part; known: Adaptive"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build.settled(small(algorithms=table))
+
+
 def test_a_complete_table_makes_the_same_algorithm():
     for name in algorithms.names():
-        table = tomllib.loads(toml.write(algorithms.complete(name, Train())))
+        table = tomllib.loads(toml.write(algorithms.complete(name)))
         assert algorithms.make(name, Train(), **table) == algorithms.make(name, Train())
 
 
@@ -107,8 +171,7 @@ class Wrapper:
 
 
 def wrapped(**params):
-    inner = {name: algorithms.find(name) for name in ("fedavg", "fedprox")}
-    return Wrapper(**_fit.arguments(Wrapper, params, "algorithms.wrapper", Train(batch=7), lambda: inner))
+    return _fit.fit(Wrapper, params, "algorithms.wrapper", Train(batch=7)).make()
 
 
 def test_algorithms_take_algorithms():
@@ -124,7 +187,7 @@ def test_algorithms_take_algorithms():
     ("params", "message"),
     [
         ({}, "algorithms.wrapper.inner is missing: it needs a value of type Rule"),
-        ({"inner": "fedavgg"}, "algorithms.wrapper.inner.kind = 'fedavgg': no such part; did you mean"),
+        ({"inner": "fedavgg"}, "algorithms.wrapper.inner.kind = 'fedavgg': no such algorithm; did you mean"),
         ({"inner": {"kind": "fedprox", "mo": 1}}, "algorithms.wrapper.inner.mo = 1: no such parameter"),
         (
             {"inner": "fedavg", "sizes": ["x"]},

@@ -415,8 +415,8 @@ def test_a_file_can_say_it_all():
     edge = made.at("edge").inner
     assert (edge.rounds, edge.shows, edge.inner.robust.mode) == ((2, 1), True, "gap")
     assert edge.inner.inner.inner.local.objective == Anchored(Moon(0.5))
-    assert algorithms.complete("fededge", LOCAL, **told)["local_rounds"] == [2, 1]
-    assert "local_rounds" not in algorithms.complete("fededge", LOCAL)
+    assert algorithms.complete("fededge", **told)["local_rounds"] == [2, 1]
+    assert "local_rounds" not in algorithms.complete("fededge")
     with pytest.raises(ConfigError, match="anchor"):
         algorithms.make("fededge", LOCAL, anchor="cloud")
 

@@ -25,6 +25,7 @@ from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import part
 from potluck.core.trees import tmap
 from potluck.rules.vectors import units, vector
 
@@ -43,6 +44,7 @@ class CalibratedState:
     like: dict[str, Tensor]  # what updates of each cohort's members look like when they train here
 
 
+@part("mode")
 @value
 class Calibrated:
     """Several numbers of kinds at once; a split needs sides that returning devices keep."""

@@ -11,6 +11,7 @@ from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import replace_by_parts
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import part
 
 PATIENCE = 3  # rounds without known members of a side, after which sides are sought anew
 
@@ -25,6 +26,7 @@ class FaithfulState:
     skips: int = 0  # rounds in a row in which a side had no known member
 
 
+@part("mode")
 @value
 class Faithful:
     """The paper's rules: sides by round-local centres, split when heterogeneity falls by sqrt(K)."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from potluck.algorithms.auxo.device import Explore, Request
 from potluck.core.errors import require
+from potluck.core.parts import role
 from potluck.core.trees import Params
 
 L = TypeVar("L")  # what a cohort has learnt of its members
@@ -52,6 +53,7 @@ class Rates(Protocol):
     def scaling(self) -> float: ...  # learning rate by share of clients to this power
 
 
+@role("mode")
 class Mode(Rates, Protocol[L]):
     """How sides, rewards and the moment of a split are found; a state per cohort, none per client."""
 

@@ -18,6 +18,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Node, Task
+from potluck.core.parts import part
 from potluck.core.rule import Got
 from potluck.jobs import Train
 
@@ -33,6 +34,7 @@ class Drained:
     drain: dict[Node, float] = field(default_factory=dict)
 
 
+@part("select")
 @value
 class Flame:
     """Chooses the best devices and completes their users."""

@@ -17,6 +17,7 @@ from potluck.core.codec import value
 from potluck.core.context import Claims, Context
 from potluck.core.errors import JobError, require
 from potluck.core.messages import Lost, Node, Reply, Spent, Task
+from potluck.core.parts import part
 from potluck.core.rule import Got
 from potluck.jobs import Tally, Train
 
@@ -53,6 +54,7 @@ class Known:
         return _claimed(ctx.profiles(nodes)) * rates
 
 
+@part("select")
 @value
 class Oort:
     """Exploits devices of high utility, statistical and of speed, and explores new ones."""

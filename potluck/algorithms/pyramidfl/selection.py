@@ -19,6 +19,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Node, Reply, Spent
+from potluck.core.parts import part
 from potluck.core.rule import Got
 from potluck.core.trees import Params
 from potluck.jobs import Tally, Train
@@ -43,6 +44,7 @@ class Planned:
     parts: dict[Node, Part] = field(default_factory=dict)
 
 
+@part("select")
 @value
 class Pyramid:
     """Chooses as Oort does, gives fast devices more to do and says what part of an update to drop."""

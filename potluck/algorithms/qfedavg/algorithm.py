@@ -12,6 +12,7 @@ from potluck.algorithms.qfedavg.device import Appraise
 from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.messages import Reply
+from potluck.core.parts import part
 from potluck.core.trees import Params, add, leaves, weighted_sum
 from potluck.jobs import Train
 from potluck.rules import Select, Uniform
@@ -19,6 +20,7 @@ from potluck.rules import Select, Uniform
 LEAST = 1e-10  # loss: a power of 0 may be infinite
 
 
+@part("server")
 @value
 class Fair:
     """w <- w - sum D_k / sum h_k; D_k = F_k^q Delta_k, h_k = q F_k^(q-1) ||Delta_k||^2 + F_k^q / lr."""

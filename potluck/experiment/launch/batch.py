@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, error_context
 from potluck.engine.schedule import Progress
 from potluck.experiment import build, folder, runs, toml
 from potluck.experiment.launch import side_by_side
@@ -168,7 +168,7 @@ class Batch:
         if key not in self._federations:
             while len(self._federations) >= KEPT_FEDERATIONS:
                 self._federations.pop(next(iter(self._federations)))
-            with build.located(full):
+            with error_context(full.source):
                 self._federations[key] = build.build_federation(full)
         return self._federations[key]
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
+from potluck.core.errors import error_context
 from potluck.engine.schedule import EvaluateAt
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, make_executor
 from potluck.execute.tune.autotune import Choice, Wanted, choose
 from potluck.execute.tune.cache import Plans, default_path
 from potluck.experiment import folder
-from potluck.experiment.build import Setting, located
+from potluck.experiment.build import Setting
 from potluck.experiment.launch import hardware
 from potluck.simulate import Simulation
 
@@ -24,7 +25,7 @@ def choose_plan(setting: Setting) -> Choice:
     run = setting.experiment.run
     base = ExecutionPlan(workers=run.workers or hardware.count_cores(), dtype=run.dtype, device=run.device)
     base = base if run.chunk is None else replace(base, chunk=run.chunk)
-    with located(setting.experiment):
+    with error_context(setting.experiment.source):
         said = replace(base, executor="loop" if run.executor == "auto" else run.executor)
         make_executor(said).close()  # whether it can be had here
     if run.executor in ("loop", "workers"):

@@ -12,8 +12,10 @@ from torch import Tensor
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import part, role
 
 
+@role("augment")
 class Augment(Protocol):
     """A random change of every row that leaves its class alone."""
 
@@ -21,6 +23,7 @@ class Augment(Protocol):
     def suits(self, shape: tuple[int, ...]) -> bool: ...  # of one row
 
 
+@part("augment")
 @value
 class Crop:
     """For images: a random square of each, blown up to its size by nearest pixels; its contrast changes."""
@@ -55,6 +58,7 @@ def _window(side: Tensor, place: Tensor, length: int) -> Tensor:
     return (start.unsqueeze(1) + side.unsqueeze(1) * at).long().clamp(0, length - 1)
 
 
+@part("augment")
 @value
 class Jitter:
     """For signals and other vectors: every channel scaled by chance, and noise on every value."""
@@ -76,6 +80,7 @@ class Jitter:
         return x * factor + self.noise * keys.normal(keys.fold_in(key, 2), tuple(x.shape), x.dtype)
 
 
+@part("augment")
 @value
 class ByShape:
     """The one of the two that suits the rows: images by their three axes, all else as signals."""

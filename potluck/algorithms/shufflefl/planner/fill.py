@@ -5,8 +5,10 @@ import numpy as np
 from potluck.algorithms.shufflefl.planner.problem import Found, Ints, Problem, better
 from potluck.algorithms.shufflefl.planner.rounding import rounded
 from potluck.core.codec import value
+from potluck.core.parts import part
 
 
+@part("planner")
 @value
 class Fill:
     """Every class is dealt to devices in proportion to their speed; what must go takes the cheapest paths.

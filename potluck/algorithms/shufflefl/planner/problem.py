@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import role
 from potluck.fleet.cost import TRAINING_FACTOR
 
 Ints = NDArray[np.int64]
@@ -95,6 +96,7 @@ class Found:
     done: bool = True  # whether the method ended by itself; False: at its limit
 
 
+@role("planner")
 class Planner(Protocol):
     """A way to find plans: whole rows, none lost, never worse than to stay, the same again for a key."""
 

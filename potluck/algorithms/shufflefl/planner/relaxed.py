@@ -30,8 +30,10 @@ from potluck.algorithms.shufflefl.planner.search import Search
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import part
 
 
+@part("planner")
 @value
 class Slsqp:
     """SLSQP over shares of rows, rounded; the best of its starts, and never worse than to stay.

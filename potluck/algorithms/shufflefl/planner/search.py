@@ -16,8 +16,10 @@ from potluck.algorithms.shufflefl.planner.walk import Walk
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.parts import part
 
 
+@part("planner")
 @value
 class Search:
     """Annealed local search over whole rows; only its kicks are random, by key."""
