@@ -17,11 +17,13 @@ answers get negative shares. Until as many answers have come as devices are at w
 
 from typing import Annotated
 
-from potluck.algorithms.classter.algorithm import ClassWise, class_wise
+from potluck.algorithms.classter.algorithm import make_jobs
+from potluck.algorithms.classter.assignment import Schedule
 from potluck.algorithms.classter.asynchronous import AsTheyCome
+from potluck.algorithms.classter.convergence import Convergence
 from potluck.algorithms.classter.device.detect import Detect, Fall
 from potluck.algorithms.classter.device.distil import Distillation
-from potluck.algorithms.classter.rule import Convergence, Schedule
+from potluck.algorithms.classter.rule import ClassWise
 from potluck.algorithms.classter.staleness import CriticalHinge, Period
 from potluck.jobs import Train
 from potluck.jobs.switch import Personal
@@ -54,6 +56,6 @@ def classter_async(
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> ClassWise:
     """ClassTer whose detectors take in every answer as it comes."""
-    work = class_wise(local, Fall(detect), class_width, distil, personal)
+    work = make_jobs(local, Fall(detect), class_width, distil, personal)
     pace = AsTheyCome(CriticalHinge(alpha, slope, patience, period, clamp), publish)
     return ClassWise(*work, clients, pace, schedule, distil, convergence, until_converged, deadline)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from support import SPEC, Desk, Line, close, notes, numbers, tasks
 
 from potluck import algorithms
+from potluck.algorithms.classter.assignment import assign_classes, imbalance
+from potluck.algorithms.classter.convergence import Convergence
 from potluck.algorithms.classter.device.distil import Loudest
-from potluck.algorithms.classter.rule import Convergence, Member, assigned, imbalance
 from potluck.algorithms.classter.staleness import CriticalHinge, Durations, Progress
+from potluck.algorithms.classter.state import Member
 from potluck.core.messages import Lost, Reply, Spent, Until
 from potluck.core.rule import Got
 from potluck.jobs import SGD, LabelSet, Train
@@ -66,20 +68,20 @@ def test_the_least_trained_class_is_next():
     assert imbalance([0, 0]) == 0.0
     assert imbalance([0, 4]) == 1.0
     rng = np.random.default_rng(0)
-    assert assigned([0], members([0, 1, 2]), [4, 2, 6], "least", rng) == [(0, 1)]
-    assert assigned([0], members([0, 2]), [4, 2, 6], "least", rng) == [(0, 0)]  # of those that it holds
-    assert assigned([0, 1], members([], [2]), [0, 0, 9], "least", rng) == [(1, 2)]  # nothing: no work
+    assert assign_classes([0], members([0, 1, 2]), [4, 2, 6], "least", rng) == [(0, 1)]
+    assert assign_classes([0], members([0, 2]), [4, 2, 6], "least", rng) == [(0, 0)]  # of those that it holds
+    assert assign_classes([0, 1], members([], [2]), [0, 0, 9], "least", rng) == [(1, 2)]  # nothing: no work
 
 
 def test_those_before_count_within_a_round_unless_they_are_to_gather():
     everybody = members(*[[0, 1, 2]] * 5)
     rng = np.random.default_rng(0)
-    classes = [c for _, c in assigned(range(5), everybody, [4, 2, 6], "least", rng)]
+    classes = [c for _, c in assign_classes(range(5), everybody, [4, 2, 6], "least", rng)]
     assert classes[:2] == [1, 1]  # 4, 4, 6 by now
     assert sorted(classes[2:4]) == [0, 1]  # 5, 5, 6: either first
-    assert {c for _, c in assigned(range(5), everybody, [4, 2, 6], "gather", rng)} == {1}
-    assert {c for _, c in assigned([0] * 60, members([0, 2]), [4, 2, 6], "random", rng)} == {0, 2}
-    ties = {assigned([0], members([0, 1, 2]), [1, 1, 1], "least", rng)[0][1] for _ in range(40)}
+    assert {c for _, c in assign_classes(range(5), everybody, [4, 2, 6], "gather", rng)} == {1}
+    assert {c for _, c in assign_classes([0] * 60, members([0, 2]), [4, 2, 6], "random", rng)} == {0, 2}
+    ties = {assign_classes([0], members([0, 1, 2]), [1, 1, 1], "least", rng)[0][1] for _ in range(40)}
     assert ties == {0, 1, 2}
 
 
@@ -91,7 +93,7 @@ def test_those_before_count_within_a_round_unless_they_are_to_gather():
     st.integers(0, 99),
 )
 def test_nobody_is_given_what_it_does_not_hold(held, seen, schedule, seed):
-    pairs = assigned(range(len(held)), members(*held), seen, schedule, np.random.default_rng(seed))
+    pairs = assign_classes(range(len(held)), members(*held), seen, schedule, np.random.default_rng(seed))
     assert [node for node, _ in pairs] == [node for node, mine in enumerate(held) if mine]
     assert all(c in held[node] for node, c in pairs)
 
@@ -101,7 +103,7 @@ def test_nobody_is_given_what_it_does_not_hold(held, seen, schedule, seed):
 def test_counters_stay_even_where_everybody_holds_everything(classes, sizes, seed):
     seen, rng = [0] * classes, np.random.default_rng(seed)
     for size in sizes:
-        for _, c in assigned(range(size), members(*[range(classes)] * size), seen, "least", rng):
+        for _, c in assign_classes(range(size), members(*[range(classes)] * size), seen, "least", rng):
             seen[c] += 1
         assert max(seen) - min(seen) <= 1
 
@@ -260,12 +262,12 @@ def test_the_loudest_detector_is_served_until_there_is_a_general_model():
 
 def test_a_window_that_is_hardly_lower_than_the_one_before_is_the_end():
     c = Convergence(window=2, tolerance=0.1)
-    assert not c.reached([1.0, 1.0, 1.0])
-    assert not c.reached([1.0, 1.0, 0.8, 0.9])  # 1.7 < 0.9 x 2
-    assert c.reached([1.0, 1.0, 0.9, 0.95])
-    assert c.reached([1.0, 1.0, 3.0, 3.0])  # nor does one that rises go on
-    assert c.reached([0.0, 0.0, 0.0, 0.0])
-    assert c.kept([1.0, 2.0, 3.0], [4.0, 5.0]) == [2.0, 3.0, 4.0, 5.0]
+    assert not c.is_reached([1.0, 1.0, 1.0])
+    assert not c.is_reached([1.0, 1.0, 0.8, 0.9])  # 1.7 < 0.9 x 2
+    assert c.is_reached([1.0, 1.0, 0.9, 0.95])
+    assert c.is_reached([1.0, 1.0, 3.0, 3.0])  # nor does one that rises go on
+    assert c.is_reached([0.0, 0.0, 0.0, 0.0])
+    assert c.extend([1.0, 2.0, 3.0], [4.0, 5.0]) == [2.0, 3.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize("until", [False, True])
@@ -334,7 +336,7 @@ def test_none_is_late_before_as_many_have_come_as_are_at_work():
         m, commands = arrive(r, m, desk, 0, seconds=seconds)
         shares.append(dict(notes(commands))["share"])
     assert shares[:4] == [0.5] * 4
-    assert m.paced.durations.count == 5
+    assert m.arrivals.durations.count == 5
 
 
 def test_a_gain_counts_by_the_share_of_rows_at_work():
@@ -343,6 +345,6 @@ def test_a_gain_counts_by_the_share_of_rows_at_work():
     m, _ = r.plan(m, 1, desk)
     m, commands = r.plan(m, 0, desk)
     m, _ = r.merge(m, 0, Got([trained(tasks(commands)[0], weight=30.0, fall=2.0)], []), desk.later())
-    assert m.paced.progress[1].total == pytest.approx(30 / 60 * 2.0)
+    assert m.arrivals.progress[1].total == pytest.approx(30 / 60 * 2.0)
     m, _ = r.merge(m, 1, Got([], []), desk)  # lost
-    assert m.paced.rows == {}
+    assert m.arrivals.rows == {}

@@ -18,7 +18,7 @@ from potluck.algorithms.classter.device.distil import (
     Calibration,
     Distillation,
     Loudest,
-    calibrated,
+    calibrate_logits,
     divergence,
 )
 from potluck.core import keys
@@ -243,7 +243,7 @@ def test_views_suit_rows_by_their_axes():
 
 def test_logits_are_told_in_deviations_from_noise():
     z, mean, deviation = table([2.0, 5.0, 0.0]), table(1.0, 4.0, -2.0), table(0.5, 2.0, 1.0)
-    p = calibrated(z, mean, deviation, torch.tensor([True, True, True]))
+    p = calibrate_logits(z, mean, deviation, torch.tensor([True, True, True]))
     assert p.tolist() == [[2.0, 0.5, 2.0]]
     q = p.softmax(-1)
     assert q[0].tolist() == pytest.approx([0.44982, 0.10037, 0.44982], abs=1e-5)
@@ -253,7 +253,7 @@ def test_logits_are_told_in_deviations_from_noise():
     assert kl == pytest.approx(0.012895, abs=1e-6)
     assert abs(float(divergence(said.softmax(-1), p, 1.0)) - kl) > 1e-4  # the teacher is first
     assert float(divergence(q, 2 * said, 2.0)) == pytest.approx(kl)  # the student is softened
-    silent = calibrated(z, mean, deviation, torch.tensor([True, False, True])).softmax(-1)
+    silent = calibrate_logits(z, mean, deviation, torch.tensor([True, False, True])).softmax(-1)
     assert silent[0].tolist() == pytest.approx([0.5, 0.0, 0.5])
     assert float(divergence(silent, table([1.0, 9.0, 1.0]), 1.0)) < 20  # finite
 

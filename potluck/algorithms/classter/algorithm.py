@@ -1,163 +1,17 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
-import torch
-
-from potluck.algorithms.classter.device.detect import Balanced, Detect, Fall
-from potluck.algorithms.classter.device.distil import DEVIATION, MEAN, Calibration, Distillation, Loudest
-from potluck.algorithms.classter.rule import (
-    Classes,
-    Convergence,
-    Pace,
-    Schedule,
-    Together,
-    assigned,
-    enrolled,
-    imbalance,
-    noted,
-    ready,
-    started,
-)
-from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import ConfigError, nearest, require
-from potluck.core.messages import Command, Lane, Node, Note, Task, Until
-from potluck.core.rule import FederationFacts, Got
-from potluck.core.trees import Tree, add
-from potluck.jobs import LabelSet, Objective, Train, used
+from potluck.algorithms.classter.assignment import Schedule
+from potluck.algorithms.classter.convergence import Convergence
+from potluck.algorithms.classter.device.detect import Balanced, Detect
+from potluck.algorithms.classter.device.distil import Distillation
+from potluck.algorithms.classter.pace import Together
+from potluck.algorithms.classter.rule import ClassWise
+from potluck.core.errors import require
+from potluck.jobs import Objective, Train
 from potluck.jobs.switch import Personal
-
-DISTIL = "distil"
-STRIDE = 10  # updates between two notes of the counters
-
-
-@value
-class ClassWise:
-    """A detector for every class, and one model distilled from all of them."""
-
-    local: Train  # of a detector
-    distil: Train
-    tuning: Train  # of a device, before it uses the general model
-    clients: int
-    pace: Pace
-    schedule: Schedule
-    distillation: Distillation
-    convergence: Convergence
-    until_converged: bool
-    deadline: float | None
-
-    def __post_init__(self) -> None:
-        known = ("least", "gather", "random")
-        require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices at work at a time")
-        require(self.schedule in known, "schedule", self.schedule, nearest(str(self.schedule), known))
-        limit = self.deadline
-        require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
-
-    def fits(self, federation: FederationFacts) -> None:
-        """Refuse a federation without a server-side set, with a class nobody holds, or with other rows."""
-        if not federation.server:
-            raise ConfigError(
-                "data.server is missing: distillation needs rows at the server, without labels; "
-                "set aside a share, such as data.server = 0.1"
-            )
-        nobody = [c for c, rows in enumerate(federation.held()) if not rows]
-        if nobody:
-            raise ConfigError(
-                f"classes {nobody}: no client holds one, so nobody can train their detectors; "
-                "raise data.limit or data.clients, or choose another data.partition"
-            )
-        told = self.local.objective
-        detect = told.inner if isinstance(told, Fall) else told
-        assert isinstance(detect, Detect)
-        if detect.contrast and (federation.tokens or not detect.augment.suits(federation.shape)):
-            kind = "tokens" if federation.tokens else f"rows of shape {federation.shape}"
-            raise ConfigError(
-                f"augment = {type(detect.augment).__name__!r}: doesn't fit {kind}; Crop is for images "
-                "(channels, height, width), Jitter for vectors and signals; contrast = 0 needs none"
-            )
-
-    def start(self, ctx: Context) -> Classes:
-        detector, classes = ctx.models[self.local.model], ctx.models[self.distil.model].classes
-        models = [detector.init(keys.derive(ctx.key, c)) for c in range(classes)]
-        return started(models, self.pace.start(classes))
-
-    def lanes(self, m: Classes, ctx: Context) -> Iterable[Lane]:
-        new = m.total - m.distilled
-        done = self.until_converged and len(m.converged) == len(m.models)
-        due = new >= self.distillation.every or (new and (ctx.stop or done))
-        distil = (DISTIL,) if due else ()
-        return (*self.pace.lanes(self.clients), *distil) if ctx.working and not done else distil
-
-    def plan(self, m: Classes, lane: Lane, ctx: Context) -> tuple[Classes, list[Command]]:
-        if lane == DISTIL:
-            general = m.general or ctx.models[self.distil.model].init(ctx.key)
-            send = {"params": general, "models": m.models, "trained": m.trained}
-            return m, [Task(ctx.here, self.distil, send, m.total)]
-        nodes = ready(m.chosen.get(lane, []), ctx) or ctx.sample(self.pace.asked(self.clients))
-        if new := [node for node in nodes if node not in m.members]:
-            asked = [Task(node, LabelSet(len(m.models)), {}) for node in new]
-            return replace(m, chosen={**m.chosen, lane: nodes}), [Until(self.deadline), *asked]
-        pairs = assigned(nodes, m.members, self.pace.seen(m), self.schedule, ctx.rng)
-        targets = {c: m.trained.new_tensor(c, dtype=torch.int64) for _, c in pairs}
-        sends: dict[int, dict[str, Tree]] = {
-            c: {"params": m.models[c], "target": t} for c, t in targets.items()
-        }
-        tasks = [Task(node, self.local, sends[c], (c, m.updates[c])) for node, c in pairs]
-        rows = sum(m.members[node].rows for node, _ in pairs)
-        left = {k: who for k, who in m.chosen.items() if k != lane}
-        return replace(m, chosen=left, paced=self.pace.begun(m.paced, lane, rows)), [
-            Until(self.deadline),
-            *tasks,
-        ]
-
-    def merge(self, m: Classes, lane: Lane, got: Got, ctx: Context) -> tuple[Classes, list[Command]]:
-        if lane == DISTIL:
-            return self._distilled(m, got)
-        if lane in m.chosen:
-            members = {**m.members, **enrolled(got.replies)}
-            who = [node for node in m.chosen[lane] if node in members]
-            # A wave that nobody answers counts as a round, so that a run of nothing else ends.
-            return replace(m, members=members, chosen={**m.chosen, lane: who}, round=m.round + (not who)), []
-        # Who no longer holds what it said is asked again when its turn comes.
-        strayed = {r.task.to for r in got.replies if r.weight <= 0}
-        members = {n: said for n, said in m.members.items() if n not in strayed} if strayed else m.members
-        replies = [r for r in got.replies if r.weight > 0]
-        before = m.total
-        m, notes = self.pace.merge(replace(m, members=members, round=m.round + 1), lane, replies)
-        m, more = noted(m, replies, self.convergence)
-        if m.total // STRIDE > before // STRIDE:
-            more += [Note("updates", m.updates), Note("imbalance", imbalance(m.updates))]
-        return m, [*notes, *more]
-
-    def serve(self, m: Classes, node: Node, ctx: Context) -> dict[str, Task]:
-        if m.general is None:
-            job = used(self.local.model, Loudest(self._told()))
-            return {"classter": Task(node, job, {"models": m.models, "trained": m.trained})}
-        # The server's rows are nobody's own, and have no labels.
-        job = used(self.distil.model) if node == ctx.me else self.tuning
-        return {"classter": Task(node, job, {"params": m.general})}
-
-    def _told(self) -> Calibration:
-        """How devices measure detectors: they have noise, but not the server's rows."""
-        how = self.distillation
-        return Calibration("noise" if how.calibrate == "rows" else how.calibrate, how.noise)
-
-    def _distilled(self, m: Classes, got: Got) -> tuple[Classes, list[Command]]:
-        notes = list[Command]()
-        for lost in got.lost:  # no numbers came of it: wait for other detectors instead of trying for ever
-            assert isinstance(lost.what, Task)
-            m = replace(m, distilled=lost.what.tag)
-        for r in got.replies:
-            m = replace(m, general=add(r.task.send["params"], r.body["delta"]), distilled=r.task.tag)
-            notes.append(Note("distilled", {"updates": m.distilled, "seconds": r.spent.total}))
-            for c in range(len(m.models)):
-                scale = {name: r.metrics[f"{name} {c}"] for name in (MEAN, DEVIATION)}
-                notes.append(Note("calibration", scale, group=c))
-        return m, notes
 
 
 def classter(
@@ -179,11 +33,11 @@ def classter(
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> ClassWise:
     """A detector for every class, trained in rounds, and a model distilled from all of them."""
-    work = class_wise(local, detect, class_width, distil, personal)
+    work = make_jobs(local, detect, class_width, distil, personal)
     return ClassWise(*work, clients, Together(), schedule, distil, convergence, until_converged, deadline)
 
 
-def class_wise(
+def make_jobs(
     local: Train, detect: Objective, class_width: float, distil: Distillation, personal: Personal
 ) -> tuple[Train, Train, Train]:
     """What devices do, what the server does, and what devices do before they use its model."""

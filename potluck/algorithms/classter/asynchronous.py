@@ -3,32 +3,17 @@
 Counters are published late, so that devices gather on one model for a while instead of being scattered.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from potluck.algorithms.classter.rule import Classes
 from potluck.algorithms.classter.staleness import CriticalHinge, Durations, Progress
+from potluck.algorithms.classter.state import Arrivals, Detectors
 from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.messages import Command, Lane, Note, Reply
 from potluck.core.trees import add, tmap
-
-
-@value(eq=False)
-class Arrivals:
-    """What has come so far, and who is at work."""
-
-    progress: list[Progress]  # of each class
-    durations: Durations
-    published: list[int]  # updates of each class, as devices are assigned by them
-    rows: Mapping[Lane, float] = field(default_factory=dict)  # of the devices at work
-
-    def after(self, c: int, progress: Progress, seconds: float) -> "Arrivals":
-        """With one answer more for class c."""
-        each = [progress if k == c else p for k, p in enumerate(self.progress)]
-        return replace(self, progress=each, durations=self.durations.after(seconds))
 
 
 @value
@@ -49,39 +34,38 @@ class AsTheyCome:
     def lanes(self, clients: int) -> range:
         return range(clients)
 
-    def asked(self, clients: int) -> int:
+    def count_devices(self, clients: int) -> int:
         return 1
 
-    def seen(self, m: Classes) -> Sequence[int]:
-        published: list[int] = m.paced.published
-        return published
+    def count_updates(self, m: Detectors) -> Sequence[int]:
+        return _find_arrivals(m).published
 
-    def begun(self, paced: Arrivals, lane: Lane, rows: float) -> Arrivals:
-        return replace(paced, rows={**paced.rows, lane: rows})
+    def begin(self, m: Detectors, lane: Lane, rows: float) -> Detectors:
+        arrivals = _find_arrivals(m)
+        return replace(m, arrivals=replace(arrivals, rows={**arrivals.rows, lane: rows}))
 
-    def merge(self, m: Classes, lane: Lane, replies: Sequence[Reply]) -> tuple[Classes, list[Command]]:
-        seen: Arrivals = m.paced
+    def merge(self, m: Detectors, lane: Lane, replies: Sequence[Reply]) -> tuple[Detectors, list[Command]]:
         notes = list[Command]()
         for r in replies:
-            m, more = self._mixed(m, r)
+            m, more = self._mix(m, r)
             notes += more
-        updates, published = m.updates, seen.published
-        if sum(updates) - sum(published) >= self.publish:
-            published = list(updates)
-        left = {k: n for k, n in seen.rows.items() if k != lane}
-        return replace(m, paced=replace(m.paced, published=published, rows=left)), notes
+        arrivals = _find_arrivals(m)
+        if m.total - sum(arrivals.published) >= self.publish:
+            arrivals = replace(arrivals, published=list(m.updates))
+        left = {k: n for k, n in arrivals.rows.items() if k != lane}
+        return replace(m, arrivals=replace(arrivals, rows=left)), notes
 
-    def _mixed(self, m: Classes, r: Reply) -> tuple[Classes, list[Command]]:
+    def _mix(self, m: Detectors, r: Reply) -> tuple[Detectors, list[Command]]:
         c, version = r.task.tag
-        paced: Arrivals = m.paced
-        before, hinge = paced.progress[c], self.hinge
-        share_of_rows = r.weight / max(sum(paced.rows.values()), r.weight)  # N_k / N_t
+        arrivals, hinge = _find_arrivals(m), self.hinge
+        before = arrivals.progress[c]
+        share_of_rows = r.weight / max(sum(arrivals.rows.values()), r.weight)  # N_k / N_t
         progress = before.after(share_of_rows * r.metrics["fall"], hinge.window)
-        after = paced.after(c, progress, r.spent.total)
+        after = arrivals.after(c, progress, r.spent.total)
         openness = hinge.openness(progress, max(p.total for p in after.progress))
         # The first answers are the fleet's profile: none of them is late.
-        known = paced.durations.count >= max(2, len(paced.rows))
-        late = known and r.spent.total >= hinge.limit(paced.durations, openness)
+        known = arrivals.durations.count >= max(2, len(arrivals.rows))
+        late = known and r.spent.total >= hinge.limit(arrivals.durations, openness)
         staleness = m.updates[c] - version
         share = hinge.share(late or hinge.period == "off", staleness)
         models, updates = list(m.models), list(m.updates)
@@ -92,4 +76,9 @@ class AsTheyCome:
         critical = hinge.critical(progress)
         if not before.answers or critical != hinge.critical(before):
             notes.append(Note("critical", critical, group=c))
-        return replace(m, models=models, updates=updates, paced=after), notes
+        return replace(m, models=models, updates=updates, arrivals=after), notes
+
+
+def _find_arrivals(m: Detectors) -> Arrivals:
+    assert m.arrivals is not None, "a state in rounds"
+    return m.arrivals

@@ -1,181 +1,157 @@
-"""One model for every class, trained by devices that hold the class: classes are clustered, not devices.
+"""One detector for every class, trained by devices that hold the class: classes are clustered, not devices.
 
-Devices say once which classes they hold. From then on each is given the model of one of them. What becomes of
-the answers, and when devices are asked, is a *pace*: in rounds (`Together`) or one by one (`AsTheyCome`).
+Devices say once which classes they hold; from then on each is given the detector of one of them. What becomes
+of the answers, and when devices are asked, is a *pace*: in rounds (`Together`) or one by one (`AsTheyCome`).
+Beside this, in a lane of its own, the server distils all detectors into one general model.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from dataclasses import replace
 
-import numpy as np
 import torch
-from torch import Tensor
 
+from potluck.algorithms.classter.assignment import (
+    Schedule,
+    assign_classes,
+    enrol,
+    find_ready,
+    imbalance,
+)
+from potluck.algorithms.classter.convergence import Convergence, note_convergence
+from potluck.algorithms.classter.device.detect import Detect, Fall
+from potluck.algorithms.classter.device.distil import DEVIATION, MEAN, Calibration, Distillation, Loudest
+from potluck.algorithms.classter.pace import Pace
+from potluck.algorithms.classter.state import Detectors, start_detectors
+from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Lane, Node, Note, Reply
-from potluck.core.trees import Params, add
-from potluck.rules.fold import fold
+from potluck.core.errors import ConfigError, nearest, require
+from potluck.core.messages import Command, Lane, Node, Note, Task, Until
+from potluck.core.rule import FederationFacts, Got
+from potluck.core.trees import Tree, add
+from potluck.jobs import LabelSet, Train, used
 
-Schedule = Literal["least", "gather", "random"]
-
-
-@value(eq=False)
-class Member:
-    """What a device said when it enrolled."""
-
-    classes: tuple[int, ...]
-    rows: float
-
-
-@value(eq=False)
-class Classes:
-    """The models of all classes and how far they have come."""
-
-    models: list[Params]
-    updates: list[int]  # e_n: answers that each has taken in
-    members: dict[Node, Member]
-    losses: list[list[float]]  # of each class's last answers, oldest first
-    trained: Tensor  # [classes] whether each was ever trained
-    paced: Any  # of the pace
-    converged: Mapping[int, int] = field(default_factory=dict)  # class -> its updates by then
-    general: Params | None = None  # what was made of all of them last
-    distilled: int = 0  # updates before that was begun
-    chosen: Mapping[Lane, list[Node]] = field(
-        default_factory=dict
-    )  # who is being enrolled, to be trained next
-    round: int = 0
-
-    @property
-    def total(self) -> int:
-        return sum(self.updates)
-
-
-def assigned(
-    nodes: Sequence[Node],
-    members: Mapping[Node, Member],
-    seen: Sequence[int],
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> list[tuple[Node, int]]:
-    """A class for every node that holds one: the least trained of those it holds, or any.
-
-    With `least`, nodes that were assigned before in this call count as if they had trained; with `gather`
-    they don't, so several train the same model, and it moves by their mean.
-    """
-    ahead, out = list(seen), list[tuple[Node, int]]()
-    for node in nodes:
-        held = members[node].classes
-        if not held:
-            continue
-        if schedule != "random":
-            least = min(ahead[c] for c in held)
-            held = tuple(c for c in held if ahead[c] == least)
-        chosen = held[int(rng.integers(len(held)))]
-        ahead[chosen] += schedule == "least"
-        out.append((node, chosen))
-    return out
-
-
-def imbalance(updates: Sequence[int]) -> float:
-    """v = 1 - min e / mean e: 0 when all classes were trained alike, 1 when one was never trained."""
-    mean = sum(updates) / len(updates)
-    return 1 - min(updates) / mean if mean else 0.0
+DISTIL = "distil"
+STRIDE = 10  # updates between two notes of the counters
 
 
 @value
-class Convergence:
-    """A model has converged once its loss falls by no more than `tolerance` from one window to the next."""
+class ClassWise:
+    """A detector for every class, and one model distilled from all of them; rounds or not is its pace's."""
 
-    window: int = 10  # answers
-    tolerance: float = 0.01  # of the loss of the window before
+    local: Train  # of a detector
+    distil: Train
+    tuning: Train  # of a device, before it uses the general model
+    clients: int
+    pace: Pace
+    schedule: Schedule
+    distillation: Distillation
+    convergence: Convergence
+    until_converged: bool
+    deadline: float | None
 
     def __post_init__(self) -> None:
-        fix = "must be at least 1: answers that are averaged"
-        require(self.window >= 1, "convergence.window", self.window, fix)
-        fix = "must be at least 0 and below 1"
-        require(0 <= self.tolerance < 1, "convergence.tolerance", self.tolerance, fix)
+        known = ("least", "gather", "random")
+        require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices at work at a time")
+        require(self.schedule in known, "schedule", self.schedule, nearest(str(self.schedule), known))
+        limit = self.deadline
+        require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
 
-    def kept(self, losses: list[float], more: Iterable[float]) -> list[float]:
-        return [*losses, *more][-2 * self.window :]
+    def fits(self, federation: FederationFacts) -> None:
+        """Refuse a federation without a server-side set, with a class nobody holds, or with other rows."""
+        if not federation.server:
+            raise ConfigError(
+                "data.server is missing: distillation needs rows at the server, without labels; "
+                "set aside a share, such as data.server = 0.1"
+            )
+        nobody = [c for c, rows in enumerate(federation.held()) if not rows]
+        if nobody:
+            raise ConfigError(
+                f"classes {nobody}: no client holds one, so nobody can train their detectors; "
+                "raise data.limit or data.clients, or choose another data.partition"
+            )
+        objective = self.local.objective
+        detect = objective.inner if isinstance(objective, Fall) else objective
+        assert isinstance(detect, Detect)
+        if detect.contrast and (federation.tokens or not detect.augment.suits(federation.shape)):
+            kind = "tokens" if federation.tokens else f"rows of shape {federation.shape}"
+            raise ConfigError(
+                f"augment = {type(detect.augment).__name__!r}: doesn't fit {kind}; Crop is for images "
+                "(channels, height, width), Jitter for vectors and signals; contrast = 0 needs none"
+            )
 
-    def reached(self, losses: Sequence[float]) -> bool:
-        if len(losses) < 2 * self.window:
-            return False
-        before, after = sum(losses[: self.window]), sum(losses[-self.window :])
-        return after >= (1 - self.tolerance) * before  # 0 is as low as it gets
+    def start(self, ctx: Context) -> Detectors:
+        detector, classes = ctx.models[self.local.model], ctx.models[self.distil.model].classes
+        models = [detector.init(keys.derive(ctx.key, c)) for c in range(classes)]
+        return start_detectors(models, self.pace.start(classes))
 
+    def lanes(self, m: Detectors, ctx: Context) -> Iterable[Lane]:
+        new = m.total - m.distilled
+        done = self.until_converged and len(m.converged) == len(m.models)
+        due = new >= self.distillation.every or (new and (ctx.stop or done))
+        distil = (DISTIL,) if due else ()
+        return (*self.pace.lanes(self.clients), *distil) if ctx.working and not done else distil
 
-class Pace(Protocol):
-    """When devices are asked and what becomes of their answers; its state is the algorithm's."""
+    def plan(self, m: Detectors, lane: Lane, ctx: Context) -> tuple[Detectors, list[Command]]:
+        if lane == DISTIL:
+            general = m.general or ctx.models[self.distil.model].init(ctx.key)
+            send = {"params": general, "models": m.models, "trained": m.trained}
+            return m, [Task(ctx.here, self.distil, send, m.total)]
+        nodes = find_ready(m.chosen.get(lane, []), ctx) or ctx.sample(self.pace.count_devices(self.clients))
+        if new := [node for node in nodes if node not in m.members]:
+            asked = [Task(node, LabelSet(len(m.models)), {}) for node in new]
+            return replace(m, chosen={**m.chosen, lane: nodes}), [Until(self.deadline), *asked]
+        pairs = assign_classes(nodes, m.members, self.pace.count_updates(m), self.schedule, ctx.rng)
+        targets = {c: m.trained.new_tensor(c, dtype=torch.int64) for _, c in pairs}
+        sends: dict[int, dict[str, Tree]] = {
+            c: {"params": m.models[c], "target": t} for c, t in targets.items()
+        }
+        tasks = [Task(node, self.local, sends[c], (c, m.updates[c])) for node, c in pairs]
+        rows = sum(m.members[node].rows for node, _ in pairs)
+        left = {k: who for k, who in m.chosen.items() if k != lane}
+        return self.pace.begin(replace(m, chosen=left), lane, rows), [Until(self.deadline), *tasks]
 
-    def start(self, classes: int) -> Any: ...
-    def lanes(self, clients: int) -> Iterable[Lane]: ...
-    def asked(self, clients: int) -> int: ...  # devices in one barrier
-    def seen(self, m: Classes) -> Sequence[int]: ...  # updates as the assignment sees them
-    def begun(self, paced: Any, lane: Lane, rows: float) -> Any: ...  # devices with so many rows train
-    def merge(self, m: Classes, lane: Lane, replies: Sequence[Reply]) -> tuple[Classes, list[Command]]: ...
+    def merge(self, m: Detectors, lane: Lane, got: Got, ctx: Context) -> tuple[Detectors, list[Command]]:
+        if lane == DISTIL:
+            return self._take_general(m, got)
+        if lane in m.chosen:
+            members = {**m.members, **enrol(got.replies)}
+            who = [node for node in m.chosen[lane] if node in members]
+            # A wave that nobody answers counts as a round, so that a run of nothing else ends.
+            return replace(m, members=members, chosen={**m.chosen, lane: who}, round=m.round + (not who)), []
+        # Who no longer holds what it said is asked again when its turn comes.
+        strayed = {r.task.to for r in got.replies if r.weight <= 0}
+        members = {n: said for n, said in m.members.items() if n not in strayed} if strayed else m.members
+        replies = [r for r in got.replies if r.weight > 0]
+        before = m.total
+        m, notes = self.pace.merge(replace(m, members=members, round=m.round + 1), lane, replies)
+        m, more = note_convergence(m, replies, self.convergence)
+        if m.total // STRIDE > before // STRIDE:
+            more += [Note("updates", m.updates), Note("imbalance", imbalance(m.updates))]
+        return m, [*notes, *more]
 
+    def serve(self, m: Detectors, node: Node, ctx: Context) -> dict[str, Task]:
+        if m.general is None:
+            job = used(self.local.model, Loudest(self._device_calibration()))
+            return {"classter": Task(node, job, {"models": m.models, "trained": m.trained})}
+        # The server's rows are nobody's own, and have no labels.
+        job = used(self.distil.model) if node == ctx.me else self.tuning
+        return {"classter": Task(node, job, {"params": m.general})}
 
-@value
-class Together:
-    """In rounds: each class's model moves by the mean change of those who trained it, weighted by samples."""
+    def _device_calibration(self) -> Calibration:
+        """How devices measure detectors: they have noise, but not the server's rows."""
+        how = self.distillation
+        return Calibration("noise" if how.calibrate == "rows" else how.calibrate, how.noise)
 
-    def start(self, classes: int) -> None:
-        return None
-
-    def lanes(self, clients: int) -> tuple[Lane, ...]:
-        return ("train",)
-
-    def asked(self, clients: int) -> int:
-        return clients
-
-    def seen(self, m: Classes) -> Sequence[int]:
-        return m.updates
-
-    def begun(self, paced: None, lane: Lane, rows: float) -> None:
-        return None
-
-    def merge(self, m: Classes, lane: Lane, replies: Sequence[Reply]) -> tuple[Classes, list[Command]]:
-        models, updates = list(m.models), list(m.updates)
-        for c in sorted({r.task.tag[0] for r in replies}):
-            mine = [r for r in replies if r.task.tag[0] == c]
-            models[c], updates[c] = add(models[c], fold(mine)), updates[c] + len(mine)
-        return replace(m, models=models, updates=updates), []
-
-
-def started(models: list[Params], paced: Any) -> Classes:
-    """Before anybody has trained."""
-    like = next(iter(models[0].values()))
-    trained = torch.zeros(len(models), dtype=torch.bool, device=like.device)
-    return Classes(models, [0] * len(models), {}, [[] for _ in models], trained, paced)
-
-
-def noted(m: Classes, replies: Sequence[Reply], convergence: Convergence) -> tuple[Classes, list[Command]]:
-    """With what these answers tell of convergence."""
-    losses, converged, notes = list(m.losses), dict(m.converged), list[Command]()
-    for c in sorted({r.task.tag[0] for r in replies}):
-        mine = [r.metrics["loss"] for r in replies if r.task.tag[0] == c]
-        losses[c] = convergence.kept(losses[c], mine)
-        if c not in converged and convergence.reached(losses[c]):
-            converged[c] = m.updates[c]
-            notes.append(Note("converged", m.updates[c], group=c))
-    trained = m.trained
-    if any(count and not known for count, known in zip(m.updates, trained.tolist(), strict=True)):
-        trained = trained.new_tensor([count > 0 for count in m.updates])
-    return replace(m, losses=losses, converged=converged, trained=trained), notes
-
-
-def enrolled(replies: Iterable[Reply]) -> dict[Node, Member]:
-    """Who said what."""
-    return {r.task.to: Member(tuple(r.body["holds"].nonzero().flatten().tolist()), r.weight) for r in replies}
-
-
-def ready(nodes: Sequence[Node], ctx: Context) -> list[Node]:
-    """Those of some nodes who can be asked now; nobody else will get them at this event."""
-    if not nodes:
-        return []
-    free = ctx.only(nodes).sample(len(nodes))
-    return [node for node in nodes if node in free]
+    def _take_general(self, m: Detectors, got: Got) -> tuple[Detectors, list[Command]]:
+        notes = list[Command]()
+        for lost in got.lost:  # no numbers came of it: wait for other detectors instead of trying for ever
+            assert isinstance(lost.what, Task)
+            m = replace(m, distilled=lost.what.tag)
+        for r in got.replies:
+            m = replace(m, general=add(r.task.send["params"], r.body["delta"]), distilled=r.task.tag)
+            notes.append(Note("distilled", {"updates": m.distilled, "seconds": r.spent.total}))
+            for c in range(len(m.models)):
+                scale = {name: r.metrics[f"{name} {c}"] for name in (MEAN, DEVIATION)}
+                notes.append(Note("calibration", scale, group=c))
+        return m, notes

@@ -47,7 +47,7 @@ class Balanced:
         first = 0
         for place, (rows, width) in enumerate(kinds):
             if count and width:
-                drawn = _cycled(rows, count, width, keys.derive(at.seed, place))
+                drawn = _cycle_rows(rows, count, width, keys.derive(at.seed, place))
                 index[:, first : first + width] = drawn
                 weight[:, first : first + width] = 1.0
                 first += width
@@ -63,16 +63,14 @@ class Balanced:
             return [(target, 0), (other, 0)]
         if not len(other):  # these will be replaced by noise
             return [(target, half), (target, size - half)]
-        return [
-            (target, min(half, len(target))),
-            (other, size - half),
-        ]  # so target rows are in the first half
+        # So target rows are in the first half.
+        return [(target, min(half, len(target))), (other, size - half)]
 
     def _steps(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         return epochs * math.ceil(len(at.rows) / batch) if steps is None else steps
 
 
-def _cycled(rows: NDArray[np.int64], count: int, width: int, key: int) -> NDArray[np.int64]:
+def _cycle_rows(rows: NDArray[np.int64], count: int, width: int, key: int) -> NDArray[np.int64]:
     """[count, width] rows: all in some order, then all again in another; in no batch twice, if possible."""
     size, wanted = len(rows), count * width
     times = -(-wanted // size)
@@ -101,24 +99,24 @@ class Detect(Objective):
         return sent["target"]
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        wanted, other, fake = _parts(batch, held)
+        wanted, other, fake = _part_rows(batch, held)
         shape = (-1, *[1] * (batch.x.dim() - 1))
         noise = noise_like(batch.x, keys.fold_in(batch.key, _NOISE), (batch.weight > 0).sum())
         x = torch.where(fake.view(shape), noise, batch.x)
         half = len(x) // 2  # no target row lies beyond, with or without padding
         if not self.contrast or half < 2:  # a row alone differs from nothing
-            loss = _balanced(told_apart(net(params, x, batch.key), wanted), wanted, other | fake)
+            loss = _balance(binary_losses(net(params, x, batch.key), wanted), wanted, other | fake)
             return loss, {"loss": loss.detach()}
         views = self.augment.view(x[:half], keys.fold_in(batch.key, _VIEWS))
         # Each by itself: dropout goes by place, and views must not move with the padding before them.
         z, again = net.features(params, x, batch.key), keys.fold_in(batch.key, _DROPS)
-        loss = _balanced(told_apart(net.head(params, z), wanted), wanted, other | fake)
+        loss = _balance(binary_losses(net.head(params, z), wanted), wanted, other | fake)
         apart = nt_xent(z[:half], net.features(params, views, again), self.temperature, wanted[:half])
         return loss + self.contrast * apart, {"loss": loss.detach(), "contrast": apart.detach()}
 
-    def told(self, net: Net, params: Params, batch: Batch, target: Tensor) -> Tensor:
-        """Per row as it is, of the class or not: how badly it is told."""
-        return told_apart(net(params, batch.x), batch.y == target)
+    def row_losses(self, net: Net, params: Params, batch: Batch, target: Tensor) -> Tensor:
+        """Per row as it is, of the class or not: how badly it is told apart."""
+        return binary_losses(net(params, batch.x), batch.y == target)
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return TRAINING_FACTOR * passes / 2 * net.ops if self.contrast else 0.0  # the other views
@@ -128,7 +126,10 @@ class Detect(Objective):
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         right = (net(params, batch.x).squeeze(-1) > 0) == (batch.y == held)
-        return {"accuracy": right.to(batch.weight.dtype), "loss": self.told(net, params, batch, held)}
+        return {
+            "accuracy": right.to(batch.weight.dtype),
+            "loss": self.row_losses(net, params, batch, held),
+        }
 
 
 @value
@@ -140,16 +141,16 @@ class Fall(Around):
     looks: ClassVar[bool] = True
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        return {"before": self.inner.told(net, sent["params"], batch, sent["target"])}
+        return {"before": self.inner.row_losses(net, sent["params"], batch, sent["target"])}
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
-        return {"fall": own.seen["before"] - self.inner.told(net, params, own, held)}
+        return {"fall": own.seen["before"] - self.inner.row_losses(net, params, own, held)}
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return self.inner.ops(net, at, passes) + 2.0 * len(at.rows) * net.ops
 
 
-def told_apart(logits: Tensor, wanted: Tensor) -> Tensor:
+def binary_losses(logits: Tensor, wanted: Tensor) -> Tensor:
     """Per row: the binary cross-entropy of one logit."""
     z = logits.squeeze(-1)
     return F.softplus(z) - z * wanted.to(z.dtype)
@@ -171,7 +172,7 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float, real: Tensor | None 
     return losses.sum() / there.sum().clamp_min(1)
 
 
-def _parts(batch: Batch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _part_rows(batch: Batch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Which rows of a batch are of the target, which are others, and which are to be noise."""
     real, hit = batch.weight > 0, batch.y == target
     other = real & ~hit
@@ -181,7 +182,7 @@ def _parts(batch: Batch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return wanted, other, real & hit & ~wanted
 
 
-def _balanced(losses: Tensor, wanted: Tensor, other: Tensor) -> Tensor:
+def _balance(losses: Tensor, wanted: Tensor, other: Tensor) -> Tensor:
     """Half the mean of each kind, however many rows it has."""
     means = [(losses * kind).sum() / kind.sum().clamp_min(1) for kind in (wanted, other)]
     return (means[0] + means[1]) / 2

@@ -68,7 +68,7 @@ def logits(net: Net, models: Sequence[Params], x: Tensor) -> Tensor:
     return torch.cat([net(params, x) for params in models], -1)
 
 
-def calibrated(said: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
+def calibrate_logits(said: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
     """[rows, classes] in deviations from noise; a detector that was never trained says nothing."""
     return ((said - mean) / deviation).masked_fill(~trained, -torch.inf)
 
@@ -90,7 +90,7 @@ class Distil(Objective):
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         detector = models[self.detector]
         mean, deviation = self.calibration.scale(detector, sent["models"], batch.x)
-        said = calibrated(logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"])
+        said = calibrate_logits(logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"])
         rows = len(batch.x)
         return {
             "teacher": (said / self.heat).softmax(-1),
@@ -130,7 +130,7 @@ class Loudest(Objective):
             k, name = path.split("/", 1)
             models[int(k)][name] = p
         scale = self.calibration.scale(net, models, batch.x)
-        said = calibrated(logits(net, models, batch.x), *scale, held)
+        said = calibrate_logits(logits(net, models, batch.x), *scale, held)
         right = (said.argmax(-1) == batch.y).to(batch.weight.dtype)
         return {"accuracy": right, "loss": row_losses(said.clamp_min(-1e3), batch.y)}
 

@@ -1,0 +1,63 @@
+"""What ClassTer's server remembers: the detectors of all classes, and how far they have come."""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+import torch
+from torch import Tensor
+
+from potluck.algorithms.classter.staleness import Durations, Progress
+from potluck.core.codec import value
+from potluck.core.messages import Lane, Node
+from potluck.core.trees import Params
+
+
+@value(eq=False)
+class Member:
+    """What a device said when it enrolled."""
+
+    classes: tuple[int, ...]
+    rows: float
+
+
+@value(eq=False)
+class Arrivals:
+    """What has come so far, where answers are taken in one by one, and who is at work."""
+
+    progress: list[Progress]  # of each class
+    durations: Durations
+    published: list[int]  # updates of each class, as devices are assigned by them
+    rows: Mapping[Lane, float] = field(default_factory=dict)  # of the devices at work
+
+    def after(self, c: int, progress: Progress, seconds: float) -> "Arrivals":
+        """With one answer more for class c."""
+        each = [progress if k == c else p for k, p in enumerate(self.progress)]
+        return replace(self, progress=each, durations=self.durations.after(seconds))
+
+
+@value(eq=False)
+class Detectors:
+    """The detectors of all classes and how far they have come."""
+
+    models: list[Params]
+    updates: list[int]  # e_n: answers that each has taken in
+    members: dict[Node, Member]
+    losses: list[list[float]]  # of each class's last answers, oldest first
+    trained: Tensor  # [classes] whether each was ever trained
+    arrivals: Arrivals | None  # None: in rounds
+    converged: Mapping[int, int] = field(default_factory=dict)  # class -> its updates by then
+    general: Params | None = None  # what was made of all of them last
+    distilled: int = 0  # updates before that was begun
+    chosen: Mapping[Lane, list[Node]] = field(default_factory=dict)  # being enrolled, to be trained next
+    round: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.updates)
+
+
+def start_detectors(models: list[Params], arrivals: Arrivals | None) -> Detectors:
+    """Before anybody has trained."""
+    like = next(iter(models[0].values()))
+    trained = torch.zeros(len(models), dtype=torch.bool, device=like.device)
+    return Detectors(models, [0] * len(models), {}, [[] for _ in models], trained, arrivals)
