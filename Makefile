@@ -4,13 +4,9 @@
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
 READY := .venv/.ready
-# Tests that run every algorithm or study whole, or start processes by the dozen: counting lines would double their
-# time, and others reach the same.
-WHOLE := tests/algorithms/test_contract.py tests/algorithms/test_attacks.py tests/rules/test_robust.py tests/project/test_studies.py \
-	tests/execute/test_ahead.py tests/execute/test_autotune.py tests/simulate/test_resume.py tests/experiment/test_side_by_side.py tests/execute/test_workers.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv hooks demo test nightly kills malformed lint format docs bench peers clean
+.PHONY: help venv hooks demo test nightly kills malformed thorough lint format docs bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,18 +28,21 @@ demo: $(READY) ## compare the algorithms of examples/demo.toml, offline, into ru
 test: export OMP_NUM_THREADS = 1
 test: lint ## lint, types, tests in parallel, coverage
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term $(addprefix --ignore=,$(WHOLE))
-	$(BIN)/python -m pytest -n 2 $(WHOLE)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term -m "not slow and not nightly"
+	$(BIN)/python -m pytest -n 2 -m "slow and not nightly"
 
 # What takes too long for every change; a new check is a target of its own, and named here.
-nightly: kills malformed ## the longer checks, half an hour
+nightly: kills malformed thorough ## the longer checks, half an hour
 
-kills malformed: export OMP_NUM_THREADS = 1
+kills malformed thorough: export OMP_NUM_THREADS = 1
 kills: $(READY) ## kill runs again and again; what is resumed equals what was never killed
 	$(BIN)/python tests/kill_many.py --kills 20
 
 malformed: $(READY) ## malformed updates by the thousand leave what lost ones leave
 	$(BIN)/python tests/malformed_many.py --updates 10000 --executors loop stacked
+
+thorough: $(READY) ## tests that take too long for every change
+	$(BIN)/python -m pytest -n 2 -m nightly
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -33,6 +33,8 @@ from potluck.jobs import SGD
 from potluck.simulate.attack import lied
 from potluck.simulate.evaluate import spread
 
+pytestmark = pytest.mark.slow
+
 PLAIN = replace(LOCAL, optim=SGD(0.1))
 
 

@@ -36,6 +36,8 @@ from potluck.jobs import SGD
 from potluck.rules import placed
 from potluck.simulate.evaluate import served
 
+pytestmark = pytest.mark.slow
+
 FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
 FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL

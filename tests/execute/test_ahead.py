@@ -26,6 +26,8 @@ from potluck.execute.vectorised.executor import Stacked
 from potluck.fleet import OnOff
 from potluck.jobs import SGD, Correct, CrossEntropy, Objective
 
+pytestmark = pytest.mark.slow
+
 SHARES = ExecutionPlan("stacked", workers=2, chunk=3)
 
 

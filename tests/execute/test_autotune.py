@@ -32,6 +32,8 @@ from potluck.experiment import Experiment, build
 from potluck.experiment.launch import execution_plan
 from potluck.jobs import SGD, Adam, Objective, Probe, Train
 
+pytestmark = pytest.mark.slow
+
 BASE = ExecutionPlan(workers=2, dtype="float64")
 AUTO = Wanted(BASE, EXECUTORS)
 ALONE = Wanted(replace(BASE, workers=1), EXECUTORS)  # the loop and one stack: quick

@@ -24,6 +24,8 @@ from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.jobs import SGD, Correct, Objective
 
+pytestmark = pytest.mark.slow
+
 PROC = Path("/proc/self/fd")
 linux = pytest.mark.skipif(not PROC.exists(), reason="asks /proc")
 

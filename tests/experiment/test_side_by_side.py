@@ -25,7 +25,10 @@ from potluck.experiment.launch import child as processes
 from potluck.experiment.launch import execution_plan, hardware, side_by_side
 
 # Tests train in this process too, and where torch sees a GPU it can't train in forks of one that has.
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU"),
+]
 
 ROOT = str(Path(__file__).resolve().parents[2])
 SMALL = {

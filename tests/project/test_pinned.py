@@ -16,6 +16,8 @@ import pinned
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 RELATIVE = 1e-9
 READABLE = 300  # characters of a last record that is kept as it is
 _DTYPES = {"F64": "f8", "F32": "f4", "I64": "i8", "I32": "i4", "U8": "u1", "BOOL": "?"}

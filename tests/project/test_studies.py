@@ -1,4 +1,5 @@
-"""Every study of the repository runs at its quick scale and writes its section."""
+"""Every study of the repository runs at its quick scale and writes its section: one of a family with every
+change, the others nightly."""
 
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ import pytest
 
 from potluck.cli import main
 from potluck.experiment.study_runner import find, read
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("studies/[a-z]*.py"))
@@ -22,7 +25,21 @@ def quick(study):
 ONCE = {quick(study): name for name, study in reversed(STUDIES.items())}
 
 
-@pytest.mark.parametrize("name", sorted(ONCE.values()))
+def family(name):
+    """Studies of one system that write the same kind of page: one of them runs with every change."""
+    return name.partition("_")[0], getattr(STUDIES[name].page, "__qualname__", None)
+
+
+FIRST = {family(name): name for name in sorted(ONCE.values(), reverse=True)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if FIRST[family(name)] == name else pytest.mark.nightly)
+        for name in sorted(ONCE.values())
+    ],
+)
 def test_study_runs_at_its_quick_scale(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     page = tmp_path / "page.md"

@@ -36,6 +36,8 @@ from potluck.rules.robust import (
     squared_distances,
 )
 
+pytestmark = pytest.mark.slow
+
 SENT = {"params": numbers()}
 FIVE = [(0, 0), (1, 0), (0, 1), (1, 1), (10, 10)]
 SEVEN = [(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5), (10, 10), (-6, 0)]

@@ -30,6 +30,8 @@ from potluck.fleet import Jitter, OnOff
 from potluck.jobs import SGD
 from potluck.simulate import Simulation
 
+pytestmark = pytest.mark.slow
+
 RULE = scaffold(replace(LOCAL, optim=SGD(0.1)), clients=4)  # it has memories on devices too
 SETTINGS = dict(seed=2, stop=StopAt(rounds=5), evaluate=EvaluateAt(rounds=2), identity="this one")
 
