@@ -212,16 +212,16 @@ def test_assignments_see_published_counters_and_simulated_seconds():
     kept_back = 0
     for _, lane, task, before in watched.planned:
         if lane != "distil" and task.tag is not None:
-            seen, (c, version) = before.paced.published, task.tag
+            seen, (c, version) = before.arrivals.published, task.tag
             assert seen[c] == min(seen[k] for k in before.members[task.to].classes)
             assert version == before.updates[c]
             kept_back += seen != before.updates
             assert 0 <= sum(before.updates) - sum(seen) < 7
     assert kept_back > 15
     spent = [r.spent.total for r in answers(watched)]
-    assert m.paced.durations.count == len(spent) == 40
-    assert m.paced.durations.mean == pytest.approx(np.mean(spent))
-    assert m.paced.durations.deviation == pytest.approx(np.std(spent))
+    assert m.arrivals.durations.count == len(spent) == 40
+    assert m.arrivals.durations.mean == pytest.approx(np.mean(spent))
+    assert m.arrivals.durations.deviation == pytest.approx(np.std(spent))
     assert np.mean(spent) > 0.5  # of the fleet's clock: this machine is done in milliseconds
 
 
