@@ -15,7 +15,8 @@ doesn't.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from dataclasses import replace
+from typing import Annotated, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
 from potluck.rules.fold import equally, fold
 from potluck.rules.grouped import DOOR, Grouped, Groups, parted
+from potluck.rules.guard import guard_rule
+from potluck.rules.robust import Robust
 from potluck.rules.vectors import Vector, length, means, numbered, units, vector
 
 FIDELITY: Final = "authors' code"
@@ -39,9 +42,7 @@ class CFL:
     """Groups that are cut in two when their members no longer agree."""
 
     local: Train = Train()
-    inner: Annotated[
-        Cohort[Any] | None, "what each group trains by, its `clients` aside; left out: fedavg"
-    ] = None
+    inner: Annotated[Cohort | None, "what each group trains by, its `clients` aside; left out: fedavg"] = None
     clients: Annotated[int | None, "devices a round, over all groups by members; left out: everybody"] = None
     eps1: Annotated[float, "cut only if the mean update is shorter than this"] = 0.4
     eps2: Annotated[float, "and the longest one is longer than this"] = 1.6
@@ -65,6 +66,9 @@ class CFL:
     @property
     def groups(self) -> Grouped:
         return Grouped(self.inner or FedAvg(local=self.local), self.local, self.clients, self.deadline)
+
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.groups.inner, robust))
 
     def start(self, ctx: Context) -> Groups:
         return self.groups.start(ctx)

@@ -13,7 +13,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Tree, sub
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
 
 
@@ -54,8 +54,8 @@ class FedAvg:
         due = m.since >= self.inner_rounds
         return ({"delta": sub(m.params, task.send["params"])}, m.weight) if due else None
 
-    def resized(self, clients: int, rate: float) -> "FedAvg":
-        return replace(self, clients=clients, local=self.local.slowed(rate))
+    def resize(self, clients: int, rate: float) -> "FedAvg":
+        return replace(self, clients=clients, local=self.local.scale_rate(rate))
 
     def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
-        return {"global": Task(node, used(self.local.model), {"params": m.params})}
+        return {"global": Task(node, use_model(self.local.model), {"params": m.params})}

@@ -15,7 +15,7 @@ clusters. Waves count as rounds. Clusters share `clients` in proportion to their
 
 from dataclasses import replace
 from math import ceil
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
 from potluck.rules.census import CENSUS, Census
 from potluck.rules.grouped import ROOT, Grouped, Groups, parted
+from potluck.rules.guard import guard_rule
+from potluck.rules.robust import Robust
 from potluck.rules.vectors import Metric, Vector, means, numbered
 
 FIDELITY: Final = "paper"
@@ -40,7 +42,7 @@ class FLHC:
     """Federated averaging, one clustering of everybody's update, then federated averaging per cluster."""
 
     local: Train = Train()
-    inner: Annotated[Cohort[Any] | None, "what all, then each group train by; left out: fedavg"] = None
+    inner: Annotated[Cohort | None, "what all, then each group train by; left out: fedavg"] = None
     clients: Annotated[int, "devices a round, over all groups by members"] = 10
     first_rounds: Annotated[int, "before the clustering"] = 10
     metric: Annotated[Metric, "between updates"] = "euclidean"
@@ -79,6 +81,9 @@ class FLHC:
         short = self.sketch if self.sketch and self.metric != "manhattan" else None
         inner = self.inner or FedAvg(local=self.local)
         return Grouped(inner, self.local, self.clients, self.deadline, self.metric, short)
+
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.groups.inner, robust))
 
     def start(self, ctx: Context) -> Groups:
         return replace(self.groups.start(ctx), more=Census([], [], {}))

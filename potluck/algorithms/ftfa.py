@@ -10,31 +10,27 @@ The global model is scored beside it, as the view `global`; at the cloud, which 
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Node, Task
-from potluck.jobs import Train, fine_tuned
+from potluck.jobs import Train, fine_tune
 from potluck.rules import GlobalState, Select, Uniform
+from potluck.rules.wrap import AroundRule
 
 
 @value
-class FineTuned:
+class FineTuned(AroundRule[GlobalState]):
     """A rule whose model is adapted by each device before use."""
 
-    inner: Any  # a rule with one model, such as FedAvg
+    inner: FedAvg
     tuning: Train  # what a device does with the model that it is given
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)  # it trains as the inner rule does
-
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate), tuning=self.tuning.slowed(rate))
+    def resize(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resize(clients, rate), tuning=self.tuning.scale_rate(rate))
 
     def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
         plain = self.inner.serve(m, node, ctx)
@@ -58,5 +54,5 @@ def ftfa(
     require(tune_lr is None or tune_lr > 0, "tune_lr", tune_lr, "must be above 0, or left out")
     require(part in ("all", "head"), "part", part, "must be 'all' or 'head'")
     rate = local.optim.lr if tune_lr is None else tune_lr
-    tuning = fine_tuned(replace(local, optim=replace(local.optim, lr=rate)), tune_epochs, part)
+    tuning = fine_tune(replace(local, optim=replace(local.optim, lr=rate)), tune_epochs, part)
     return FineTuned(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)

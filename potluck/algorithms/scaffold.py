@@ -64,8 +64,8 @@ class ControlVariates:
             control = add(control, weighted_sum([r.body["control"] for r in trained], share))
         return Controlled(inner, control), commands
 
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate))
+    def resize(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resize(clients, rate))
 
     def serve(self, m: Controlled, node: Node, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m.inner, node, ctx)

@@ -33,10 +33,14 @@ class ModelSpec:
 class Net(Protocol):
     """A model as a pure function of its parameters."""
 
-    ops: int  # multiply-accumulates of one forward pass of one sample
-    nbytes: int
-    classes: int  # outputs
-    head_names: tuple[str, ...]  # parameters of the last layer
+    @property
+    def ops(self) -> int: ...  # multiply-accumulates of one forward pass of one sample
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def classes(self) -> int: ...  # outputs
+    @property
+    def head_names(self) -> tuple[str, ...]: ...  # parameters of the last layer
 
     def init(self, key: int) -> Params: ...
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor: ...
@@ -125,6 +129,13 @@ class Opaque(Job, Protocol):
     """A job that runs as it likes: a probe, a check-in, a planner, distillation."""
 
     def run(self, at: Local) -> Result: ...
+
+
+@runtime_checkable
+class Unpacks(Protocol):
+    """A job that may send less than rules read."""
+
+    def unpack(self, body: Tree, sent: Tree, models: Nets) -> Tree: ...  # a reply's body as rules read it
 
 
 @value(eq=False)

@@ -7,20 +7,30 @@ runtime.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from potluck.core.context import Context
 from potluck.core.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
 from potluck.core.parts import role
 from potluck.core.trees import Tree
 
-S = TypeVar("S")
-M = TypeVar("M")
+
+class RuleState(Protocol):
+    """What a rule remembers from event to event; only the rule itself looks further into it."""
+
+    @property
+    def round(self) -> int: ...  # how often the served model changed
 
 
+S = TypeVar("S", default=Any)  # of an algorithm's state
+M = TypeVar("M", bound=RuleState, default=Any)
+
+
+@runtime_checkable
 class Algorithm(Protocol[S]):
     """One aggregation point: cloud, edge or user hub. `receive` consumes the state; tensors never change."""
 
@@ -65,14 +75,11 @@ class FederationFacts(Protocol):
 
 
 @role("rule")
+@runtime_checkable
 class Rule(Protocol[M]):
-    """An algorithm without its loop.
+    """An algorithm without its loop."""
 
-    A rule that not every federation can carry may have `fits(self, federation: FederationFacts)`, which
-    raises ConfigError then. The run's rule is asked before anything is run or written.
-    """
-
-    def start(self, ctx: Context) -> M: ...  # M.round counts how often the served model changed
+    def start(self, ctx: Context) -> M: ...
     def lanes(self, m: M, ctx: Context) -> Iterable[Lane]: ...  # the barriers that should be open
     # A rule knows the type of its own lanes, so they aren't `Lane` here.
     def plan(self, m: M, lane: Any, ctx: Context) -> tuple[M, list[Command]]: ...  # no Task: parked
@@ -82,6 +89,17 @@ class Rule(Protocol[M]):
     ) -> Mapping[str, Task | Choice]: ...  # view -> what this node uses
 
 
+# Hooks that a rule may have. `rules.wrap` says whether one around another has them.
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """A rule that not every federation can carry; the run's rule is asked before anything is written."""
+
+    def fits(self, federation: FederationFacts) -> None: ...  # raises ConfigError if it can't
+
+
+@runtime_checkable
 class Inner(Rule[M], Protocol[M]):
     """A rule that may sit below a parent; it is asked at a boundary only, never in mid-round."""
 
@@ -89,10 +107,11 @@ class Inner(Rule[M], Protocol[M]):
     def report(self, m: M, task: Task, ctx: Context) -> tuple[Tree, float] | None: ...  # None: not yet
 
 
+@runtime_checkable
 class Cohort(Rule[M], Protocol[M]):
     """A rule that can run inside another that shares out clients and learning rates."""
 
-    def resized(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
+    def resize(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
 
 
 @runtime_checkable
@@ -103,9 +122,10 @@ class Recalls(Protocol):
     def recalls(self) -> tuple[Hashable, ...]: ...  # the slots of those memories
 
 
+@runtime_checkable
 class Tiered(Protocol):
     """An algorithm of several tiers: names them from the cloud downward and gives each its rule."""
 
-    tiers: ClassVar[tuple[str, ...]]  # attributes of devices, e.g. ("edge",)
-
-    def at(self, tier: str) -> "Rule[Any] | Algorithm[Any]": ...  # "cloud" or one of tiers
+    @property
+    def tiers(self) -> tuple[str, ...]: ...  # attributes of devices, e.g. ("edge",)
+    def at(self, tier: str) -> Rule | Algorithm: ...  # "cloud" or one of tiers

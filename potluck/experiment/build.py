@@ -26,7 +26,7 @@ from potluck.experiment.schema.settings import Table, Training, dump_all, dump_g
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
-from potluck.rules.guarded import guarded
+from potluck.rules.guard import guard
 from potluck.simulate import Simulation
 
 Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
@@ -116,7 +116,7 @@ def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, 
             rule, own = _make(experiment, name)
             table = {name: own}
         if experiment.robust is not None:
-            rule = guarded(rule, experiment.robust.part())
+            rule = guard(rule, experiment.robust.part())
         return experiment.with_values(algorithm=name, algorithms=table, tune=None).resolve(), rule
 
 

@@ -9,7 +9,7 @@ from potluck.jobs.probe import LabelCounts, LabelSet, Probe
 from potluck.jobs.remember import Remember
 from potluck.jobs.sampling import Sampler, Shuffled
 from potluck.jobs.tally import Tally
-from potluck.jobs.train import Train, fine_tuned, used
+from potluck.jobs.train import Train, fine_tune, use_model
 
 __all__ = [
     "SGD",
@@ -28,6 +28,6 @@ __all__ = [
     "Shuffled",
     "Tally",
     "Train",
-    "fine_tuned",
-    "used",
+    "fine_tune",
+    "use_model",
 ]

@@ -1,4 +1,4 @@
-"""An objective around another: for parts that add something to whatever a device minimises."""
+"""An objective around another: for parts that add something to whatever a device minimises. Nets likewise."""
 
 from typing import Protocol
 
@@ -9,21 +9,21 @@ from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective
 
 
-class Around(Objective, Protocol):
+class AroundObjective(Objective, Protocol):
     """Does all that the inner objective does; a subclass says what it does besides."""
 
     inner: Objective
 
     @property
-    def looks(self) -> bool:  # type: ignore[override]
+    def looks(self) -> bool:
         return self.inner.looks
 
     @property
-    def packs(self) -> bool:  # type: ignore[override]
+    def packs(self) -> bool:
         return self.inner.packs
 
     @property
-    def keeps_model(self) -> bool:  # type: ignore[override]
+    def keeps_model(self) -> bool:
         return self.inner.keeps_model
 
     def blank(self, sent: Tree) -> Tree:
@@ -61,11 +61,48 @@ class Around(Objective, Protocol):
     def tells_change_only(self) -> bool:
         return self.inner.tells_change_only()
 
-    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
-        return self.inner.opened(body, sent, params)
+    def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
+        return self.inner.unpack(body, sent, params)
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.inner.score(net, params, batch, held)
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return self.inner.ops(net, at, passes)
+
+
+class AroundNet:
+    """Does all that another net does; a subclass says what it does differently."""
+
+    __slots__ = ("net",)
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+
+    @property
+    def ops(self) -> int:
+        return self.net.ops
+
+    @property
+    def nbytes(self) -> int:
+        return self.net.nbytes
+
+    @property
+    def classes(self) -> int:
+        return self.net.classes
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        return self.net.head_names
+
+    def init(self, key: int) -> Params:
+        return self.net.init(key)
+
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        return self.net(params, x, key)
+
+    def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        return self.net.features(params, x, key)
+
+    def head(self, params: Params, z: Tensor) -> Tensor:
+        return self.net.head(params, z)

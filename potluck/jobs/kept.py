@@ -21,7 +21,7 @@ class Kept(Objective):
         return {**sent["params"], **keep["personal"]}
 
 
-def trained(sent: Tree, delta: Params) -> Params:
+def apply_update(sent: Tree, delta: Params) -> Params:
     """The whole model as it came out of training that began with what was sent."""
     params: Params = sent["params"]
     return {name: p + delta[name] if name in delta else p for name, p in params.items()}

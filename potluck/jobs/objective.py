@@ -1,10 +1,10 @@
 """Local objectives: what a device minimises on its own rows.
 
 A new objective is one small class that says what differs from plain cross-entropy; the defaults below are
-"nothing more". All that touches tensors must be a pure function of them (see `contracts.Training`).
+"nothing more". All that touches tensors must be a pure function of them (see `core.job.Training`).
 """
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -18,9 +18,20 @@ from potluck.jobs.losses import row_losses
 class Objective(Protocol):
     """The parts of local training that papers change; all have defaults."""
 
-    looks: ClassVar[bool] = False  # whether `look` and `review` are wanted: a pass over all own rows each
-    packs: ClassVar[bool] = False  # whether what is sent must be `opened` before it can be folded
-    keeps_model: ClassVar[bool] = False  # the device keeps the model that it trains, as `personal`
+    @property
+    def looks(self) -> bool:
+        """Whether `look` and `review` are wanted: a pass over all own rows each."""
+        return False
+
+    @property
+    def packs(self) -> bool:
+        """Whether what is sent must be unpacked before it can be folded."""
+        return False
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether the device keeps the model that it trains, as `personal`."""
+        return False
 
     def blank(self, sent: Tree) -> Tree:
         """What a device that kept nothing starts from."""
@@ -76,13 +87,13 @@ class Objective(Protocol):
         own = type(self)
         return own.sends is Objective.sends and own.review is Objective.review
 
-    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
+    def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
         """A reply's body as a rule reads it, if this packs; `params`: the form of what was trained."""
         return body
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         """Per test row: how good the model is."""
-        return classified(net, params, batch)
+        return score_rows(net, params, batch)
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         """Multiply-accumulates beside the model's own training: frozen models' forward passes, say."""
@@ -100,7 +111,7 @@ def cross_entropy(net: Net, params: Params, batch: Batch) -> Tensor:
     return weighted_mean(row_losses(logits, batch.y), batch.weight)
 
 
-def classified(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
+def score_rows(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
     """Per row: whether the most likely class is the right one, and the loss."""
     logits = net(params, batch.x)
     right = (logits.argmax(-1) == batch.y).to(logits.dtype)

@@ -5,12 +5,12 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.job import Batch, Net, Nets, Trace
 from potluck.core.trees import Params, Tree, add
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundObjective
 from potluck.jobs.objective import CrossEntropy, Objective
 
 
 @value
-class Remember(Around):
+class Remember(AroundObjective):
     """Any objective; the model that comes out is kept whole, as `personal`, beside what that one keeps."""
 
     inner: Objective = CrossEntropy()

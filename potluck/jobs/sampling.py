@@ -1,7 +1,7 @@
 """Which rows a device trains on, in which order."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,24 @@ class Sampler(Protocol):
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int: ...  # rows that it draws
 
 
+class Draw(NamedTuple):
+    """What one task asks a sampler for."""
+
+    sampler: Sampler
+    at: Local
+    batch: int
+    epochs: int
+    steps: int | None
+
+
+@runtime_checkable
+class DrawsTogether(Sampler, Protocol):
+    """A sampler that draws for many tasks at once, faster than one by one."""
+
+    @staticmethod
+    def draw_all(asked: Sequence[Draw]) -> list[Rows]: ...  # all by samplers of this kind
+
+
 @value
 class Shuffled:
     """Every row once an epoch, in a new order each; the last batch of an epoch may be partial."""
@@ -24,12 +42,12 @@ class Shuffled:
     limit: int | None = None  # use at most this many rows
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
-        return self.draw_all([(self, at, batch, epochs, steps)])[0]
+        return self.draw_all([Draw(self, at, batch, epochs, steps)])[0]
 
     @staticmethod
-    def draw_all(asked: "Sequence[tuple[Shuffled, Local, int, int, int | None]]") -> list[Rows]:
+    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
         """What each would draw, all orders at once."""
-        counts = [sampler._rows(at) for sampler, at, *_ in asked]
+        counts = [ask.sampler.passes(ask.at, ask.batch, 1, None) for ask in asked]  # rows of an epoch
         wholes = [_epochs(n, b, e, steps) for n, (_, _, b, e, steps) in zip(counts, asked, strict=True)]
         seeds = [keys.derive(a[1].seed, e) for a, n in zip(asked, wholes, strict=True) for e in range(n)]
         sizes = [len(a[1].rows) for a, n in zip(asked, wholes, strict=True) for _ in range(n)]
@@ -48,14 +66,11 @@ class Shuffled:
         return out
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
-        n = self._rows(at)
+        n = len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
         if steps is None or n == 0:
             return n * epochs
         whole, rest = divmod(steps, -(-n // batch))
         return n * whole + min(n, rest * batch)
-
-    def _rows(self, at: Local) -> int:
-        return len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
 
 
 def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:

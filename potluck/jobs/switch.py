@@ -122,10 +122,10 @@ class Switch(Objective):
         own, general = net.head(params, features), net.head(held["general"], features)
         mine, labels, real = held["own"]
         choice = self.chooser.mine(own, general, Home(net.head(params, mine), labels, real))
-        return answered(own, general, choice, batch)
+        return score_answers(own, general, choice, batch)
 
 
-def answered(own: Tensor, general: Tensor, mine: Tensor, batch: Batch) -> dict[str, Tensor]:
+def score_answers(own: Tensor, general: Tensor, mine: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Per row: how good the answers of two models are, where the own one gives those that are `mine`."""
     said = torch.where(mine.unsqueeze(-1), own, general)
     return {

@@ -1,43 +1,39 @@
 """How large the losses were that a device saw while it trained: what Oort's utility is made of."""
 
-from typing import Any
-
 from torch import Tensor
 
 from potluck.core.codec import value
 from potluck.core.job import Batch, Net
 from potluck.core.trees import Params, Tree
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundNet, AroundObjective
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import CrossEntropy, Objective
 
 
-class _Overheard:
+class _ListeningNet(AroundNet):
     """A net that remembers the first logits that it computed with the parameters in training."""
 
-    __slots__ = ("logits", "net", "params")
+    __slots__ = ("logits", "params")
 
     def __init__(self, net: Net, params: Params) -> None:
-        self.net, self.params = net, params
+        super().__init__(net)
+        self.params = params
         self.logits: Tensor | None = None
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
-        return self._noted(params, self.net(params, x, key))
+        return self._note(params, self.net(params, x, key))
 
     def head(self, params: Params, z: Tensor) -> Tensor:
-        return self._noted(params, self.net.head(params, z))
+        return self._note(params, self.net.head(params, z))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.net, name)
-
-    def _noted(self, params: Params, logits: Tensor) -> Tensor:
+    def _note(self, params: Params, logits: Tensor) -> Tensor:
         if self.logits is None and params is self.params:
             self.logits = logits
         return logits
 
 
 @value
-class Tally(Around):
+class Tally(AroundObjective):
     """Any objective, which also tells the squares of its rows' losses.
 
     Training computes these losses anyway, whatever else it minimises, so they cost no pass of their own. Told
@@ -49,7 +45,7 @@ class Tally(Around):
     usual: int | None = None  # epochs (or steps) that the task would have, had it not been made longer
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        heard: Any = _Overheard(net, params)
+        heard = _ListeningNet(net, params)
         loss, told = self.inner.loss(heard, params, batch, held)
         # An objective that has no use for logits makes them necessary here.
         logits = net(params, batch.x, batch.key) if heard.logits is None else heard.logits

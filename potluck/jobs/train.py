@@ -14,7 +14,7 @@ from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
-from potluck.jobs.sampling import Sampler, Shuffled
+from potluck.jobs.sampling import Draw, DrawsTogether, Sampler, Shuffled
 from potluck.models.footprint import training_bytes
 
 
@@ -42,7 +42,7 @@ class Train:
                 "or use an algorithm such as fedavg"
             )
 
-    def slowed(self, rate: float) -> Self:
+    def scale_rate(self, rate: float) -> Self:
         """The same at another learning rate; `rate` is a factor."""
         return replace(self, optim=replace(self.optim, lr=self.optim.lr * rate))
 
@@ -69,12 +69,12 @@ class Train:
     @staticmethod
     def draw_all(jobs: "Sequence[Train]", places: Sequence[Local]) -> list[Rows]:
         """`draw` of each job at its place; at once where their samplers can."""
-        together = getattr(jobs[0].sampler, "draw_all", None)
-        if together is None or any(type(job.sampler) is not type(jobs[0].sampler) for job in jobs):
+        sampler = jobs[0].sampler
+        alike = all(type(job.sampler) is type(sampler) for job in jobs)
+        if not (alike and isinstance(sampler, DrawsTogether)):
             return [job.draw(at) for job, at in zip(jobs, places, strict=True)]
-        asked = [(j.sampler, at, j.batch, j.epochs, j.steps) for j, at in zip(jobs, places, strict=True)]
-        rows: list[Rows] = together(asked)
-        return rows
+        asked = [Draw(j.sampler, at, j.batch, j.epochs, j.steps) for j, at in zip(jobs, places, strict=True)]
+        return sampler.draw_all(asked)
 
     def blank(self, sent: Tree) -> Tree:
         return self.objective.blank(sent)
@@ -104,12 +104,12 @@ class Train:
         more, kept = self.objective.finish(delta, sent, keep, held[2], trace)
         return {"delta": delta, **more}, kept, trace.means if self.privacy is None else {}
 
-    def opened(self, body: Tree, sent: Tree, models: Nets) -> Tree:
+    def unpack(self, body: Tree, sent: Tree, models: Nets) -> Tree:
         """What came back, as the aggregator reads it: unpacked where the objective packs."""
         if not self.objective.packs:
             return body
         trained = self._trained(models[self.model], self.objective.form(sent))
-        return self.objective.opened(body, sent, trained)
+        return self.objective.unpack(body, sent, trained)
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.objective.score(net, {**held[0], **params}, batch, held[2])
@@ -118,12 +118,12 @@ class Train:
         return params if self.part == "all" else {k: params[k] for k in net.head_names}
 
 
-def used(model: ModelSpec, objective: Objective = CrossEntropy()) -> Train:
+def use_model(model: ModelSpec, objective: Objective = CrossEntropy()) -> Train:
     """Use a model as it is: training of no steps, so that it is scored like any other."""
     return Train(model, objective, epochs=0)
 
 
-def fine_tuned(local: Train, epochs: int = 1, part: Literal["all", "head"] = "all") -> Train:
+def fine_tune(local: Train, epochs: int = 1, part: Literal["all", "head"] = "all") -> Train:
     """The job of a device that adapts the model to its own rows before it uses it."""
     # What stays on the device needs no noise.
     return replace(local, objective=CrossEntropy(), epochs=epochs, steps=None, part=part, privacy=None)

@@ -1,7 +1,7 @@
 """What aggregators are made of: the loop, folding, selection, server optimisers."""
 
 from potluck.rules.fold import by_weight, equally, fold
-from potluck.rules.rounds import Rounds, placed
+from potluck.rules.rounds import Rounds, as_algorithm
 from potluck.rules.select import Select, Uniform
 from potluck.rules.server_optim import Adaptive, Average, ServerOptim
 from potluck.rules.state import GlobalState
@@ -18,10 +18,10 @@ __all__ = [
     "ServerOptim",
     "Stream",
     "Uniform",
+    "as_algorithm",
     "by_weight",
     "equally",
     "fold",
     "hinge",
-    "placed",
     "polynomial",
 ]

@@ -8,44 +8,48 @@ and who has fast devices holds more of them. Before the first answer there is no
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, Self
 
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.job import Job
-from potluck.core.messages import Choice, Command, Node, Note, Reply, Task
-from potluck.core.rule import Got
+from potluck.core.messages import Choice, Command, Lane, Node, Note, Reply, Task
+from potluck.core.rule import Got, Inner, M, Rule
 from potluck.core.trees import Params, Tree, sub, tmap
-from potluck.jobs import Kept, Remember, Train, used
+from potluck.jobs import Kept, Remember, Train, use_model
+from potluck.rules.guard import guard_rule
+from potluck.rules.robust import Robust
+from potluck.rules.state import GlobalState
 from potluck.rules.vectors import length
+from potluck.rules.wrap import AroundRule
 
 EVERYBODY = 1_000_000_000  # as a number of clients: all that are there
 PATIENCE = 1_000  # local rounds without a word from the cloud: it may wait for an edge that nobody comes to
 
 
 @value(eq=False)
-class AtEdge:
+class AtEdge(Generic[M]):
     """What an edge remembers; nothing that lasts may live elsewhere."""
 
-    inner: Any  # of the inner rule
-    world: Params | None = None  # the last global model that was mixed in, or begun with; W_G
+    inner: M  # of the inner rule
+    shared: Params | None = None  # the last global model that was mixed in, or begun with; W_G
     came: Params | None = None  # one that isn't mixed in yet
     first: bool = True  # what has come is what training began with: nothing to mix
     answer: Params | None = None  # what the cloud is told
-    held: int = 0  # local rounds since the last answer; E
-    told: tuple[int, float | None] | None = None  # of the last answer, to be noted: rounds, and distance
+    since: int = 0  # local rounds since the last answer; E
+    summary: tuple[int, float | None] | None = None  # of the last answer, to be noted: rounds, and distance
 
     @property
     def round(self) -> int:
-        return int(self.inner.round)
+        return self.inner.round
 
 
 @value
-class Edge:
+class Edge(Generic[M]):
     """A rule with one model that goes on between the cloud's models."""
 
-    inner: Any  # a rule with one model that may sit below a parent, such as FedAvg
+    inner: Inner[M]  # with one model, such as FedAvg
     rounds: int | tuple[int, ...] | None = None  # between two answers, of all or of each edge; None: as fit
     upload_before_mix: bool = False
     shows: bool = False  # devices are sent the global model too, as `global`
@@ -55,176 +59,171 @@ class Edge:
         good = all(e is None or e >= 1 for e in each) and len(each) > 0
         require(good, "local_rounds", self.rounds, "must be 1 or more, for all edges or for each in a list")
 
-    def start(self, ctx: Context) -> AtEdge:
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.inner, robust))
+
+    def start(self, ctx: Context) -> AtEdge[M]:
         self._least(ctx)  # refuses a list that doesn't name this edge
         return AtEdge(self.inner.start(ctx))
 
-    def lanes(self, m: AtEdge, ctx: Context) -> tuple[None, ...]:
-        if m.world is None or ctx.stop:
+    def lanes(self, m: AtEdge[M], ctx: Context) -> tuple[None, ...]:
+        if m.shared is None or ctx.stop:
             return ()
         most = PATIENCE if self.rounds is None else self._least(ctx)
-        return (None,) if m.held < most else ()  # whether it owes an answer or not
+        return (None,) if m.since < most else ()  # whether it owes an answer or not
 
-    def plan(self, m: AtEdge, lane: None, ctx: Context) -> tuple[AtEdge, list[Command]]:
+    def plan(self, m: AtEdge[M], lane: None, ctx: Context) -> tuple[AtEdge[M], list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
         if self.shows:
-            commands = altered(commands, send=lambda sent: {**sent, "global": m.world})
+            commands = rewrite_tasks(commands, send=lambda sent: {**sent, "global": m.shared})
         notes: list[Command] = []
-        if m.told is not None:  # here, since adopting can't say anything
-            held, far = m.told
-            notes = [Note("local_rounds", held, ctx.me)]
+        if m.summary is not None:  # here, since adopting can't say anything
+            rounds, far = m.summary
+            notes = [Note("local_rounds", rounds, ctx.me)]
             notes += [] if far is None else [Note("mixed", far, ctx.me)]
-        return replace(m, inner=inner, told=None), [*notes, *commands]
+        return replace(m, inner=inner, summary=None), [*notes, *commands]
 
-    def merge(self, m: AtEdge, lane: None, got: Got, ctx: Context) -> tuple[AtEdge, list[Command]]:
+    def merge(self, m: AtEdge[M], lane: None, got: Got, ctx: Context) -> tuple[AtEdge[M], list[Command]]:
         inner, commands = self.inner.merge(m.inner, lane, got, ctx)
-        m = replace(m, inner=inner, held=m.held + 1)
-        return self._mixed(m, ctx), [*commands, *learnt(got.replies, ctx.me)]
+        m = replace(m, inner=inner, since=m.since + 1)
+        return self._mix(m, ctx), [*commands, *note_training(got.replies, ctx.me)]
 
-    def adopt(self, m: AtEdge, task: Task, ctx: Context) -> AtEdge:
+    def adopt(self, m: AtEdge[M], task: Task, ctx: Context) -> AtEdge[M]:
         came: Params = task.send["params"]
-        if m.world is None:
-            return replace(m, inner=self.inner.adopt(m.inner, task, ctx), world=came, came=came)
-        return self._mixed(replace(m, came=came, first=False), ctx)
+        if m.shared is None:
+            return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, came=came)
+        return self._mix(replace(m, came=came, first=False), ctx)
 
-    def report(self, m: AtEdge, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: AtEdge[M], task: Task, ctx: Context) -> tuple[Tree, float] | None:
         if m.came is not None:
             return None
         return {"delta": sub(m.answer, task.send["params"])}, 1.0  # one edge, one vote
 
-    def serve(self, m: AtEdge, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+    def serve(self, m: AtEdge[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return dict(self.inner.serve(m.inner, node, ctx))
 
-    def _mixed(self, m: AtEdge, ctx: Context) -> AtEdge:
+    def _mix(self, m: AtEdge[M], ctx: Context) -> AtEdge[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
-        if m.came is None or m.held < self._least(ctx):
+        if m.came is None or m.since < self._least(ctx):
             return m
-        ours: Params = self.serve(m, ctx.me, ctx)["global"].send["params"]
+        ours: Params = self.inner.serve(m.inner, ctx.me, ctx)["global"].send["params"]
         if m.first:
-            return replace(m, came=None, answer=ours, held=0, told=(m.held, None))
+            return replace(m, came=None, answer=ours, since=0, summary=(m.since, None))
         half: Params = tmap(lambda a, b: (a + b) / 2, ours, m.came)
         inner = self.inner.adopt(m.inner, Task(ctx.me, Train(), {"params": half}), ctx)
         return AtEdge(
             inner=inner,
-            world=m.came,
+            shared=m.came,
             first=False,
             answer=ours if self.upload_before_mix else half,
-            told=(m.held, length(sub(ours, m.came))),
+            summary=(m.since, length(sub(ours, m.came))),
         )
 
     def _least(self, ctx: Context) -> int:
         """Local rounds before an answer."""
         if not isinstance(self.rounds, tuple):
             return self.rounds or 1
-        place = number(ctx)
+        place = edge_index(ctx)
         fix = f"names {len(self.rounds)} edges: give one number for each edge, or one for all"
         require(place < len(self.rounds), "local_rounds", list(self.rounds), fix)
         return self.rounds[place]
 
 
 @value
-class EvenCloud:
+class EvenCloud(AroundRule[GlobalState]):
     """A cloud to which every edge counts alike, however many rows are below it."""
 
-    inner: Any  # FedAvg
     rounds: int | tuple[int, ...] | None = None  # of the edges: a list must not name more than there are
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def start(self, ctx: Context) -> Any:
+    def start(self, ctx: Context) -> GlobalState:
         edges = sum(1 for node in ctx.children if node > ctx.me)  # devices may hang below the cloud as well
         named = len(self.rounds) if isinstance(self.rounds, tuple) else edges
         fix = f"names {named} edges, but there are {edges}: give one number for each, or one for all"
         require(named == edges, "local_rounds", self.rounds, fix)
         return self.inner.start(ctx)
 
-    def merge(self, m: Any, lane: None, got: Got, ctx: Context) -> tuple[Any, list[Command]]:
+    def merge(self, m: GlobalState, lane: None, got: Got, ctx: Context) -> tuple[GlobalState, list[Command]]:
         even = [replace(r, weight=1.0) for r in got.replies if r.weight > 0]
-        after: tuple[Any, list[Command]] = self.inner.merge(m, lane, Got(even, got.lost), ctx)
-        return after
+        return self.inner.merge(m, lane, Got(even, got.lost), ctx)
 
 
 @value
-class OwnModels:
+class OwnModels(AroundRule[M]):
     """An edge's rule whose devices keep the models that they train, and are served these first.
 
     Views are the same whatever the rule: `personal`, the device's own model after its last local training, or
     the edge's if it has none; `edge`; then what else the rule serves; and the cloud's word is `global`.
     """
 
-    inner: Any  # a rule that serves its model as `global`
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.inner, robust))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def plan(self, m: Any, lane: Any, ctx: Context) -> tuple[Any, list[Command]]:
+    def plan(self, m: M, lane: Lane, ctx: Context) -> tuple[M, list[Command]]:
         m, commands = self.inner.plan(m, lane, ctx)
-        return m, altered(commands, job=_remembering)
+        return m, rewrite_tasks(commands, job=_keep_model)
 
-    def serve(self, m: Any, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+    def serve(self, m: M, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         views = dict(self.inner.serve(m, node, ctx))
         edge = views.pop("global")
         if node == ctx.me:  # it trains no model of its own
             return {"edge": edge, **views}
+        assert isinstance(edge, Task)
+        assert isinstance(edge.job, Train)
         views.pop("personal", None)  # what the rule means by it: here it is the same for all rules
-        return {"personal": replace(edge, job=used(edge.job.model, Kept())), "edge": edge, **views}
+        return {"personal": replace(edge, job=use_model(edge.job.model, Kept())), "edge": edge, **views}
 
 
 @value
 class Edged:
     """Devices, the edges that they belong to, and a cloud."""
 
-    cloud: Any
-    edge: Any
+    cloud: Rule
+    edge: Rule
 
     tiers: ClassVar[tuple[str, ...]] = ("edge",)
 
-    def at(self, tier: str) -> Any:
+    def at(self, tier: str) -> Rule:
         return self.cloud if tier == "cloud" else self.edge
 
 
-def number(ctx: Context) -> int:
-    """Of an edge, from 0: edges follow the cloud."""
+def edge_index(ctx: Context) -> int:
+    """The number of an edge, from 0: edges follow the cloud."""
     assert ctx.parent is not None
     return ctx.me - ctx.parent - 1
 
 
-def learnt(replies: Sequence[Reply], edge: Node) -> list[Command]:
+def note_training(replies: Sequence[Reply], edge: Node) -> list[Command]:
     """What devices tell of their training, on average over rows."""
     sums: dict[str, tuple[float, float]] = {}
     for r in replies:
-        for name, number in r.metrics.items():
+        for name, edge_index in r.metrics.items():
             total, rows = sums.get(name, (0.0, 0.0))
-            sums[name] = total + r.weight * number, rows + r.weight
+            sums[name] = total + r.weight * edge_index, rows + r.weight
     return [Note(f"train_{name}", total / rows, edge) for name, (total, rows) in sums.items() if rows > 0]
 
 
-def altered(
+def rewrite_tasks(
     commands: Sequence[Command],
-    job: Callable[[Any], Job] = lambda job: job,
+    job: Callable[[Job], Job] = lambda job: job,
     send: Callable[[dict[str, Tree]], dict[str, Tree]] = lambda sent: sent,
 ) -> list[Command]:
     """The same commands with other jobs and inboxes in tasks; what tasks share, they still share."""
-    made: dict[int, Any] = {}
+    jobs: dict[int, Job] = {}
+    sends: dict[int, dict[str, Tree]] = {}
+    out: list[Command] = []
+    for c in commands:
+        if isinstance(c, Task):
+            if id(c.job) not in jobs:
+                jobs[id(c.job)] = job(c.job)
+            if id(c.send) not in sends:
+                sends[id(c.send)] = send(c.send)
+            c = replace(c, job=jobs[id(c.job)], send=sends[id(c.send)])
+        out.append(c)
+    return out
 
-    def new(old: Any, change: Callable[[Any], Any]) -> Any:
-        if id(old) not in made:
-            made[id(old)] = change(old)
-        return made[id(old)]
 
-    return [
-        replace(c, job=new(c.job, job), send=new(c.send, send)) if isinstance(c, Task) else c
-        for c in commands
-    ]
-
-
-def _remembering(job: Any) -> Any:
+def _keep_model(job: Job) -> Job:
     """The same job, whose model is kept; some objectives keep it anyway."""
-    if not isinstance(job, Train):
+    if not isinstance(job, Train) or job.objective.keeps_model:
         return job
-    return job if job.objective.keeps_model else replace(job, objective=Remember(job.objective))
+    return replace(job, objective=Remember(job.objective))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -26,6 +27,7 @@ from potluck.core.trees import Params
 from potluck.jobs.least_loss import LeastLoss
 from potluck.jobs.train import Train
 from potluck.rules.vectors import Metric, Vector, distances, vector
+from potluck.rules.wrap import is_cohort, trained_model
 
 ROOT = ""  # where everybody stands at first
 DOOR = "door"  # the lane in which devices without a group are sorted
@@ -66,11 +68,7 @@ class Grouped:
     newcomers: float = 0.5  # the most of `clients` that may be at the door
 
     def __post_init__(self) -> None:
-        least, limit, model = (
-            self.clients,
-            self.deadline,
-            getattr(getattr(self.inner, "local", None), "model", None),
-        )
+        least, limit, model = self.clients, self.deadline, trained_model(self.inner)
         require(
             least is None or least >= 1,
             "clients",
@@ -79,7 +77,7 @@ class Grouped:
         )
         require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
         fix = "can't train a part of the devices; take a rule in rounds with one model, such as 'fedyogi'"
-        require(hasattr(self.inner, "resized"), "inner", type(self.inner).__name__, fix)
+        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
         fix = f"sorting trains {self.sort.model.name!r}: give `local` and the inner rule the same model"
         require(model is None or model == self.sort.model, "inner.local.model", model, fix)
 
@@ -122,7 +120,7 @@ class Grouped:
             ]
             commands.append(Until(self.deadline))
         else:
-            inner, planned = self.inner.resized(share, 1.0).plan(
+            inner, planned = self.inner.resize(share, 1.0).plan(
                 m.leaf[lane], None, self.members(m, lane, ctx)
             )
             m, commands = replace(m, leaf=m.leaf | {lane: inner}), [self._own(c, lane) for c in planned]
@@ -142,7 +140,7 @@ class Grouped:
 
     def trained(self, m: Groups, group: str, got: Got, ctx: Context) -> tuple[Any, list[Command]]:
         """A group's state after a round that brought this; nothing else changes."""
-        rule = self.inner.resized(m.busy[group], 1.0)
+        rule = self.inner.resize(m.busy[group], 1.0)
         after: tuple[Any, list[Command]] = rule.merge(m.leaf[group], None, got, self.members(m, group, ctx))
         return after
 
@@ -221,7 +219,7 @@ def parted(
     params: Params,
     states: Sequence[Any],
     nodes: Sequence[Node],
-    part: Vector,
+    part: NDArray[np.int64],
     ways: Vector,
 ) -> tuple[Groups, Note]:
     """The same with parts in the place of a group: `part` says which of them each node belongs to."""

@@ -8,11 +8,13 @@ Below a parent, its task is adopted and answered at a boundary only: when no bar
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from functools import cache
 from itertools import filterfalse
-from typing import Any
+from typing import Generic, TypeGuard
 
 from potluck.core.codec import value
 from potluck.core.context import Context
+from potluck.core.job import Job, Unpacks
 from potluck.core.messages import (
     Answer,
     Cancel,
@@ -30,7 +32,8 @@ from potluck.core.messages import (
     Until,
     Wake,
 )
-from potluck.core.rule import Got
+from potluck.core.rule import Algorithm, Got, M, Rule, S
+from potluck.rules.wrap import is_inner
 
 _ALL = Until()  # unless a plan says otherwise
 
@@ -55,10 +58,10 @@ class Barrier:
 
 
 @value(frozen=False, eq=False)
-class Run:
+class Run(Generic[M]):
     """The state of a loop: the rule's model and what is open."""
 
-    model: Any
+    model: M
     open: dict[Lane, Barrier]
     serial: int = 0
     owed: Task | None = None  # the parent's task that is worked on
@@ -68,16 +71,16 @@ class Run:
 
 
 @value
-class Rounds:
+class Rounds(Generic[M]):
     """An algorithm out of a rule."""
 
-    rule: Any  # Rule[M], or Inner[M] below a parent
+    rule: Rule[M]  # Inner, below a parent
 
-    def init(self, ctx: Context) -> tuple[Run, list[Command]]:
+    def init(self, ctx: Context) -> tuple[Run[M], list[Command]]:
         s = Run(self.rule.start(ctx), {})
         return s, self._fill(s, ctx)
 
-    def receive(self, s: Run, e: Event, ctx: Context) -> tuple[Run, list[Command]]:
+    def receive(self, s: Run[M], e: Event, ctx: Context) -> tuple[Run[M], list[Command]]:
         out: list[Command] = []
         match e:
             case Reply():
@@ -96,56 +99,57 @@ class Rounds:
                 if s.owed is not None and s.owed.id == e.id:
                     s.owed, s.fresh = None, False
             case Stop():
-                out = [c for lane, b in s.open.items() for c in _called_off(lane, b)]
+                out = [c for lane, b in s.open.items() for c in _cancel_rest(lane, b)]
                 s.open, s.stop = {}, True
             case _:
                 pass  # a wake-up of a barrier that has closed, or a call to look again
         return s, out + self._fill(s, ctx)
 
-    def serve(self, s: Run, node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
-        served: Mapping[str, Task | Choice] = self.rule.serve(s.model, node, ctx)
-        return served
+    def serve(self, s: Run[M], node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
+        return self.rule.serve(s.model, node, ctx)
 
-    def round(self, s: Run) -> int:
-        return int(s.model.round)
+    def round(self, s: Run[M]) -> int:
+        return s.model.round
 
-    def waiting(self, s: Run, ctx: Context) -> list[Lane]:
+    def waiting(self, s: Run[M], ctx: Context) -> list[Lane]:
         seen = ctx.holding(s.owed, s.stop)
         return [lane for lane in self.rule.lanes(s.model, seen) if lane not in s.open]
 
-    def _arrive(self, s: Run, at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
+    def _arrive(self, s: Run[M], at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
         if at is None:
             return []
         lane, serial, place = at
         b = s.open.get(lane)
         if b is None or b.serial != serial:
             return []  # of a barrier that has closed
-        if type(e) is Reply:
+        if isinstance(e, Reply):
             b.got[place] = e
         else:
-            b.lost[place] = e  # type: ignore[assignment]
+            b.lost[place] = e
         closed = len(b.got) >= b.enough or len(b.got) + len(b.lost) == len(b.due)
         return self._close(s, lane, ctx) if closed else []
 
-    def _close(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+    def _close(self, s: Run[M], lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
         missing = b.missing
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
-        heard = [_opened(b.got[i], ctx) for i in sorted(b.got)]
+        heard = [_unpack(b.got[i], ctx) for i in sorted(b.got)]
         got = Got(heard, [lost[i] for i in sorted(lost)] + b.astray)
         if missing:
             ctx.release(t.to for t in missing.values())
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
-        return [*_called_off(lane, b), *commands] if missing or b.alarm else commands
+        return [*_cancel_rest(lane, b), *commands] if missing or b.alarm else commands
 
-    def _fill(self, s: Run, ctx: Context) -> list[Command]:
+    def _fill(self, s: Run[M], ctx: Context) -> list[Command]:
         out: list[Command] = []
         if s.owed is None and s.queue:
             s.owed, s.fresh = s.queue.pop(0), True
         if s.owed is not None and not s.open:
+            rule, seen = self.rule, ctx.holding(s.owed, s.stop)
+            assert is_inner(rule), "a rule below a parent adopts its models and reports"
             if s.fresh:
-                s.model, s.fresh = self.rule.adopt(s.model, s.owed, ctx.holding(s.owed, s.stop)), False
-            answer = self.rule.report(s.model, s.owed, ctx.holding(s.owed, s.stop))
+                s.model, s.fresh = rule.adopt(s.model, s.owed, seen), False
+            answer = rule.report(s.model, s.owed, seen)
             if answer is not None:
                 out.append(Answer(s.owed, *answer))
                 s.owed = None
@@ -158,7 +162,7 @@ class Rounds:
             out += self._open(s, lane, seen)
         return out
 
-    def _open(self, s: Run, lane: Lane, ctx: Context) -> list[Command]:
+    def _open(self, s: Run[M], lane: Lane, ctx: Context) -> list[Command]:
         s.model, commands = self.rule.plan(s.model, lane, ctx)
         s.serial += 1
         serial, until = s.serial, _ALL
@@ -182,19 +186,29 @@ class Rounds:
         return out
 
 
-def _called_off(lane: Lane, b: Barrier) -> list[Command]:
+def _cancel_rest(lane: Lane, b: Barrier) -> list[Command]:
     """What a barrier that ends no longer wants: the missing tasks and its alarm."""
     tasks: list[Command] = [Cancel(t.id) for t in b.missing.values()]
     return [*tasks, Cancel((lane, b.serial))] if b.alarm else tasks
 
 
-def _opened(reply: Reply, ctx: Context) -> Reply:
+def _unpack(reply: Reply, ctx: Context) -> Reply:
     """A reply as rules read it: some jobs send less than that."""
-    read = getattr(reply.task.job, "opened", None)
-    body = reply.body if read is None else read(reply.body, reply.task.send, ctx.models)
+    job = reply.task.job
+    body = job.unpack(reply.body, reply.task.send, ctx.models) if _unpacks(job) else reply.body
     return reply if body is reply.body else replace(reply, body=body)
 
 
-def placed(rule_or_algorithm: Any) -> Any:
+def _unpacks(job: Job) -> TypeGuard[Unpacks]:
+    return _kind_unpacks(type(job))
+
+
+@cache
+def _kind_unpacks(kind: type) -> bool:
+    """Remembered: protocols are slow to ask, and this is asked for every reply."""
+    return issubclass(kind, Unpacks)
+
+
+def as_algorithm(given: Rule[M] | Algorithm[S]) -> Algorithm[S] | Rounds[M]:
     """An algorithm: what is given, or the loop around it when it is a rule."""
-    return rule_or_algorithm if hasattr(rule_or_algorithm, "receive") else Rounds(rule_or_algorithm)
+    return given if isinstance(given, Algorithm) else Rounds(given)

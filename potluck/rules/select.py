@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+from typing_extensions import TypeVar
+
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.messages import Node
@@ -9,15 +11,17 @@ from potluck.core.parts import part, role
 from potluck.core.rule import Got
 from potluck.jobs.train import Train
 
+Picks = TypeVar("Picks", default=Any)  # what a selector remembers
+
 
 @role("select")
-class Select(Protocol):
+class Select(Protocol[Picks]):
     """Chooses the devices of a round and learns from what came of it."""
 
-    def start(self) -> Any: ...
-    def pick(self, picks: Any, count: int, ctx: Context) -> tuple[list[Node], Any]: ...
-    def jobs(self, local: Train, nodes: list[Node], picks: Any) -> list[Train]: ...  # per client, if it must
-    def learn(self, picks: Any, got: Got, ctx: Context) -> Any: ...
+    def start(self) -> Picks: ...
+    def pick(self, picks: Picks, count: int, ctx: Context) -> tuple[list[Node], Picks]: ...
+    def jobs(self, local: Train, nodes: list[Node], picks: Picks) -> list[Train]: ...  # one a node
+    def learn(self, picks: Picks, got: Got, ctx: Context) -> Picks: ...
 
 
 @part("select")

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from potluck.core.codec import value
 from potluck.core.errors import nearest, require
@@ -14,14 +15,15 @@ from potluck.core.trees import Params, add, tmap, zeros
 from potluck.rules.fold import fold
 
 Memory = Literal["yogi", "adam", "adagrad"]
+Opt = TypeVar("Opt", default=Any)  # what a server optimiser remembers
 
 
 @role("server")
-class ServerOptim(Protocol):
+class ServerOptim(Protocol[Opt]):
     """Turns what came back (it may be nothing) into the next model; its state is the algorithm's."""
 
-    def start(self, params: Params) -> Any: ...
-    def step(self, params: Params, state: Any, replies: Sequence[Reply]) -> tuple[Params, Any]: ...
+    def start(self, params: Params) -> Opt: ...
+    def step(self, params: Params, state: Opt, replies: Sequence[Reply]) -> tuple[Params, Opt]: ...
 
 
 @part("server")

@@ -5,7 +5,9 @@ model that its device was sent and the one that it is mixed into.
 """
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -13,26 +15,28 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Reply, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Params
-from potluck.jobs.train import Train, used
-from potluck.rules.select import Select, Uniform
+from potluck.jobs.train import Train, use_model
+from potluck.rules.select import Picks, Select, Uniform
+
+MixState = TypeVar("MixState", default=Any)  # what a mix remembers
 
 
-class Mix(Protocol):
+class Mix(Protocol[MixState]):
     """What becomes of one reply (None: its task was lost); its state is the algorithm's."""
 
-    def start(self) -> Any: ...
+    def start(self) -> MixState: ...
     def step(
-        self, params: Params, state: Any, reply: Reply | None, staleness: int
-    ) -> tuple[Params, Any, bool]: ...  # True: this was the end of a round
+        self, params: Params, state: MixState, reply: Reply | None, staleness: int
+    ) -> tuple[Params, MixState, bool]: ...  # True: this was the end of a round
 
 
 @value(eq=False, light=True)
-class Flow:
+class Flow(Generic[MixState, Picks]):
     """The model and the states of its parts; nothing that lasts may live elsewhere."""
 
     send: dict[str, Params]  # the model as devices are sent it: one tree a version, so that it is seen as one
-    mixed: Any  # of the mix
-    picks: Any  # of the selector
+    mixed: MixState  # of the mix
+    picks: Picks  # of the selector
     version: int = 0  # how often the model changed
     round: int = 0  # counts lost tasks too, so that a run in which all are lost still ends
 
@@ -81,7 +85,7 @@ class Stream:
         return Flow(send, mixed, picks, m.version + changed, m.round + ended), notes
 
     def serve(self, m: Flow, node: Node, ctx: Context) -> dict[str, Task]:
-        return {"global": Task(node, used(self.local.model), {"params": m.params})}
+        return {"global": Task(node, use_model(self.local.model), {"params": m.params})}
 
 
 def polynomial(staleness: int, power: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from potluck.core import keys
 from potluck.core.trees import Params, Tree, leaves
 
 Metric = Literal["euclidean", "cosine", "manhattan"]
-Vector = NDArray[Any]  # on the host, whatever device the models are on
+Vector = NDArray[np.floating]  # on the host, whatever device the models are on
 
 
 def vector(update: Params, sketch: int | None = None) -> Vector:

@@ -35,7 +35,7 @@ from potluck.execute.plan import ExecutionPlan, make_executor
 from potluck.execute.process import tuned_process
 from potluck.federation import Federation
 from potluck.fleet import Topology, machines
-from potluck.rules import placed
+from potluck.rules import as_algorithm
 from potluck.simulate.clock import Clock
 from potluck.simulate.devices import DONE, Devices
 from potluck.simulate.evaluate import evaluate, evaluate_shifts, panel, served
@@ -72,7 +72,7 @@ class Simulation:
             len(federation.fleet), getattr(algorithm, "tiers", ()), federation.fleet.groups
         )
         self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
-        self.algorithms = {n: placed(self._at(algorithm, n)) for n in self.topology.aggregators}
+        self.algorithms = {n: as_algorithm(self._at(algorithm, n)) for n in self.topology.aggregators}
         self.root, true = self.topology.root, machines(federation.fleet, self.topology)
         honest = federation.fleet.claimed is federation.fleet.true
         self.claimed = true if honest else machines(federation.fleet, self.topology, claimed=True)

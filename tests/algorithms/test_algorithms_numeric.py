@@ -314,7 +314,7 @@ def test_scaffold_leaves_out_who_had_nothing_to_train_on():
 
 
 def test_scaffold_can_be_a_cohort():
-    small = scaffold(clients=8).resized(3, 0.25)
+    small = scaffold(clients=8).resize(3, 0.25)
     assert small.inner.clients == 3
     assert small.inner.local.optim.lr == 0.25 * Train().optim.lr
 

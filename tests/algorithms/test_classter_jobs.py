@@ -25,7 +25,7 @@ from potluck.core import keys
 from potluck.core.job import Batch, Local, ModelSpec
 from potluck.execute.reference import Item, train
 from potluck.fleet import TRAINING_FACTOR
-from potluck.jobs import SGD, Train, used
+from potluck.jobs import SGD, Train, use_model
 from potluck.jobs.switch import Cosine, Entropy, Familiar, Home, Personal, Switch, Threshold, entropy
 from potluck.models import Models, register
 
@@ -290,7 +290,7 @@ def test_the_loudest_detector_answers_in_deviations_from_noise():
     sent = {"models": [numbers(1.0, 5.0), numbers(-1.0), numbers(9.0, 99.0)]}
 
     def right(by, known, y):
-        job = used(ONE, Loudest(Calibration(by)))
+        job = use_model(ONE, Loudest(Calibration(by)))
         params, held = job.begin(Logit(), {**sent, "trained": torch.tensor(known)}, None, None)
         scores = job.score(Logit(), params, batch([-1.0, 1.0], y), held)
         assert torch.isfinite(scores["loss"]).all()

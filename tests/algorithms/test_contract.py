@@ -33,7 +33,7 @@ from potluck.data import reserved
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import SGD
-from potluck.rules import placed
+from potluck.rules import as_algorithm
 from potluck.simulate.evaluate import served
 
 pytestmark = pytest.mark.slow
@@ -128,7 +128,7 @@ class Watched:
     """An algorithm under observation: what it asks for and when, and whether it touches what it is given."""
 
     def __init__(self, algorithm, strict=False, asked=None):
-        self.inner = algorithm if hasattr(algorithm, "tiers") else placed(algorithm)
+        self.inner = algorithm if hasattr(algorithm, "tiers") else as_algorithm(algorithm)
         self.tiers = getattr(algorithm, "tiers", ())
         self.strict, self.asked = strict, [] if asked is None else asked
 

@@ -28,7 +28,7 @@ from potluck.core.rule import Got
 from potluck.core.trees import nbytes
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.reference import Item, train
-from potluck.jobs import SGD, Adam, Train, used
+from potluck.jobs import SGD, Adam, Train, use_model
 from potluck.simulate.evaluate import served
 
 SPEC = ModelSpec()
@@ -275,7 +275,7 @@ def vote(task, c, mask, weight, a=0.0):
 
 
 def heard(reply, desk):
-    return dataclasses.replace(reply, body=reply.task.job.opened(reply.body, reply.task.send, desk.models))
+    return dataclasses.replace(reply, body=reply.task.job.unpack(reply.body, reply.task.send, desk.models))
 
 
 def test_the_mask_begins_with_the_largest_weights():
@@ -383,7 +383,7 @@ def test_rows_on_which_the_outputs_are_unlike_go_to_the_global_model():
     shared = {"params": general, "mask": {"c": ~TOP}}
     memory = kept([[2.0, 0.0], [9.0, 9.0]], TOP)
     here = local([1.0, 0.25, -1.0], [0, 1, 1], shared, memory, models=NETS, test=[0, 1, 2])
-    job = used(SPEC, Deferring())
+    job = use_model(SPEC, Deferring())
     params, held = job.begin(NETS[SPEC], shared, memory, None)
     assert params["c"].tolist() == [[2.0, 0.0], [0.0, 0.0]]
     batch = type("Rows", (), {"x": here.x, "y": here.y})
@@ -393,7 +393,7 @@ def test_rows_on_which_the_outputs_are_unlike_go_to_the_global_model():
     assert scores["accuracy"].tolist() == [0, 1, 1]
     assert scores["own"].tolist() == [1, 1, 1]
     assert scores["general"].tolist() == [0, 1, 1]
-    lower = used(SPEC, Deferring(0.4)).score(NETS[SPEC], params, batch, held)
+    lower = use_model(SPEC, Deferring(0.4)).score(NETS[SPEC], params, batch, held)
     assert lower["personal"].tolist() == [1, 1, 1]
     assert lower["accuracy"].tolist() == [1, 1, 1]
 

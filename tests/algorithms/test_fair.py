@@ -123,7 +123,7 @@ def test_the_loss_is_that_of_the_model_as_it_was_sent(executor):
 
 
 def test_qfedavg_may_sit_in_a_cohort_and_refuses_nonsense():
-    small = qfedavg(clients=8, q=2.0).resized(3, 0.25)
+    small = qfedavg(clients=8, q=2.0).resize(3, 0.25)
     assert (small.clients, small.local.optim.lr, small.server.q) == (3, 0.025, 2.0)
     assert small.local.objective == Appraise()
     for settings, said in (
@@ -173,7 +173,7 @@ def test_ftfa_settings():
     rule = ftfa(Train(optim=SGD(0.1), steps=7), clients=3, tune_epochs=4, tune_lr=0.02)
     assert (rule.tuning.epochs, rule.tuning.steps, rule.tuning.optim.lr) == (4, None, 0.02)
     assert rule.inner == FedAvg(3, Train(optim=SGD(0.1), steps=7))
-    assert rule.resized(2, 0.5).tuning.optim.lr == 0.01
+    assert rule.resize(2, 0.5).tuning.optim.lr == 0.01
     ctx = desk()
     views = rule.serve(rule.start(ctx), ctx.me, ctx)  # the cloud has no rows of its own
     assert views["tuned"].job == views["global"].job

@@ -21,7 +21,7 @@ from potluck.core.messages import Answer, Lost, Reply, Spent, Task
 from potluck.core.trees import nbytes
 from potluck.engine.schedule import StopAt
 from potluck.jobs import SGD, LabelCounts, Private, Train
-from potluck.rules import Rounds, placed
+from potluck.rules import Rounds, as_algorithm
 
 ME, CLOUD = 100, 99
 
@@ -267,7 +267,7 @@ class Spy:
         self.inner, self.listed, self.tiers = inner, listed, getattr(inner, "tiers", ())
 
     def at(self, tier):
-        return Spy(placed(self.inner.at(tier)), self.listed)
+        return Spy(as_algorithm(self.inner.at(tier)), self.listed)
 
     def init(self, ctx):
         return self.inner.init(ctx)

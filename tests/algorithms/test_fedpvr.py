@@ -185,7 +185,7 @@ def test_two_rounds_of_own_heads_by_hand():
             body, keep, _ = fit(task.job, local([x], [y], task.send, kept.get(task.to)))
             kept[task.to] = keep
             assert body["delta"].keys() == {"w"}  # the head's change stays
-            opened = task.job.opened(body, task.send, ctx.models)
+            opened = task.job.unpack(body, task.send, ctx.models)
             weight = 1.0 + task.to
             replies.append(replace(answer(task, weight=weight), body=opened))
 
@@ -230,7 +230,7 @@ def test_what_is_promised_is_sent_by_all_executors():
 def test_own_part_has_its_places():
     sent = {"params": numbers(1.0, 2.0)}
     assert close(OwnPart(("b",)).blank(sent), {"personal": {"b": torch.tensor([2.0])}})
-    opened = OwnPart(("w",)).opened({"delta": {"b": torch.tensor([3.0])}}, sent, numbers(9.0, 9.0))
+    opened = OwnPart(("w",)).unpack({"delta": {"b": torch.tensor([3.0])}}, sent, numbers(9.0, 9.0))
     assert list(opened["delta"]) == ["w", "b"]
     assert close(opened["delta"], numbers(0.0, 3.0))
 
@@ -266,7 +266,7 @@ def test_rules_and_their_states_can_be_stored(own):
     assert codec.decode(codec.encode(rule)) == rule
     s, _ = Rounds(rule).init(desk())
     assert codec.encode(codec.decode(codec.encode(s))) == codec.encode(s)
-    smaller = rule.resized(3, 0.5)
+    smaller = rule.resize(3, 0.5)
     average = smaller.inner if own else smaller.inner.inner
     assert (average.clients, average.local.optim.lr) == (3, 0.05)
     assert type(smaller) is type(rule)

@@ -131,8 +131,8 @@ def test_narrow_layers_are_louder():
     x = torch.tensor([[1.0, 1.0]], dtype=D)
     # 1 + 2 + 0.5 = 3.5; divided by a rate of 1/4: 14.
     job = Narrow(rate=0.25, scaled=(w, b))
-    assert job._scaled(net)(params, x).tolist() == [[14, 0, -14]]
-    assert Narrow(rate=0.25)._scaled(net)(params, x).tolist() == [[3.5, 0, -3.5]]
+    assert job._scale(net)(params, x).tolist() == [[14, 0, -14]]
+    assert Narrow(rate=0.25)._scale(net)(params, x).tolist() == [[3.5, 0, -3.5]]
 
 
 def test_absent_classes_are_silent():

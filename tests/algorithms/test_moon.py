@@ -186,7 +186,7 @@ def test_devices_are_served_the_global_model_and_their_own():
 
 
 def test_it_can_be_a_cohort_and_choose_its_devices():
-    smaller = moon(LOCAL, 8, mu=0.3).resized(3, 0.5)
+    smaller = moon(LOCAL, 8, mu=0.3).resize(3, 0.5)
     assert (smaller.inner.clients, smaller.inner.local.optim.lr) == (3, 0.05)
     assert list(smaller.serve(smaller.start(Desk({LOCAL.model: Line()})), 1, Desk())) == [
         "global",

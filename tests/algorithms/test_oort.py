@@ -389,7 +389,7 @@ def test_algorithm_is_fedavg_with_this_selector():
     made = algorithms.make("oort", LOCAL, clients=7, cutoff=0.5, server={"kind": "Adaptive", "lr": 0.02})
     assert made.select == Oort(cutoff=0.5)
     assert (made.clients, made.server.rule, made.server.lr) == (7, "yogi", 0.02)
-    assert made.resized(3, 0.5).select == made.select
+    assert made.resize(3, 0.5).select == made.select
     assert algorithms.make("oort", LOCAL).select == Oort()
 
 

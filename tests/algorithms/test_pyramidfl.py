@@ -107,21 +107,21 @@ def test_only_what_is_kept_travels(drop, kept):
 
 def test_what_is_dropped_counts_as_no_change():
     thin = Thin(drop=0.6)
-    opened = thin.opened({"delta": packed(thin, 8), "more": 1}, {"mask": torch.tensor(8)}, TEN)
+    opened = thin.unpack({"delta": packed(thin, 8), "more": 1}, {"mask": torch.tensor(8)}, TEN)
     assert same_form(opened["delta"], TEN)
     assert opened["more"] == 1
     there = flat(opened["delta"])
     assert torch.equal(there, torch.where(there != 0, flat(TEN), 0.0))
     assert (there != 0).sum() == 4
     whole = Thin(drop=0.0)
-    assert close(whole.opened({"delta": packed(whole, 7)}, {"mask": torch.tensor(7)}, TEN)["delta"], TEN, 0.0)
+    assert close(whole.unpack({"delta": packed(whole, 7)}, {"mask": torch.tensor(7)}, TEN)["delta"], TEN, 0.0)
 
 
 def test_all_entries_have_the_same_chance():
     thin, often = Thin(drop=0.6), torch.zeros(10)
     for mask in range(10):
         sent = {"mask": torch.tensor(mask + (1 << 62) // 10 * 10)}
-        often += flat(thin.opened({"delta": packed(thin, int(sent["mask"]))}, sent, TEN)["delta"]) != 0
+        often += flat(thin.unpack({"delta": packed(thin, int(sent["mask"]))}, sent, TEN)["delta"]) != 0
     assert often.tolist() == [4] * 10
 
 
@@ -137,10 +137,10 @@ def test_costs_of_a_thin_task():
 def test_a_head_alone_can_be_thin():
     job = Train(SPEC, Thin(drop=0.0), part="head")
     models, sent = {SPEC: Line()}, {"params": numbers(2.0, 1.0), "mask": torch.tensor(5)}
-    opened = job.opened({"delta": torch.tensor([3.0])}, sent, models)
+    opened = job.unpack({"delta": torch.tensor([3.0])}, sent, models)
     assert opened == {"delta": {"b": torch.tensor([3.0])}}
     body = {"delta": numbers()}
-    assert Train(SPEC).opened(body, sent, models) is body
+    assert Train(SPEC).unpack(body, sent, models) is body
 
 
 # ------------------------------------------------------------------------------------------------- selection
@@ -277,9 +277,9 @@ def test_algorithm_is_fedavg_with_this_selector():
     made = algorithms.make("pyramidfl", LOCAL, clients=7, overcommit=1.25, server={"kind": "Adaptive"})
     assert isinstance(made, Thinned)
     assert isinstance(made.inner, FedAvg)
-    assert made.select == Pyramid(wait=0.8)
-    assert made.server.rule == "yogi"
-    smaller = made.resized(3, 0.5)
+    assert made.inner.select == Pyramid(wait=0.8)
+    assert made.inner.server.rule == "yogi"
+    smaller = made.resize(3, 0.5).inner
     assert (smaller.clients, smaller.local.optim.lr) == (3, LOCAL.optim.lr / 2)
     assert algorithms.make("pyramidfl", LOCAL).inner == FedAvg(10, LOCAL, Pyramid(), Average())
     assert Pyramid().rank == Oort(cutoff=0.7, clip=0.98, pace=10.0)

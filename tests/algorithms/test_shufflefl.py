@@ -27,7 +27,7 @@ from potluck.data import Held, reserved
 from potluck.engine.schedule import StopAt
 from potluck.fleet import REFERENCE_OPS, Intervals, Jitter
 from potluck.jobs import Private, Train
-from potluck.rules import Rounds, placed
+from potluck.rules import Rounds, as_algorithm
 
 ME, CLOUD = 100, 99
 
@@ -300,7 +300,7 @@ class Spy:
         self.inner, self.listed, self.tiers = inner, listed, getattr(inner, "tiers", ())
 
     def at(self, tier):
-        return Spy(placed(self.inner.at(tier)), self.listed)
+        return Spy(as_algorithm(self.inner.at(tier)), self.listed)
 
     def receive(self, s, e, ctx):
         s, commands = self.inner.receive(s, e, ctx)

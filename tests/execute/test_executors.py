@@ -26,7 +26,7 @@ from potluck.execute.pool.processes import Workers
 from potluck.execute.pool.stacks import Shares
 from potluck.execute.reference import Item, scored, train
 from potluck.execute.vectorised.executor import Stacked
-from potluck.jobs import SGD, Adam, Correct, Objective, Prox, Shuffled, Train, fine_tuned
+from potluck.jobs import SGD, Adam, Correct, Objective, Prox, Shuffled, Train, fine_tune
 from potluck.jobs.objective import weighted_mean
 from potluck.models import register
 
@@ -259,7 +259,7 @@ def test_a_device_without_rows_changes_nothing(objective, federation, workers, s
 
 
 def test_a_served_job_is_scored_after_it_was_trained(federation, workers, shares):
-    job = fine_tuned(replace(LOCAL, optim=SGD(0.3)), epochs=5)
+    job = fine_tune(replace(LOCAL, optim=SGD(0.3)), epochs=5)
     todo = items(federation, job, test=True)
     alone = [train(item) for item in todo]
     for item, result in zip(todo, alone, strict=True):
@@ -293,7 +293,7 @@ class Personal(FedAvg):
     """Serves a model tuned on the device's own rows beside the global one."""
 
     def serve(self, m, node, ctx):
-        tuned = Task(node, fine_tuned(self.local, epochs=3, part="head"), {"params": m.params})
+        tuned = Task(node, fine_tune(self.local, epochs=3, part="head"), {"params": m.params})
         served = FedAvg.serve(self, m, node, ctx)
         return served if node == ctx.me else {"personal": tuned, **served}
 

@@ -19,8 +19,8 @@ from potluck.jobs import (
     Prox,
     Shuffled,
     Train,
-    fine_tuned,
-    used,
+    fine_tune,
+    use_model,
 )
 
 # ---------------------------------------------------------------------------------------------- optimisers
@@ -101,17 +101,17 @@ def test_a_stack_of_clients_trains_like_each_of_them(optim, rates):
 def test_every_row_once_an_epoch_and_padding_at_its_end(n, batch, epochs, limit, seed):
     at, sampler = local(np.zeros(n), np.zeros(n), {}, seed=seed), Shuffled(limit)
     rows = sampler.draw(at, batch, epochs, None)
-    used = n if limit is None else min(n, limit)
-    per_epoch = -(-used // batch)
+    use_model = n if limit is None else min(n, limit)
+    per_epoch = -(-use_model // batch)
     assert rows.index.shape == rows.weight.shape == (epochs * per_epoch, batch)
-    assert rows.count == used
-    assert sampler.passes(at, batch, epochs, None) == rows.weight.sum() == used * epochs
+    assert rows.count == use_model
+    assert sampler.passes(at, batch, epochs, None) == rows.weight.sum() == use_model * epochs
     for epoch in range(epochs):
         mine = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
         weight, index = rows.weight[mine].ravel(), rows.index[mine].ravel()
-        assert weight.tolist() == [1.0] * used + [0.0] * (per_epoch * batch - used)
-        drawn = index[:used].tolist()
-        assert len(set(drawn)) == used
+        assert weight.tolist() == [1.0] * use_model + [0.0] * (per_epoch * batch - use_model)
+        drawn = index[:use_model].tolist()
+        assert len(set(drawn)) == use_model
         assert set(drawn) <= set(range(n))
 
 
@@ -171,7 +171,7 @@ def test_costs_count_the_rows_that_are_drawn():
     assert Train(batch=2, steps=4).cost(at).ops == 3 * (5 + 2) * 2  # 2 + 2 + 1, then 2
     assert Train(sampler=Shuffled(limit=2)).cost(at).ops == 3 * 2 * 2
     assert Train(steps=4).cost(local([], [], SENT)).ops == 0
-    assert used(ModelSpec()).cost(at).ops == 0
+    assert use_model(ModelSpec()).cost(at).ops == 0
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
@@ -251,13 +251,13 @@ def test_training_the_head_leaves_the_rest():
     body, _, _ = fit(job, at)
     both, _, _ = fit(replace(job, part="all"), at)
     assert close(body["delta"]["b"], both["delta"]["b"])  # one step: the same slope
-    tuned = fine_tuned(Train(objective=Prox(1.0), epochs=9, steps=7), epochs=2, part="head")
+    tuned = fine_tune(Train(objective=Prox(1.0), epochs=9, steps=7), epochs=2, part="head")
     assert tuned == Train(epochs=2, part="head")
 
 
 def test_jobs_that_differ_in_rate_and_steps_share_a_batch():
     one = Train(optim=SGD(0.1, 0.9), epochs=2)
-    assert one.shape() == one.slowed(3.0).shape() == replace(one, steps=5, sampler=Shuffled(3)).shape()
+    assert one.shape() == one.scale_rate(3.0).shape() == replace(one, steps=5, sampler=Shuffled(3)).shape()
     for other in (
         replace(one, batch=3),
         replace(one, objective=Prox()),
@@ -269,8 +269,8 @@ def test_jobs_that_differ_in_rate_and_steps_share_a_batch():
 
 def test_scores_are_per_row():
     at = local(X, Y, SENT)
-    params, held = used(ModelSpec()).begin(Line(), SENT, None, None)
-    scores = used(ModelSpec()).score(Line(), params, whole(at), held)
+    params, held = use_model(ModelSpec()).begin(Line(), SENT, None, None)
+    scores = use_model(ModelSpec()).score(Line(), params, whole(at), held)
     logits = [0.4 * x - 0.1 for x in X]
     assert scores["accuracy"].tolist() == [float((z > 0) == (y == 1)) for z, y in zip(logits, Y, strict=True)]
     expected = [np.log1p(np.exp(-z if y else z)) for z, y in zip(logits, Y, strict=True)]
@@ -278,14 +278,14 @@ def test_scores_are_per_row():
     trained, held = Train(part="head").begin(Line(), SENT, None, None)
     again = Train(part="head").score(Line(), trained, whole(at), held)
     assert again["loss"].tolist() == pytest.approx(expected)
-    assert len(used(ModelSpec()).draw(at).index) == 0
+    assert len(use_model(ModelSpec()).draw(at).index) == 0
 
 
 # -------------------------------------------------------------------------------------------- other jobs
 
 
 def test_jobs_are_what_they_say():
-    assert all(isinstance(job, Training) for job in (Train(), used(ModelSpec())))
+    assert all(isinstance(job, Training) for job in (Train(), use_model(ModelSpec())))
     assert all(isinstance(job, Opaque) and isinstance(job, Job) for job in (Probe(), LabelCounts(2)))
     assert not isinstance(Train(), Opaque)
     assert not isinstance(Probe(), Training)

@@ -21,7 +21,7 @@ from potluck.execute.reference import SENDING
 from potluck.experiment import Experiment, accountant
 from potluck.experiment.runs import run
 from potluck.fleet import Intervals
-from potluck.jobs import SGD, CrossEntropy, Private, fine_tuned
+from potluck.jobs import SGD, CrossEntropy, Private, fine_tune
 
 PRIVATE = Private(clip=0.5, sigma=0.8)
 SECRET = dataclasses.replace(LOCAL, privacy=PRIVATE)
@@ -161,7 +161,7 @@ def test_parts_that_tell_more_than_the_change_are_refused():
             algorithms.make(name, SECRET)
     thin = dataclasses.replace(SECRET, objective=Thin(CrossEntropy(), 0.5))
     assert thin.privacy is PRIVATE  # a part of a private update is private
-    assert fine_tuned(SECRET).privacy is None  # it stays at home
+    assert fine_tune(SECRET).privacy is None  # it stays at home
 
 
 @pytest.mark.parametrize(("key", "number"), [("clip", 0.0), ("sigma", 0.0), ("delta", 1.0), ("sigma", -1.0)])

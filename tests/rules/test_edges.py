@@ -43,7 +43,7 @@ from potluck.fleet import Intervals
 from potluck.jobs import SGD, CrossEntropy, Kept, Prox, Remember, Train
 from potluck.rules import Rounds, edges
 from potluck.rules.edges import Edge, OwnModels
-from potluck.rules.guarded import guarded
+from potluck.rules.guard import guard
 from potluck.rules.robust import Clip
 from potluck.simulate.evaluate import served
 
@@ -236,7 +236,7 @@ def test_a_run_ends_when_nobody_comes_to_an_edge(monkeypatch):
     sim = simulate(world, fededge(LOCAL), rounds=50)
     with pytest.raises(StalledError, match="edge 1"):
         sim.run()
-    assert sim.states[11].model.held == 30
+    assert sim.states[11].model.since == 30
 
 
 # ---------------------------------------------------------------------------------------------- fixed numbers
@@ -404,7 +404,7 @@ def test_cloud_and_edges_have_one_model():
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_experiment_may_judge_on_top(name):
-    sim = finished(small(edges=2), guarded(ALL[name](LOCAL), Clip(1e-3)), rounds=2)
+    sim = finished(small(edges=2), guard(ALL[name](LOCAL), Clip(1e-3)), rounds=2)
     assert sim.round == 2
     assert max(told["changed"] for told in values(sim, "guarded")) == 5  # all of an edge's
 

@@ -22,8 +22,8 @@ from potluck.experiment.build import prepare, settled
 from potluck.experiment.study import Arm, Scale, Study
 from potluck.jobs import SGD
 from potluck.report.anomalies import anomalies, culprits, precision, recall
-from potluck.rules import Rounds, placed
-from potluck.rules.guarded import Guarded, GuardedTiers, guarded
+from potluck.rules import Rounds, as_algorithm
+from potluck.rules.guard import Guarded, GuardedTiers, guard
 from potluck.rules.robust import (
     KINDS,
     AdaptiveKrum,
@@ -35,6 +35,7 @@ from potluck.rules.robust import (
     krum_scores,
     squared_distances,
 )
+from potluck.rules.wrap import is_cohort, is_inner, unwrap
 
 pytestmark = pytest.mark.slow
 
@@ -357,30 +358,33 @@ def test_updates_are_judged_among_those_of_the_same_model():
 
 def test_in_all_else_it_is_the_inner_rule():
     rule = Guarded(algorithms.make("fedavg", LOCAL, clients=3), Median())
-    assert rule.clients == 3
-    assert rule.resized(7, 0.5) == Guarded(rule.inner.resized(7, 0.5), Median())
-    assert not hasattr(Guarded(algorithms.make("fedasync", LOCAL), Median()), "resized")
-    assert not hasattr(rule, "fits")
-    assert hasattr(Guarded(algorithms.make("classter", LOCAL), Median()), "fits")
+    assert unwrap(rule).clients == 3
+    assert rule.resize(7, 0.5) == Guarded(rule.inner.resize(7, 0.5), Median())
+    assert is_cohort(rule)
+    assert is_inner(rule)
+    stream = Guarded(algorithms.make("fedasync", LOCAL), Median())
+    assert not is_cohort(stream)
+    assert not is_inner(stream)
+    rule.fits(small())
+    with pytest.raises(ConfigError, match="given"):
+        Guarded(algorithms.make("heterofl", LOCAL, given=[0]), Median()).fits(small())
     assert codec.decode(codec.encode(rule)) == rule
 
 
 def test_where_the_guard_stands():
     fedavg = algorithms.make("fedavg", LOCAL)
     robust = Median()
-    assert guarded(fedavg, robust) == Guarded(fedavg, robust)
-    assert guarded(Rounds(fedavg), robust) == Rounds(Guarded(fedavg, robust))
-    assert isinstance(guarded(algorithms.make("scaffold", PLAIN), robust), Guarded)
+    assert guard(fedavg, robust) == Guarded(fedavg, robust)
+    assert guard(Rounds(fedavg), robust) == Rounds(Guarded(fedavg, robust))
+    assert isinstance(guard(algorithms.make("scaffold", PLAIN), robust), Guarded)
     for name in ("auxo", "cfl", "flhc", "flexcfl"):  # their groups judge, each its own
-        rule = guarded(
-            algorithms.make(name, LOCAL, **({"inner": "fedyogi"} if name == "cfl" else {})), robust
-        )
+        rule = guard(algorithms.make(name, LOCAL, **({"inner": "fedyogi"} if name == "cfl" else {})), robust)
         assert type(rule) is type(algorithms.make(name, LOCAL))
         assert isinstance(rule.inner, Guarded)
-        assert rule.inner.local == LOCAL
-    assert guarded(Guarded(fedavg, Krum()), robust) == Guarded(fedavg, robust)  # nothing is judged twice
+        assert unwrap(rule.inner).local == LOCAL
+    assert guard(Guarded(fedavg, Krum()), robust) == Guarded(fedavg, robust)  # nothing is judged twice
     with pytest.raises(ConfigError, match=r"robust: Watching is an algorithm without a rule"):
-        guarded(Watching(), robust)
+        guard(Watching(), robust)
 
 
 PLAIN = dataclasses.replace(LOCAL, optim=SGD(0.1))
@@ -401,7 +405,7 @@ class TwoTiers:
 
 
 def test_of_tiers_the_lowest_is_guarded():
-    both = guarded(TwoTiers(), AdaptiveKrum("fixed_f"))
+    both = guard(TwoTiers(), AdaptiveKrum("fixed_f"))
     assert isinstance(both, GuardedTiers)
     assert both.at("cloud") == TwoTiers().at("cloud")
     assert both.at("edge") == Guarded(TwoTiers().at("edge"), AdaptiveKrum("fixed_f"))
@@ -481,7 +485,7 @@ def test_attackers_are_found_by_any_rule(name):
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ifca", "classter", "auxo", "cfl", "dmpfl", "oort"])
 def test_every_kind_runs_around(name, robust):
     rule = made(name)
-    plain, sim = simulated(rule), simulated(guarded(rule, robust))
+    plain, sim = simulated(rule), simulated(guard(rule, robust))
     assert sim.finished
     assert torch.isfinite(weights(sim)).all()
     counts = values(sim, "guarded")
@@ -496,7 +500,7 @@ def test_every_kind_runs_around(name, robust):
 @pytest.mark.parametrize("name", ["fedavg", "ifca", "classter"])
 @pytest.mark.parametrize("robust", [AdaptiveKrum("fixed_f"), Median()])
 def test_resumed_at_every_event_equals_straight(name, robust):
-    rule = guarded(made(name), robust)
+    rule = guard(made(name), robust)
     expected = simulated(rule)
     sim, events = chained(crowd(), rule, stop=STOP, plan=LOOP, often=EvaluateAt(rounds=2))
     assert events >= 12
@@ -506,7 +510,7 @@ def test_resumed_at_every_event_equals_straight(name, robust):
 
 @pytest.mark.parametrize("robust", ALL, ids=repr)
 def test_loop_and_stacks_agree(robust):
-    rule = guarded(made("fedavg"), robust)
+    rule = guard(made("fedavg"), robust)
     loop, stacked = simulated(rule), simulated(rule, STACKED)
     assert values(loop, "guarded") == values(stacked, "guarded")
     assert values(loop, "anomalous") == values(stacked, "anomalous")
@@ -545,8 +549,8 @@ TABLES = {
 def test_an_experiment_names_its_judge(said, kind, part):
     full, rule = settled(Experiment(**TABLES, robust=said))
     assert (full.robust.kind, full.robust.part()) == (kind, part)
-    assert rule == guarded(rule.inner, part)
-    assert placed(rule)
+    assert rule == guard(rule.inner, part)
+    assert as_algorithm(rule)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from potluck.core import codec
 from potluck.core.codec import value
 from potluck.core.messages import Answer, Lost, Move, Note, Stop, Task, Tell, Until, Wake
 from potluck.jobs import Train
-from potluck.rules import Rounds, placed
+from potluck.rules import Rounds, as_algorithm
 
 JOB = Train()
 
@@ -354,9 +354,9 @@ def test_a_state_survives_storing_in_mid_round():
 
 
 def test_rules_are_placed_in_a_loop_and_algorithms_are_left_alone():
-    loop = placed(FedAvg())
+    loop = as_algorithm(FedAvg())
     assert loop == Rounds(FedAvg())
-    assert placed(loop) is loop
+    assert as_algorithm(loop) is loop
     s, _ = loop.init(Desk())
     assert loop.serve(s, 3, Desk())["global"].to == 3
 

@@ -17,7 +17,7 @@ from potluck.engine.schedule import StopAt
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.fleet import mobile
-from potluck.jobs import SGD, used
+from potluck.jobs import SGD, use_model
 
 PLAIN = dataclasses.replace(LOCAL, optim=SGD(0.1))
 
@@ -55,7 +55,7 @@ class Visit:
         return Diary([*m.heard, [(r.task.to, float(r.body["seen"])) for r in got.replies]], m.round + 1), []
 
     def serve(self, m, node, ctx):
-        return {"global": Task(node, used(LOCAL.model), {"params": ctx.models[LOCAL.model].init(0)})}
+        return {"global": Task(node, use_model(LOCAL.model), {"params": ctx.models[LOCAL.model].init(0)})}
 
 
 @value(eq=False)

@@ -32,8 +32,8 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import scored_together
 from potluck.experiment import Experiment, build
 from potluck.experiment.launch.batch import Batch
-from potluck.jobs import used
-from potluck.jobs.objective import Objective, classified
+from potluck.jobs import use_model
+from potluck.jobs.objective import Objective, score_rows
 from potluck.report.shifts import at_shift
 
 LEVELS = (0.0, 0.4, 1.0)
@@ -67,7 +67,7 @@ class Sure(Objective):
 
     def score(self, net, params, batch, held):
         sure = net(params, batch.x).softmax(-1).max(-1).values
-        return {**classified(net, params, batch), "sure": sure}
+        return {**score_rows(net, params, batch), "sure": sure}
 
 
 @value
@@ -78,7 +78,7 @@ class OwnClass(FedAvg):
         if node == ctx.me:
             return FedAvg.serve(self, m, node, ctx)
         rows = laid().partition.rows(node, "train")
-        return {"own": Task(node, used(SPEC, Sure()), {"params": only(int(pool().y[rows[0]]))})}
+        return {"own": Task(node, use_model(SPEC, Sure()), {"params": only(int(pool().y[rows[0]]))})}
 
 
 def shifted(sim):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import permutations
 from math import ceil
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from potluck.algorithms.auxo.calibrated import Calibrated
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
@@ -20,6 +20,9 @@ from potluck.core.job import ModelSpec, Training
 from potluck.core.messages import Choice, Command, Lost, Node, Note, Reply, Task
 from potluck.core.rule import Cohort, Got
 from potluck.core.trees import nbytes
+from potluck.rules.guard import guard_rule
+from potluck.rules.robust import Robust
+from potluck.rules.wrap import is_cohort, overcommit
 
 DOOR: Final = "door"  # the lane in which devices check in
 
@@ -28,7 +31,7 @@ DOOR: Final = "door"  # the lane in which devices check in
 class Auxo:
     """Cohorts that find themselves, around any rule with one model."""
 
-    inner: Annotated[Cohort[Any], "what trains in every cohort"] = FedAvg()
+    inner: Annotated[Cohort, "what trains in every cohort"] = FedAvg()
     clients: Annotated[int, "devices a round, shared by all cohorts"] = 10
     cohorts: Annotated[int, "at most"] = 4
     fewest: Annotated[
@@ -52,7 +55,7 @@ class Auxo:
 
     def __post_init__(self) -> None:
         fix = "can't share out its clients: take a rule with rounds and one model, such as fedavg or fedyogi"
-        require(hasattr(self.inner, "resized"), "inner", type(self.inner).__name__, fix)
+        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         require(self.cohorts >= 1, "cohorts", self.cohorts, "must be at least 1")
         fix = "must be at least 1: check-ins per participant; more let a selector such as Oort choose"
@@ -70,6 +73,9 @@ class Auxo:
             f"can't all be fed: {self.clients} clients a round leave each {self.clients // self.cohorts}, "
             f"but one needs {max(least, 1)}; raise clients, or lower cohorts or fewest",
         )
+
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.inner, robust))
 
     def start(self, ctx: Context) -> Crowd:
         inner = self.inner.start(ctx)
@@ -104,7 +110,7 @@ class Auxo:
 
     def _count_wanted(self, m: Crowd) -> int:
         """Check-ins before a cohort's round."""
-        waiting = getattr(self.inner, "overcommit", 1.0) if self.waiting is None else self.waiting
+        waiting = overcommit(self.inner) if self.waiting is None else self.waiting
         return ceil(self.clients // len(m.cohorts) * waiting)
 
     def _train(self, m: Crowd, lane: str, ctx: Context) -> tuple[Crowd, list[Command]]:
@@ -130,10 +136,10 @@ class Auxo:
         m = replace(m, queue=queue, running=(*m.running, lane))
         return m.update(lane, replace(cohort, inner=inner)), out
 
-    def _share_rule(self, m: Crowd) -> Cohort[Any]:
+    def _share_rule(self, m: Crowd) -> Cohort:
         """The inner rule with a cohort's share of the clients."""
         share = self.clients // len(m.cohorts)
-        return self.inner.resized(share, (1 / len(m.cohorts)) ** self.mode.scaling)
+        return self.inner.resize(share, (1 / len(m.cohorts)) ** self.mode.scaling)
 
     def _learn(self, m: Crowd, lane: str, got: Got, ctx: Context) -> tuple[Crowd, list[Command]]:
         """The end of a round: the inner rule's merge, sides and rewards, perhaps a split; then feedback."""

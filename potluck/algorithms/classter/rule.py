@@ -29,7 +29,7 @@ from potluck.core.errors import ConfigError, nearest, require
 from potluck.core.messages import Command, Lane, Node, Note, Task, Until
 from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Tree, add
-from potluck.jobs import LabelSet, Train, used
+from potluck.jobs import LabelSet, Train, use_model
 
 DISTIL = "distil"
 STRIDE = 10  # updates between two notes of the counters
@@ -132,10 +132,10 @@ class ClassWise:
 
     def serve(self, m: Detectors, node: Node, ctx: Context) -> dict[str, Task]:
         if m.general is None:
-            job = used(self.local.model, Loudest(self._device_calibration()))
+            job = use_model(self.local.model, Loudest(self._device_calibration()))
             return {"classter": Task(node, job, {"models": m.models, "trained": m.trained})}
         # The server's rows are nobody's own, and have no labels.
-        job = used(self.distil.model) if node == ctx.me else self.tuning
+        job = use_model(self.distil.model) if node == ctx.me else self.tuning
         return {"classter": Task(node, job, {"params": m.general})}
 
     def _device_calibration(self) -> Calibration:

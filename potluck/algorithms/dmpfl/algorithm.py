@@ -13,7 +13,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Reply, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree, add
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.rules import fold
 
 
@@ -104,10 +104,10 @@ class DualMasks:
         return self.alpha / 2 * (1 + cos(pi * min(number, self.rounds) / self.rounds))
 
     def serve(self, m: Sparse, node: Node, ctx: Context) -> dict[str, Task]:
-        general = Task(node, used(self.local.model), {"params": m.params})
+        general = Task(node, use_model(self.local.model), {"params": m.params})
         if node == ctx.me:  # the cloud has nothing of its own
             return {"dmpfl": general, "global": general}
-        both = used(self.local.model, Deferring(self.threshold))
+        both = use_model(self.local.model, Deferring(self.threshold))
         return {"dmpfl": Task(node, both, {"params": m.params, "mask": m.mask}), "global": general}
 
 

@@ -17,7 +17,7 @@ from potluck.core.errors import require
 from potluck.core.job import Batch, Net, Trace
 from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective, cross_entropy
-from potluck.jobs.switch import answered
+from potluck.jobs.switch import score_answers
 
 Phase = Literal["dual", "generic", "personal"]
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # of the masked tensors, by name
@@ -160,7 +160,7 @@ class Masked(Objective):
         }
         return body, keep | {"params": after, "mask": trained}
 
-    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
+    def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
         if self.phase == "personal":
             return body
         mask = self._masks(body if self.phase == "dual" else sent)
@@ -238,4 +238,4 @@ class Deferring(Objective):
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         own, general = net(params, batch.x), net(held, batch.x)
         alike = F.cosine_similarity(own, general, dim=-1) >= self.threshold
-        return answered(own, general, alike, batch)
+        return score_answers(own, general, alike, batch)

@@ -3,12 +3,12 @@
 from potluck.core.codec import value
 from potluck.core.job import Batch, Net, Nets
 from potluck.core.trees import Tree
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundObjective
 from potluck.jobs.objective import CrossEntropy, Objective
 
 
 @value
-class Anchored(Around):
+class Anchored(AroundObjective):
     """An objective that draws to the model that was sent (FedProx, MOON), drawn to `global` in its place.
 
     Below an edge the two differ: training begins with the edge's model.

@@ -18,7 +18,7 @@ from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree, leaves, sub
 from potluck.jobs import LabelCounts, Train
 from potluck.rules import Average, GlobalState
-from potluck.rules.edges import EVERYBODY, altered
+from potluck.rules.edges import EVERYBODY, rewrite_tasks
 
 CENSUS, ASK, TRAIN = "census", "ask", "train"
 
@@ -148,7 +148,7 @@ class Cloud:
             ask = LabelCounts(ctx.models[self.inner.local.model].classes)
             return m, [Task(node, ask, {}) for node in groups.sample(len(groups.children))]
         inner, commands = self.inner.plan(m.inner, lane, groups)
-        return replace(m, inner=inner), altered(commands, send=lambda sent: {**sent, "share": m.share})
+        return replace(m, inner=inner), rewrite_tasks(commands, send=lambda sent: {**sent, "share": m.share})
 
     def merge(self, m: AtCloud, lane: None, got: Got, ctx: Context) -> tuple[AtCloud, list[Command]]:
         if m.share is not None:

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedpvr.device.own_part import OwnPart
@@ -14,8 +14,9 @@ from potluck.core.job import Net
 from potluck.core.messages import Command, Node, Task
 from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree
-from potluck.jobs import SGD, Correct, Kept, Train, used
+from potluck.jobs import SGD, Correct, Kept, Train, use_model
 from potluck.rules import Average, GlobalState, Select, Uniform
+from potluck.rules.wrap import AroundRule
 
 
 @value
@@ -51,38 +52,30 @@ class LastControlled:
     def report(self, m: Controlled, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         return self.inner.inner.report(m.inner, task, ctx)
 
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate))
+    def resize(self, clients: int, rate: float) -> Self:
+        return replace(self, inner=self.inner.resize(clients, rate))
 
     def serve(self, m: Controlled, node: Node, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m, node, ctx)
 
 
 @value
-class OwnHeads:
+class OwnHeads(AroundRule[GlobalState]):
     """FedAvg of all but the last layers, of which every device has its own."""
 
     inner: FedAvg
     layers: int = 1
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     def plan(self, m: GlobalState, lane: None, ctx: Context) -> tuple[GlobalState, list[Command]]:
         local = self.inner.local
         own = OwnPart(last_layers(ctx.models[local.model], m.params, self.layers))
         return replace(self.inner, local=replace(local, objective=own)).plan(m, lane, ctx)
 
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate))
-
     def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
         plain = self.inner.serve(m, node, ctx)
         if node == ctx.me:  # an aggregator has no head of its own
             return plain
-        return {"personal": replace(plain["global"], job=used(self.inner.local.model, Kept())), **plain}
+        return {"personal": replace(plain["global"], job=use_model(self.inner.local.model, Kept())), **plain}
 
 
 def last_layers(net: Net, params: Params, layers: int) -> tuple[str, ...]:

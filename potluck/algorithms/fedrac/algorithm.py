@@ -23,7 +23,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Lane, Node, Note, Task, Until
 from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import add
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.rules.fold import fold
 from potluck.rules.nested import Part, owners_mean
 
@@ -105,8 +105,8 @@ class ByResources:
     def serve(self, m: Tiers, node: Node, ctx: Context) -> dict[str, Task]:
         if node != ctx.me:  # who isn't placed yet can hold the smallest at any rate
             tier = m.places[node].tier if node in m.places else len(m.specs) - 1
-            return {"tier": Task(node, used(m.specs[tier]), {"params": m.params[tier]})}
-        how = [used(spec, ByClass()) if self.by_class else used(spec) for spec in m.specs]
+            return {"tier": Task(node, use_model(m.specs[tier]), {"params": m.params[tier]})}
+        how = [use_model(spec, ByClass()) if self.by_class else use_model(spec) for spec in m.specs]
         each = zip(how, m.params, strict=True)
         served = {f"tier {f}": Task(node, job, {"params": params}) for f, (job, params) in enumerate(each)}
         return served if m.mixed is None else {**served, "global": Task(node, how[0], {"params": m.mixed})}

@@ -56,7 +56,7 @@ class Lessons:
             device, new = m.known[n], m.taught.get(n) != (source, edition)
             slower = streaming(device, net) if new else 1.0
             objective = replace(self._objective(spec), room=room, slower=slower)
-            job = replace(self._job(m, tier, n), objective=objective).slowed(factor)
+            job = replace(self._job(m, tier, n), objective=objective).scale_rate(factor)
             if new:
                 extra = max(extra, lesson_seconds(device, net))
                 if slower == 1.0:  # it holds the teacher, if what it says of its memory is true

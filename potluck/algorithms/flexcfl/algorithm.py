@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from potluck.core.trees import Params, split, weighted_sum
 from potluck.jobs import Train
 from potluck.rules.census import CENSUS, Census
 from potluck.rules.grouped import DOOR, ROOT, Grouped, Groups, parted, settled
+from potluck.rules.guard import guard_rule
+from potluck.rules.robust import Robust
 from potluck.rules.vectors import Vector, length, means, numbered
 
 LABELS = "labels"
@@ -54,9 +56,7 @@ class FlexCFL:
     """Groups found before training, which newcomers join and members change when their labels do."""
 
     local: Train = Train()
-    inner: Annotated[
-        Cohort[Any] | None, "what each group trains by, its `clients` aside; left out: fedavg"
-    ] = None
+    inner: Annotated[Cohort | None, "what each group trains by, its `clients` aside; left out: fedavg"] = None
     clients: Annotated[int, "devices a round, over all groups by members"] = 20
     groups: Annotated[int, "how many"] = 3
     directions: Annotated[int | None, "of the embedding; left out: as many as groups"] = None
@@ -84,6 +84,9 @@ class FlexCFL:
     def many(self) -> Grouped:
         pretrain = replace(self.local, steps=self.pretrain_steps)
         return Grouped(self.inner or FedAvg(local=self.local), pretrain, self.clients, self.deadline)
+
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.many.inner, robust))
 
     def start(self, ctx: Context) -> Groups:
         return replace(self.many.start(ctx), more=Founding(Census([], [], {}), []))

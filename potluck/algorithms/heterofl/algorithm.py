@@ -15,7 +15,7 @@ from potluck.core.job import ModelSpec, Nets
 from potluck.core.messages import Command, Node, Note, Reply, Task, Until
 from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Params, add, zeros
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.models.footprint import training_bytes
 from potluck.rules.nested import Part, cut, known, narrowed, owners_mean
 
@@ -109,7 +109,7 @@ class HeteroFL:
         return replace(m, parts=self._parts(params, ctx.models)) if parts else m, []
 
     def serve(self, m: Levels, node: Node, ctx: Context) -> dict[str, Task]:
-        whole = Task(node, used(self.local.model), {"params": m.params})
+        whole = Task(node, use_model(self.local.model), {"params": m.params})
         if node == ctx.me:
             narrow = range(1, len(self.rates))
             views = {f"rate {self.rates[k]:g}": self._used(m, k, node, ctx) for k in narrow}
@@ -176,8 +176,9 @@ class HeteroFL:
         return replace(self.local, model=self._specs[level], objective=objective)
 
     def _used(self, m: Levels, level: int, node: Node, ctx: Context) -> Task:
-        objective = replace(self._objective(level, ctx.models, None), inner=used(self.local.model).objective)
-        return Task(node, used(self._specs[level], objective), {"params": m.parts[level]})
+        plain = use_model(self._specs[level])
+        objective = replace(self._objective(level, ctx.models, None), inner=plain.objective)
+        return Task(node, replace(plain, objective=objective), {"params": m.parts[level]})
 
     def _part(self, reply: Reply, models: Nets) -> Part:
         net = models[_model(reply.task)]

@@ -1,7 +1,5 @@
 """Training of a narrow part of a wider model (HeteroFL)."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -9,40 +7,38 @@ from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import Batch, Net, Nets, Trace
 from potluck.core.trees import Params, Tree
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundNet, AroundObjective
 from potluck.jobs.objective import CrossEntropy, Objective
 
 
-class _Scaled:
+class _ScaledNet(AroundNet):
     """A net whose narrow layers speak up for the channels that they lack; absent classes are silent."""
 
-    __slots__ = ("job", "net", "present")
+    __slots__ = ("job", "present")
 
     def __init__(self, net: Net, job: "Narrow", present: Tensor | None = None) -> None:
-        self.net, self.job, self.present = net, job, present
+        super().__init__(net)
+        self.job, self.present = job, present
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
-        return self._heard(self.net(self._louder(params), x, key))
+        return self._silence_absent(self.net(self._amplify(params), x, key))
 
     def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
-        return self.net.features(self._louder(params), x, key)
+        return self.net.features(self._amplify(params), x, key)
 
     def head(self, params: Params, z: Tensor) -> Tensor:
-        return self._heard(self.net.head(self._louder(params), z))
+        return self._silence_absent(self.net.head(self._amplify(params), z))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.net, name)
-
-    def _louder(self, params: Params) -> Params:
+    def _amplify(self, params: Params) -> Params:
         # A layer's output divided by the rate is the layer with weight and bias divided by it.
         return params | {name: params[name] / self.job.rate for name in self.job.scaled}
 
-    def _heard(self, logits: Tensor) -> Tensor:
+    def _silence_absent(self, logits: Tensor) -> Tensor:
         return logits if self.present is None else torch.where(self.present, logits, 0.0)
 
 
 @value
-class Narrow(Around):
+class Narrow(AroundObjective):
     """Any objective, on a narrow part of a wider model.
 
     What the layers of `scaled` give is divided by `rate`, in training and in use: they have only that share
@@ -59,23 +55,23 @@ class Narrow(Around):
         require(0 < self.rate <= 1, "rate", self.rate, "must be above 0 and at most 1: a share of channels")
 
     @property
-    def looks(self) -> bool:  # type: ignore[override]
+    def looks(self) -> bool:
         return self.classes is not None or self.inner.looks  # the device's labels are seen so
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        return self.inner.look(models, self._scaled(net), sent, keep, batch) if self.inner.looks else {}
+        return self.inner.look(models, self._scale(net), sent, keep, batch) if self.inner.looks else {}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return self.inner.hold(sent, keep, own), self._present(own)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
-        return self.inner.penalty(self._scaled(net, held[1]), params, batch, held[0])
+        return self.inner.penalty(self._scale(net, held[1]), params, batch, held[0])
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.inner.loss(self._scaled(net, held[1]), params, batch, held[0])
+        return self.inner.loss(self._scale(net, held[1]), params, batch, held[0])
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
-        return self.inner.review(self._scaled(net), params, own, held[0])
+        return self.inner.review(self._scale(net), params, own, held[0])
 
     def sends(self, params: Params) -> dict[str, Tree]:
         more = self.inner.sends(params)
@@ -93,10 +89,10 @@ class Narrow(Around):
         return self.classes is None and self.inner.tells_change_only()
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        return self.inner.score(self._scaled(net), params, batch, held[0])
+        return self.inner.score(self._scale(net), params, batch, held[0])
 
-    def _scaled(self, net: Net, present: Tensor | None = None) -> Net:
-        return net if present is None and not self.scaled else _Scaled(net, self, present)
+    def _scale(self, net: Net, present: Tensor | None = None) -> Net:
+        return net if present is None and not self.scaled else _ScaledNet(net, self, present)
 
     def _present(self, own: Batch | None) -> Tensor | None:
         """Which classes the device has rows of [classes]."""

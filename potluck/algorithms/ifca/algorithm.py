@@ -13,7 +13,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Params, add, sub
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.rules import Average, Select, ServerOptim, Uniform
 
 
@@ -65,14 +65,14 @@ class BestOfSeveral:
             notes.append(Note("chose", [r.task.to for r in mine], group=k))
         return Models(params, opt, self.select.learn(m.picks, got, ctx), m.round + 1), notes
 
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, clients=clients, local=self.local.slowed(rate))
+    def resize(self, clients: int, rate: float) -> Self:
+        return replace(self, clients=clients, local=self.local.scale_rate(rate))
 
     def serve(self, m: Models, node: Node, ctx: Context) -> dict[str, Task]:
         model = self.local.model
         if node == ctx.me:
-            return {f"model {k}": Task(node, used(model), {"params": p}) for k, p in enumerate(m.params)}
-        return {"chosen": Task(node, used(model, Pick(self.models)), {"models": stacked(m.params)})}
+            return {f"model {k}": Task(node, use_model(model), {"params": p}) for k, p in enumerate(m.params)}
+        return {"chosen": Task(node, use_model(model, Pick(self.models)), {"models": stacked(m.params)})}
 
 
 def stacked(params: list[Params]) -> Params:

@@ -1,8 +1,8 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 from torch import Tensor
 
@@ -11,13 +11,13 @@ from potluck.algorithms.maverick.device import Contrast
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
-from potluck.core.messages import Command, Lost, Note, Task
+from potluck.core.messages import Command, Lane, Lost, Note, Task
 from potluck.core.rule import Got
-from potluck.core.trees import Params
+from potluck.core.trees import Params, Tree
 from potluck.jobs import Train
-from potluck.jobs.kept import trained
-from potluck.rules import Select, Uniform
-from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels, altered
+from potluck.jobs.kept import apply_update
+from potluck.rules import GlobalState, Select, Uniform
+from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels, rewrite_tasks
 from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, untouched
 
 
@@ -25,20 +25,20 @@ from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, untouched
 class Sorted:
     """The inner rule's state, and what the last round's verdict was."""
 
-    inner: Any
+    inner: GlobalState
     odd: Sequence[Params]  # the farthest anomalous models
     share: Tensor  # [odd] how much each of them counts; 1 together
 
     @property
     def round(self) -> int:
-        return int(self.inner.round)
+        return self.inner.round
 
 
 @value
 class Negatives:
     """FedAvg of genuine models; the anomalous ones are shown to devices, as what not to become."""
 
-    inner: Any  # FedAvg
+    inner: FedAvg
     robust: Robust | None
     top: int  # k
     alike: bool = False  # whether they count the same, however far off
@@ -47,10 +47,16 @@ class Negatives:
         inner = self.inner.start(ctx)
         return Sorted(inner, [], next(iter(inner.params.values())).new_zeros(0))
 
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, robust=robust)
+
+    def lanes(self, m: Sorted, ctx: Context) -> Iterable[Lane]:
+        return self.inner.lanes(m.inner, ctx)
+
     def plan(self, m: Sorted, lane: None, ctx: Context) -> tuple[Sorted, list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
         more = {"odd": m.odd, "share": m.share}
-        return replace(m, inner=inner), altered(commands, send=lambda sent: {**sent, **more})
+        return replace(m, inner=inner), rewrite_tasks(commands, send=lambda sent: {**sent, **more})
 
     def merge(self, m: Sorted, lane: None, got: Got, ctx: Context) -> tuple[Sorted, list[Command]]:
         heard = [r for r in got.replies if r.weight > 0]  # an update without rows behind it tells nothing
@@ -69,9 +75,11 @@ class Negatives:
     def adopt(self, m: Sorted, task: Task, ctx: Context) -> Sorted:
         return replace(m, inner=self.inner.adopt(m.inner, task, ctx))
 
+    def report(self, m: Sorted, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+        return self.inner.report(m.inner, task, ctx)
+
     def serve(self, m: Sorted, node: int, ctx: Context) -> dict[str, Task]:
-        served: dict[str, Task] = self.inner.serve(m.inner, node, ctx)
-        return served
+        return self.inner.serve(m.inner, node, ctx)
 
 
 def farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
@@ -79,7 +87,7 @@ def farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
     off = [(far, r) for far, r in zip(found.far, found.odd, strict=True) if far > 0]
     first = sorted(off, key=lambda pair: -pair[0])[:top]
     total = sum(far for far, _ in first)
-    return [(trained(r.task.send, r.body["delta"]), far / total) for far, r in first]
+    return [(apply_update(r.task.send, r.body["delta"]), far / total) for far, r in first]
 
 
 def maverick(

@@ -1,36 +1,29 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.moon.device import Moon as Contrast  # the only moon of this module is the algorithm
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.messages import Node, Task
-from potluck.jobs import Kept, Train, used
-from potluck.rules import Average, Select, ServerOptim, Uniform
+from potluck.jobs import Kept, Train, use_model
+from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
+from potluck.rules.wrap import AroundRule
 
 
 @value
-class Keeping:
+class Keeping(AroundRule[GlobalState]):
     """A rule whose devices keep the models that they train; these are served beside its own."""
 
-    inner: Any  # a rule with one model, such as FedAvg, whose objective keeps `personal`
+    inner: FedAvg  # whose objective keeps `personal`
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)  # it trains as the inner rule does
-
-    def resized(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resized(clients, rate))
-
-    def serve(self, m: Any, node: Node, ctx: Context) -> dict[str, Task]:
-        plain: dict[str, Task] = self.inner.serve(m, node, ctx)
+    def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
+        plain = self.inner.serve(m, node, ctx)
         if node == ctx.me:
             return plain
-        job = used(self.inner.local.model, Kept())
+        job = use_model(self.inner.local.model, Kept())
         return {**plain, "personal": replace(plain["global"], job=job)}
 
 

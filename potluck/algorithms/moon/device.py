@@ -9,7 +9,7 @@ from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import Batch, Local, Net, Nets, Trace
 from potluck.core.trees import Params, Tree
-from potluck.jobs.kept import trained
+from potluck.jobs.kept import apply_update
 from potluck.jobs.losses import direction, row_losses
 from potluck.jobs.objective import Objective, weighted_mean
 
@@ -52,7 +52,7 @@ class Moon(Objective):
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[dict[str, Tree], Tree]:
-        return {}, {"personal": trained(sent, delta)}
+        return {}, {"personal": apply_update(sent, delta)}
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return float(2 * len(at.rows) * net.ops)  # a forward pass of both over every row

@@ -1,41 +1,39 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.pyramidfl.device import Thin
-from potluck.algorithms.pyramidfl.selection import Pyramid
+from potluck.algorithms.pyramidfl.selection import Planned, Pyramid
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
-from potluck.core.messages import Command, Lane, Task
+from potluck.core.messages import Command, Task
 from potluck.core.trees import leaves
 from potluck.jobs import Train
-from potluck.rules import Average, ServerOptim
+from potluck.rules import Average, GlobalState, ServerOptim
+from potluck.rules.wrap import AroundRule
 
 
 @value
-class Thinned:
+class Thinned(AroundRule[GlobalState[Planned]]):
     """A rule whose devices send as much of their updates as its selector, a Pyramid, has planned."""
 
-    inner: Any  # a rule whose state holds the selector's as `picks`, such as FedAvg
+    inner: FedAvg
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)  # all else is as the inner rule does it
-
-    def plan(self, m: Any, lane: Lane, ctx: Context) -> tuple[Any, list[Command]]:
+    def plan(
+        self, m: GlobalState[Planned], lane: None, ctx: Context
+    ) -> tuple[GlobalState[Planned], list[Command]]:
         m, commands = self.inner.plan(m, lane, ctx)
         parts, made = m.picks.parts, dict[tuple[int, float], Train]()  # one job for all that do the same
         device = leaves(m.params)[0].device
 
-        def thinned(task: Task) -> Task:
+        def thin(task: Task) -> Task:
             drop, job = parts[task.to].drop if task.to in parts else 0.0, task.job
             if drop == 0 or not isinstance(job, Train):
                 return task
@@ -44,10 +42,7 @@ class Thinned:
             mask = torch.tensor(keys.derive(ctx.key, task.to) >> 1, device=device)
             return replace(task, job=made[id(job), drop], send={**task.send, "mask": mask})
 
-        return m, [thinned(c) if isinstance(c, Task) else c for c in commands]
-
-    def resized(self, clients: int, rate: float) -> "Thinned":
-        return replace(self, inner=self.inner.resized(clients, rate))
+        return m, [thin(c) if isinstance(c, Task) else c for c in commands]
 
 
 def pyramidfl(

@@ -10,12 +10,12 @@ from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import Trace
 from potluck.core.trees import Params, Tree
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundObjective
 from potluck.jobs.objective import CrossEntropy, Objective
 
 
 @value
-class Thin(Around):
+class Thin(AroundObjective):
     """Any objective, of whose change only some entries are sent, as one vector.
 
     The server sends a number, `mask`; it and the model's size say which entries these are, so that no places
@@ -29,7 +29,7 @@ class Thin(Around):
         require(0 <= self.drop < 1, "drop", self.drop, "must be at least 0 and below 1, such as 0.1")
 
     @property
-    def packs(self) -> bool:  # type: ignore[override]
+    def packs(self) -> bool:
         return True
 
     def kept(self, entries: int) -> int:
@@ -46,8 +46,8 @@ class Thin(Around):
         flat = torch.cat([d.reshape(-1) for d in delta.values()])
         return {**more, "delta": flat.gather(0, self._places(sent["mask"], len(flat)))}, kept
 
-    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
-        body, size = self.inner.opened(body, sent, params), _size(params)
+    def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
+        body, size = self.inner.unpack(body, sent, params), _size(params)
         there = body["delta"]
         flat = there.new_zeros(size).scatter(0, self._places(sent["mask"], size).to(there.device), there)
         parts = flat.split([p.numel() for p in params.values()])

@@ -12,7 +12,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Task, Until
 from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Params, add, scale, sub
-from potluck.jobs import LabelCounts, Train, used
+from potluck.jobs import LabelCounts, Train, use_model
 from potluck.rules import Average
 from potluck.rules.edges import EVERYBODY
 
@@ -104,7 +104,7 @@ class Share:
         return (m, []) if min(m.held) < self.edge_rounds else self._averaged(m, ctx)
 
     def serve(self, m: Shaped, node: Node, ctx: Context) -> dict[str, Task]:
-        whole = Task(node, used(self.local.model), {"params": m.params})
+        whole = Task(node, use_model(self.local.model), {"params": m.params})
         mine = next((j for j, nodes in enumerate(m.edges) if node in nodes), None)
         if node == ctx.me:
             return {"global": whole}

@@ -11,7 +11,7 @@ from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Note, Task, Until
 from potluck.core.rule import Got
 from potluck.core.trees import Params
-from potluck.jobs import Train, used
+from potluck.jobs import Train, use_model
 from potluck.rules import Average, ServerOptim
 
 TIME, EXAMINE, TRAIN = "time", "examine", "train"
@@ -116,7 +116,7 @@ class TiFL:
         return self._charged(m), [Note("tier", m.tier)]
 
     def serve(self, m: Timed, node: Node, ctx: Context) -> dict[str, Task]:
-        return {"global": Task(node, used(self.local.model), {"params": m.params})}
+        return {"global": Task(node, use_model(self.local.model), {"params": m.params})}
 
     # ------------------------------------------------------------------------------------------------- parts
 

@@ -21,7 +21,7 @@ from potluck.core.errors import require
 from potluck.core.job import Batch, Local, Net, Nets, Rows
 from potluck.core.trees import Params, Tree
 from potluck.fleet import TRAINING_FACTOR
-from potluck.jobs.around import Around
+from potluck.jobs.around import AroundObjective
 from potluck.jobs.objective import Objective
 
 _NOISE, _VIEWS, _DROPS = 1, 2, 3  # streams of a batch's key
@@ -133,7 +133,7 @@ class Detect(Objective):
 
 
 @value
-class Fall(Around):
+class Fall(AroundObjective):
     """A detector's training that also tells how far its loss on all own rows fell: two more passes."""
 
     inner: Detect = Detect()

@@ -39,7 +39,7 @@ class OwnPart(Objective):
     def tells_change_only(self) -> bool:
         return True  # less of it
 
-    def opened(self, body: Tree, sent: Tree, params: Params) -> Tree:
+    def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
         there = body["delta"]
         return {
             **body,

@@ -12,42 +12,44 @@ the same model: classter spreads a round over the classes, unless `clients` are 
 """
 
 from collections.abc import Hashable
-from dataclasses import is_dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Command, Lane, Lost, Note, Reply
-from potluck.core.rule import Got
-from potluck.rules.grouped import Grouped
+from potluck.core.rule import Algorithm, FederationFacts, Fits, Got, M, Rule, Tiered
 from potluck.rules.robust import Robust, floats
 from potluck.rules.rounds import Rounds
+from potluck.rules.wrap import AroundRule
+
+R = TypeVar("R", bound=Rule)
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """A rule that knows where its updates are judged: in its groups, or by a judge of its own."""
+
+    def with_judge(self, robust: Robust) -> Self: ...
 
 
 @value
-class Guarded:
+class Guarded(AroundRule[M]):
     """A rule that merges what a judge lets through; whom it refuses is lost to it, as a bad update is."""
 
-    inner: Any  # Rule[M]
     robust: Robust
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = getattr(self.inner, name)  # in all but merging it is the inner rule
-        if name == "resized":  # here, so that it is missing where the inner rule has none
-            return lambda clients, rate: replace(self, inner=found(clients, rate))
-        return found
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, robust=robust)
 
-    def merge(self, m: Any, lane: Lane, got: Got, ctx: Context) -> tuple[Any, list[Command]]:
+    def merge(self, m: M, lane: Lane, got: Got, ctx: Context) -> tuple[M, list[Command]]:
         alike: dict[Hashable, list[Reply]] = {}
         for r in got.replies:
             if r.task.to != ctx.here and _judgeable(r):
                 alike.setdefault(_origin(r), []).append(r)
         if not alike:
-            after: tuple[Any, list[Command]] = self.inner.merge(m, lane, got, ctx)
-            return after
+            return self.inner.merge(m, lane, got, ctx)
         verdicts = [self.robust.judge(replies) for replies in alike.values()]
         kept = {id(r.task): r for v in verdicts for r in v.kept}
         refused = {id(r.task) for v in verdicts for r in v.odd}
@@ -70,44 +72,44 @@ class Guarded:
 class GuardedTiers:
     """An algorithm of several tiers, guarded where devices are heard: in the lowest one."""
 
-    inner: Any  # Tiered
+    inner: Tiered
     robust: Robust
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        return self.inner.tiers
 
-    def at(self, tier: str) -> Any:
+    def at(self, tier: str) -> Rule | Algorithm:
         found = self.inner.at(tier)
-        return guarded(found, self.robust) if tier == self.inner.tiers[-1] else found
+        if tier != self.tiers[-1]:
+            return found
+        return guard_rule(found, self.robust) if isinstance(found, Rule) else guard_loop(found, self.robust)
+
+    def fits(self, federation: FederationFacts) -> None:
+        if isinstance(self.inner, Fits):
+            self.inner.fits(federation)
 
 
-def guarded(algorithm: Any, robust: Robust) -> Any:
+def guard(algorithm: Rule | Algorithm | Tiered, robust: Robust) -> Rule | Algorithm | Tiered:
     """The same algorithm with its updates judged, in the place where it merges those of devices."""
-    if getattr(algorithm, "tiers", ()):
+    if isinstance(algorithm, Tiered):
         return GuardedTiers(algorithm, robust)
+    return guard_rule(algorithm, robust) if isinstance(algorithm, Rule) else guard_loop(algorithm, robust)
+
+
+def guard_rule(rule: R, robust: Robust) -> R | Guarded:
+    """The same rule with its updates judged: by a judge around it, unless it knows better."""
+    return rule.with_judge(robust) if isinstance(rule, Judged) else Guarded(rule, robust)
+
+
+def guard_loop(algorithm: Algorithm, robust: Robust) -> Algorithm:
+    """The same loop around a guarded rule."""
     if isinstance(algorithm, Rounds):
-        return Rounds(guarded(algorithm.rule, robust))
-    if not hasattr(algorithm, "merge"):
-        raise ConfigError(
-            f"robust: {type(algorithm).__name__} is an algorithm without a rule, so what it merges can't be "
-            "judged for it; leave out [robust], or write it as a rule"
-        )
-    if "robust" in getattr(algorithm, "__dataclass_fields__", ()):
-        return replace(algorithm, robust=robust)
-    inner = _shared_out(algorithm)
-    return Guarded(algorithm, robust) if inner is None else replace(algorithm, inner=guarded(inner, robust))
-
-
-def _shared_out(rule: Any) -> Any:
-    """What each group of a rule's devices trains by; None if it shares them out to nobody."""
-    if not is_dataclass(rule) or not hasattr(rule, "inner") or hasattr(rule, "resized"):
-        return None
-    if rule.inner is None:  # it is told by the groups that the rule makes of itself
-        parts = (getattr(rule, name) for name in ("groups", "many") if hasattr(rule, name))
-        return next((part.inner for part in parts if isinstance(part, Grouped)), None)
-    return rule.inner if hasattr(rule.inner, "merge") else None
+        return Rounds(guard_rule(algorithm.rule, robust))
+    raise ConfigError(
+        f"robust: {type(algorithm).__name__} is an algorithm without a rule, so what it merges can't be "
+        "judged for it; leave out [robust], or write it as a rule"
+    )
 
 
 def _judgeable(reply: Reply) -> bool:
