@@ -18,7 +18,7 @@ from potluck.algorithms.fedbuff import fedbuff
 from potluck.core.job import ModelSpec
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
-from potluck.execute.process import tuned_process
+from potluck.execute.process import tune_process
 from potluck.jobs import SGD, Prox, Train
 from potluck.simulate import Simulation
 
@@ -83,7 +83,7 @@ def compared(workload: Workload, fleet: str, model: str, by: str) -> dict[str, t
     plan, tasks = PLANS[model, by]
     made = rules(model, workload.rate, workload.batch)
     runners = {name: Runner(workload, fleet, rule, plan) for name, (rule, _) in made.items()}
-    with tuned_process():
+    with tune_process():
         for runner in runners.values():
             runner.turn(WARMED * tasks, timed=False)  # workers start, and devices spread over time
             runner.batches.clear()

@@ -28,7 +28,7 @@ from potluck.core import keys
 from potluck.core.job import Local, ModelSpec
 from potluck.data import Cut, Pool, from_rows
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.captured.buffers import Replays
+from potluck.execute.captured.buffers import StepCache
 from potluck.execute.plan import ExecutionPlan, make_executor
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.stack import Stack
@@ -125,7 +125,7 @@ def steps(cohort: list[Item], plan: ExecutionPlan, of: Callable[[Callable[[], An
         stack = Stack([item for _, item in drawn], [draw for draw, _ in drawn])
         if not plan.graphs:
             return of(stack.train)
-        replays = Replays(plan.streams)
+        replays = StepCache(plan.streams)
         width = plan.chunk if plan.streams > 1 else len(cohort)
         return of(lambda: replays.train(stack, width))
 

@@ -19,7 +19,7 @@ from potluck.core.job import ModelSpec
 from potluck.core.messages import Command
 from potluck.data import divide, load
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.process import tuned_process
+from potluck.execute.process import tune_process
 from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import Train
@@ -52,7 +52,7 @@ def matched(devices: int, seed: int) -> tuple[int, float]:
         fits = dict(zip(LEAVES, rng.normal(size=len(LEAVES)).tolist(), strict=True))
         sides = {leaf: {2: 0, 3: 1, 4: 2} for leaf in LEAVES}
         sim.keeps.put(node, SLOT, {"reward": fits, "side": sides, "times": {"0": 2}})
-    with tuned_process():
+    with tune_process():
         began = time.perf_counter()
         sim.start()
         while not any((queue := sim.states[sim.root].model.queue).values()):

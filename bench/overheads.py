@@ -17,7 +17,7 @@ from potluck.algorithms.maverick.device import Contrast
 from potluck.algorithms.moon.device import Moon
 from potluck.core.job import Batch, Local, ModelSpec, Net
 from potluck.core.trees import Params, Tree, nbytes
-from potluck.execute.reference import Item, looked_at, memory, train
+from potluck.execute.reference import Item, look_at, recall, train
 from potluck.jobs import Train
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.models import Models
@@ -66,10 +66,10 @@ def device(objective: Objective, odd: int, epochs: int) -> Item:
 
 def held(item: Item) -> int:
     """Bytes of frozen models, and of what they saw, beside what plain training needs."""
-    models = nbytes(item.at.inbox) + nbytes(memory(item)) - nbytes(item.at.inbox["params"])
+    models = nbytes(item.at.inbox) + nbytes(recall(item)) - nbytes(item.at.inbox["params"])
     if not item.job.looks:
         return models
-    return models + nbytes(looked_at(item, item.at.models[SPEC], item.at.rows).seen)
+    return models + nbytes(look_at(item, item.at.models[SPEC], item.at.rows).seen)
 
 
 def main() -> None:

@@ -21,15 +21,16 @@ from potluck.core.messages import Node
 from potluck.core.rule import Got
 from potluck.data import Held, Pool
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.plan import EXECUTORS, ExecutionPlan
-from potluck.execute.process import tuned_process
-from potluck.execute.tune.autotune import Wanted, choose, named
+from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor
+from potluck.execute.process import tune_process
+from potluck.execute.tune.autotune import Wanted, choose, describe
 from potluck.federation import Federation
 from potluck.fleet import build as build_fleet
 from potluck.jobs import SGD, Shuffled, Train
 from potluck.jobs.sampling import Sampler
 from potluck.models import Models, register
 from potluck.simulate import Simulation
+from potluck.simulate.trial import Trial
 
 
 @value
@@ -61,7 +62,12 @@ class Given:
 
 
 def simulation(
-    workload: Workload, model: str, plan: ExecutionPlan, rounds: int, sampler: Sampler = Shuffled()
+    workload: Workload,
+    model: str,
+    plan: ExecutionPlan,
+    rounds: int,
+    sampler: Sampler = Shuffled(),
+    executor: Executor | None = None,
 ) -> Simulation:
     """A run of FedAvg on the workload that hasn't begun."""
     register(f"bench_{model}", lambda: build(model, workload.weights[model]))
@@ -72,7 +78,9 @@ def simulation(
     rule = FedAvg(len(cohorts[0]), local, select=Given(cohorts))
     often = EvaluateAt(panel=1)  # at both ends, where no clock runs
     stop = StopAt(rounds=rounds)
-    return Simulation(federation(workload), rule, seed=1, stop=stop, evaluate=often, plan=plan)
+    return Simulation(
+        federation(workload), rule, seed=1, stop=stop, evaluate=often, plan=plan, executor=executor
+    )
 
 
 def federation(workload: Workload, fleet: str = "uniform") -> Federation:
@@ -116,10 +124,14 @@ def main() -> None:
     plan = ExecutionPlan(asked.executor, asked.workers, asked.chunk, graphs=asked.graphs)
     if plan.executor == "auto":
         base = replace(plan, executor="loop")
-        plan = choose(simulation(contest.workload, contest.model, base, 2), Wanted(base, EXECUTORS)).plan
-        contest.way = named(plan)
+
+        def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
+            return Trial(simulation(contest.workload, contest.model, plan, 2, executor=executor))
+
+        plan = choose(begin, Wanted(base, EXECUTORS)).plan
+        contest.way = describe(plan)
     sim = simulation(contest.workload, contest.model, plan, contest.total + 1)
-    with tuned_process():
+    with tune_process():
         sim.start()
         contest.start()
         for number in range(1, contest.total + 1):

@@ -20,6 +20,7 @@ from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.simulate import Simulation
+from potluck.simulate.trial import Trial
 
 
 def federation(rows, clients, dtype, shape=None):
@@ -30,9 +31,10 @@ def federation(rows, clients, dtype, shape=None):
     return Federation(pool, partition, build("mobile", clients, 1), Models(pool.shape, 5, dtype))
 
 
-def simulation(federation, rule, plan, rounds):
+def simulation(federation, rule, plan, rounds, executor=None):
     often = EvaluateAt(rounds=max(1, rounds // 2))
-    return Simulation(federation, rule, seed=1, stop=StopAt(rounds=rounds), evaluate=often, plan=plan)
+    stop = StopAt(rounds=rounds)
+    return Simulation(federation, rule, seed=1, stop=stop, evaluate=often, plan=plan, executor=executor)
 
 
 def finished(sim):
@@ -83,7 +85,10 @@ def main() -> None:
     big = federation(12_000, 100, torch.float32, (1, 28, 28))
     rule = FedAvg(50, Train(ModelSpec("lenet5"), optim=SGD(0.05), batch=20))
     base = ExecutionPlan(device="cuda")
-    choice = choose(simulation(big, rule, base, 8), Wanted(base, ("loop", "stacked")))
+    choice = choose(
+        lambda plan, executor: Trial(simulation(big, rule, plan, 8, executor)),
+        Wanted(base, ("loop", "stacked")),
+    )
     print(choice.reason, choice.plan, sep="\n")
     assert choice.plan.executor == "stacked"
 

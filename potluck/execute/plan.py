@@ -6,7 +6,7 @@ used again on resume, since stacked arithmetic depends on what is stacked with w
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -45,12 +45,23 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
-class Aside(Executor, Protocol):
+@runtime_checkable
+class ParallelExecutor(Executor, Protocol):
     """One with processes of its own: jobs can be handed out, and their results waited for later."""
 
     count: int  # processes
 
     def begin(self, items: Sequence[Item], ahead: bool) -> Callable[[], list[Result]]: ...
+
+
+@runtime_checkable
+class StackingExecutor(Executor, Protocol):
+    """One that trains clients as stacks, as far as memory and their jobs let it."""
+
+    @property
+    def chunk(self) -> int: ...  # clients in one stack, after what didn't fit
+    @property
+    def fell_back(self) -> bool: ...  # whether some job had to be trained one by one
 
 
 class Loop:
@@ -83,9 +94,9 @@ def make_executor(plan: ExecutionPlan, on_shrink: Callable[[int], None] | None =
         from potluck.execute.vectorised.executor import Stacked
 
         if plan.workers > 1 and plan.device == "cpu":
-            from potluck.execute.pool.stacks import Shares
+            from potluck.execute.pool.stacks import StackedWorkers
 
-            return Shares(plan.workers, Stacked(plan.chunk, plan.conv, plan.graphs), on_shrink)
+            return StackedWorkers(plan.workers, Stacked(plan.chunk, plan.conv, plan.graphs), on_shrink)
         return Stacked(plan.chunk, plan.conv, plan.graphs, plan.streams, on_shrink)
     raise ConfigError(
         f"run.executor = {plan.executor!r}: no such executor; {nearest(plan.executor, EXECUTORS)}"

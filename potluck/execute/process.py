@@ -17,7 +17,7 @@ _PAGE, _LARGE_PAGES = 2 << 20, 14  # bytes of a large one; Linux's name for want
 
 
 @contextmanager
-def tuned_process() -> Iterator[None]:
+def tune_process() -> Iterator[None]:
     """One thread, few garbage collections, memory that isn't given back to the system between two rounds.
 
     Afterwards as before, but that the heap may keep, and lend pieces of, 32 MB: glibc doesn't tell what was.
@@ -58,7 +58,7 @@ def _prefer_large_pages() -> None:
         _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _LARGE_PAGES)
 
 
-def start(process: BaseProcess) -> None:
+def start_process(process: BaseProcess) -> None:
     """Start a child. Ctrl-C is its parent's to handle, also while it hasn't learnt yet to ignore it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

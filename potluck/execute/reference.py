@@ -1,7 +1,7 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from potluck.core import keys
 from potluck.core.errors import PotluckError
-from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training
+from potluck.core.job import Batch, Job, Local, Net, Opaque, Result, Rows, Trace, Training
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
@@ -24,6 +24,14 @@ class Item(NamedTuple):
     at: Local
 
 
+@runtime_checkable
+class DrawsTogether(Protocol):
+    """A class of training jobs that draws for many at once, several times as fast."""
+
+    @staticmethod
+    def draw_all(jobs: Sequence[Training], places: Sequence[Local]) -> list[Rows]: ...
+
+
 def batch_shape(job: Job) -> Hashable | None:
     """Training jobs of equal shape may be computed together; None for jobs that run as they like."""
     shape: Callable[[], Hashable] | None = getattr(job, "shape", None)
@@ -32,19 +40,19 @@ def batch_shape(job: Job) -> Hashable | None:
 
 def run_alone(job: Job, at: Local) -> Result:
     """Run a job that is not training."""
+    assert isinstance(job, Opaque), f"{type(job).__name__} has neither run nor shape"
     try:
-        result: Result = job.run(at)  # type: ignore[attr-defined]
+        return job.run(at)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise PotluckError(f"device {at.node}: {type(job).__name__}: {error}") from error
-    return result
 
 
 def train(item: Item) -> Result:
     """Run one training job, a lean loop: no optimiser object, no `.grad`, no copies between steps."""
     job, at = item
     net, rows = at.models[job.model], job.draw(at)
-    sent, keep = at.inbox, memory(item)
-    own = looked_at(item, net, at.rows) if job.looks else None
+    sent, keep = at.inbox, recall(item)
+    own = look_at(item, net, at.rows) if job.looks else None
     with torch.no_grad():
         started, held = job.begin(net, sent, keep, own)
     final = {name: p.detach().clone() for name, p in started.items()}
@@ -71,15 +79,15 @@ def train(item: Item) -> Result:
         body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
         report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
-            report = scored(item, net, final, held)
+            report = score(item, net, final, held)
     return Result(body, rows.count, kept, report, finite(body))
 
 
 def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
     """The steps' batches, without the padding at a batch's end: it counts nothing, but it takes time."""
     x, y = item.at.pool.x, item.at.pool.y
-    columns = (part.unbind() for part in laid_out(item, rows))
-    sizes = filled(rows.weight).tolist()
+    columns = (part.unbind() for part in lay_out(item, rows))
+    sizes = count_filled(rows.weight).tolist()
     for place, size, pick, weight, key in zip(rows.index, sizes, *columns, strict=True):
         pick, seen = pick[:size], None
         if own is not None:
@@ -89,18 +97,18 @@ def _batches(item: Item, rows: Rows, own: Batch | None) -> Iterator[Batch]:
         yield Batch(x.index_select(0, pick), y.index_select(0, pick), weight[:size], key, seen)
 
 
-def filled(weight: NDArray[np.floating]) -> NDArray[np.int64]:
+def count_filled(weight: NDArray[np.floating]) -> NDArray[np.int64]:
     """How many rows of each batch [..., rows] are left without the padding at its end; at least one."""
     last = weight.shape[-1] - np.argmax(weight[..., ::-1] != 0, axis=-1)
     return np.where(weight.any(axis=-1), last, 1)
 
 
-def memory(item: Item) -> Tree:
+def recall(item: Item) -> Tree:
     """What the device kept, or what one starts from that kept nothing."""
     return item.job.blank(item.at.inbox) if item.at.keep is None else item.at.keep
 
 
-def laid_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+def lay_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of the pool, weights and keys of every step."""
     x = item.at.pool.x
     steps = len(rows.index)
@@ -118,17 +126,17 @@ def weight_dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.float32
 
 
-def looked_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
+def look_at(item: Item, net: Net, rows: NDArray[np.int64]) -> Batch:
     """Rows as one batch, with what the job's frozen models make of them."""
-    batch = whole(item, rows)
+    batch = make_batch(item, rows)
     if not item.job.looks:
         return batch
     with torch.no_grad():
-        seen = item.job.look(item.at.models, net, item.at.inbox, memory(item), batch)
+        seen = item.job.look(item.at.models, net, item.at.inbox, recall(item), batch)
     return batch._replace(seen=seen)
 
 
-def whole(item: Item, rows: NDArray[np.int64]) -> Batch:
+def make_batch(item: Item, rows: NDArray[np.int64]) -> Batch:
     """All given rows of a device as one batch."""
     pool = item.at.pool
     ones = torch.ones(len(rows), dtype=weight_dtype(pool.x), device=pool.x.device)
@@ -143,7 +151,7 @@ def weighted_means(columns: dict[str, Tensor], weight: Tensor) -> dict[str, Tens
     return {name: (column * weight).sum() / total for name, column in columns.items()}
 
 
-def scored(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
+def score(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
     """Means of a job's scores over the rows that it is tested on, and how many these were."""
     rows = item.at.test
     assert rows is not None
@@ -153,13 +161,13 @@ def scored(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]
     return {**means, "rows": float(len(rows))}
 
 
-def scored_together(items: list[Item]) -> list[dict[str, float]]:
-    """`scored` for jobs of no steps that use the same model: one pass over all their rows."""
+def score_together(items: list[Item]) -> list[dict[str, float]]:
+    """`score` for jobs of no steps that use the same model: one pass over all their rows."""
     job, at = items[0]
     net = at.models[job.model]
     with torch.no_grad():
-        own = looked_at(items[0], net, at.rows) if job.looks else None
-        params, held = job.begin(net, at.inbox, memory(items[0]), own)
+        own = look_at(items[0], net, at.rows) if job.looks else None
+        params, held = job.begin(net, at.inbox, recall(items[0]), own)
         tests = [i.at.test for i in items if i.at.test is not None]
         rows = np.concatenate(tests)
         parts = [
@@ -175,7 +183,7 @@ def scored_together(items: list[Item]) -> list[dict[str, float]]:
     return out
 
 
-def shared_model(item: Item) -> Hashable:
+def identify_model(item: Item) -> Hashable:
     """Equal for served jobs that score the very same model; one that looks at its own rows is its own."""
     if item.job.looks:
         return id(item.at)
@@ -188,4 +196,4 @@ def _starts(count: int) -> range:
 
 
 def _scores(item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]) -> dict[str, Tensor]:
-    return item.job.score(net, params, looked_at(item, net, rows), held)
+    return item.job.score(net, params, look_at(item, net, rows), held)

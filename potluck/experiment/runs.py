@@ -17,7 +17,7 @@ from potluck import metrics
 from potluck.core.errors import ConfigError
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
-from potluck.execute.tune.autotune import Choice, named
+from potluck.execute.tune.autotune import Choice, describe
 from potluck.experiment import accountant, build, folder
 from potluck.experiment.build import Setting
 from potluck.experiment.device_summary import summarise_devices
@@ -119,7 +119,7 @@ def run(
             keywords = setting.keywords(chosen.plan) | _noting(path)
             sim = Simulation(setting.federation, setting.algorithm, folder=path, **keywords)
             if chosen.fresh:
-                sim.said.append(f"computed by {named(chosen.plan)}; {chosen.reason}")
+                sim.said.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress)
     except Exception:
         if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:

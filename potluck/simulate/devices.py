@@ -8,7 +8,7 @@ have started by then.
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from potluck.engine.accounts import Accounts
 from potluck.engine.flight import Flight, Seen, occupied, part, problem
 from potluck.engine.memories import Keeps
 from potluck.engine.timeline import KEPT, Trail, leg
-from potluck.execute.plan import Aside, Executor
+from potluck.execute.plan import Executor, ParallelExecutor
 from potluck.execute.reference import Item, batch_shape, run_alone
 from potluck.federation import Federation
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, swapping
@@ -58,7 +58,7 @@ class Devices:
     ) -> None:
         self.federation, self.topology, self.clock, self.seed = federation, topology, clock, seed
         self.executor, self.keeps, self.record = executor, keeps, record
-        self.aside = cast(Aside, executor) if hasattr(executor, "begin") else None
+        self.aside = executor if isinstance(executor, ParallelExecutor) else None
         self.begun: dict[int, Begun] = {}  # training that is under way there, by flight
         self.charge_to(accounts)
         self.models, self.pool = federation.models, federation.pool

@@ -17,7 +17,7 @@ from potluck.core.job import Local
 from potluck.core.messages import Choice, Node, Task
 from potluck.data import Partition
 from potluck.engine.context import SimContext
-from potluck.execute.reference import SCORING_BATCH, Item, run_alone, scored_together, shared_model
+from potluck.execute.reference import SCORING_BATCH, Item, identify_model, run_alone, score_together
 
 if TYPE_CHECKING:
     from potluck.simulate.simulation import Simulation
@@ -174,14 +174,14 @@ def _scores(
     alone: dict[object, list[int]] = {}  # models of their own, or trained before they are used: many at once
     for i, item in enumerate(items):
         trains = len(item.job.draw(item.at).index) > 0
-        group, name = (alone, item.job.shape()) if trains else (still, shared_model(item))
+        group, name = (alone, item.job.shape()) if trains else (still, identify_model(item))
         group.setdefault(name, []).append(i)
     for places in still.values():
         first = items[places[0]]
         if len(places) == 1 and first.at.test is not None and len(first.at.test) <= SCORING_BATCH:
             alone.setdefault(first.job.shape(), []).append(places[0])
             continue
-        for i, score in zip(places, scored_together([items[i] for i in places]), strict=True):
+        for i, score in zip(places, score_together([items[i] for i in places]), strict=True):
             out[i] = score
     for places in alone.values():
         results = sim.executor.run([items[i] for i in places])

@@ -31,8 +31,8 @@ from potluck.engine.context import Lots, SimContext
 from potluck.engine.memories import Keeps
 from potluck.engine.records import Record, Records
 from potluck.engine.schedule import EvaluateAt, Progress, StopAt
-from potluck.execute.plan import ExecutionPlan, make_executor
-from potluck.execute.process import tuned_process
+from potluck.execute.plan import ExecutionPlan, Executor, make_executor
+from potluck.execute.process import tune_process
 from potluck.federation import Federation
 from potluck.fleet import Topology, machines
 from potluck.rules import as_algorithm
@@ -62,9 +62,10 @@ class Simulation:
         snapshot_every: float = 30.0,  # seconds of the wall clock
         identity: str = "",
         on_shrink: Callable[[int], None] | None = None,  # is told how many clients a stack takes from now on
+        executor: Executor | None = None,  # in place of the plan's
     ) -> None:
         check_run(federation, algorithm, evaluate)
-        self.executor, self.on_shrink = make_executor(plan, self._shrink), on_shrink
+        self.executor, self.on_shrink = executor or make_executor(plan, self._shrink), on_shrink
         federation = federation if plan.device == "cpu" else federation.on(plan.device)
         self.federation, self.seed, self.stop, self.often = federation, seed, stop, evaluate
         self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
@@ -108,7 +109,7 @@ class Simulation:
     def run(self, progress: Callable[[Progress], None] | None = None) -> None:
         """To the end; a run that was resumed goes on where it was."""
         try:
-            with tuned_process():
+            with tune_process():
                 if not self.states:
                     self.start()
                 shown = self.saved = time.monotonic()
@@ -124,7 +125,7 @@ class Simulation:
         finally:
             self.close()
 
-    def start(self) -> None:
+    def start(self, evaluate: bool = True) -> None:
         """Let every aggregator begin, those below first, and look at the models before training."""
         self.keeps.recall(self.federation.memories)
         for node in reversed(self.topology.aggregators):
@@ -135,7 +136,8 @@ class Simulation:
             self.clock.push(self.stop.seconds, STOP, None)
         if self.often.seconds is not None:
             self.clock.push(self.often.seconds, EVALUATE, None)
-        self._evaluate()
+        if evaluate:
+            self._evaluate()
         if self.folder is not None:
             self.save()
 

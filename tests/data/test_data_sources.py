@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from potluck.core.errors import ConfigError, DataError
+from potluck.core.folders import find_cache_folder
 from potluck.data import load
 from potluck.data.pool import assemble, fingerprint
 from potluck.data.sources import builtin as sources
-from potluck.data.sources.files import cache
 
 PARTS = (
     "train-images-idx3-ubyte",
@@ -103,7 +103,7 @@ def test_cache_of_the_user(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     for value in ("", "relative"):  # the standard says to ignore these
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert cache() == Path("/home/me/.cache/potluck")
+        assert find_cache_folder() == Path("/home/me/.cache/potluck")
 
 
 def test_fashion_mnist_of_debian(tmp_path):

@@ -17,7 +17,7 @@ from potluck.core.errors import ConfigError, DataError
 from potluck.core.messages import Move, Task
 from potluck.data import Change, arranged
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.reference import scored_together
+from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
 from potluck.jobs import LabelCounts
 from potluck.simulate.holdings import Holdings
@@ -106,9 +106,9 @@ def test_models_are_judged_on_present_rows(monkeypatch):
 
     def scored(items):
         asked[sim.now] = {item.at.node: item.at.test for item in items}
-        return scored_together(items)
+        return score_together(items)
 
-    monkeypatch.setattr("potluck.simulate.evaluate.scored_together", scored)
+    monkeypatch.setattr("potluck.simulate.evaluate.score_together", scored)
     sim.run()
     assert len(asked) >= 7
     for when, tests in asked.items():

@@ -20,7 +20,7 @@ from potluck.engine.schedule import EvaluateAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.pool import processes as workers
 from potluck.execute.pool.processes import Workers
-from potluck.execute.pool.stacks import Shares
+from potluck.execute.pool.stacks import StackedWorkers
 from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.fleet import OnOff
@@ -67,7 +67,7 @@ def same(some, others):
 
 @pytest.fixture(params=["workers", "shares"])
 def pool(request):
-    made = Workers(2) if request.param == "workers" else Shares(2, Stacked(64))
+    made = Workers(2) if request.param == "workers" else StackedWorkers(2, Stacked(64))
     yield made
     made.close()
 
@@ -79,18 +79,20 @@ def test_batches_that_are_under_way_together_are_not_mixed_up(pool):
     between = pool.run(batches[0])  # somebody wants to know something at once
     found = [results() for results in waiting[::-1]][::-1]
     for batch, results in zip(batches, found, strict=True):
-        expected = Stacked(64).run(batch) if isinstance(pool, Shares) else [train(item) for item in batch]
+        expected = (
+            Stacked(64).run(batch) if isinstance(pool, StackedWorkers) else [train(item) for item in batch]
+        )
         assert same([r.body for r in results], [r.body for r in expected])
         assert [r.weight for r in results] == [r.weight for r in expected]
-    if not isinstance(pool, Shares):
+    if not isinstance(pool, StackedWorkers):
         assert same([r.body for r in between], [r.body for r in found[0]])
     assert pool.batches == []
 
 
 def test_answers_are_read_before_their_memory_is_used_again(monkeypatch):
     """Memories of devices come back in memory that a worker's next but one answer uses."""
-    heard = workers._Tasks.heard
-    monkeypatch.setattr(workers._Tasks, "heard", lambda *given: (time.sleep(0.05), heard(*given)))
+    heard = workers._Tasks.take_answer
+    monkeypatch.setattr(workers._Tasks, "take_answer", lambda *given: (time.sleep(0.05), heard(*given)))
     federation = small()
     todo = items(federation, 0.1, Correct(), control=federation.models[LOCAL.model].init(1))
     pool = Workers(2)
@@ -170,7 +172,7 @@ def test_every_worker_has_a_batch():
 
 @pytest.mark.parametrize("kind", ["workers", "shares"])
 def test_what_goes_wrong_ahead_is_told_and_ends_all(kind):
-    pool = Workers(1) if kind == "workers" else Shares(1, Stacked(64))
+    pool = Workers(1) if kind == "workers" else StackedWorkers(1, Stacked(64))
     good = items(small(), 0.1)
     bad = [item._replace(job=replace(LOCAL, objective=Fails())) for item in good]
     first, second = pool.begin(bad, ahead=True), pool.begin(good, ahead=True)

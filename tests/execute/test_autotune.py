@@ -25,12 +25,13 @@ from potluck.execute.plan import EXECUTORS, ExecutionPlan
 from potluck.execute.reference import Item
 from potluck.execute.tune import autotune, memory
 from potluck.execute.tune import timing as measure
-from potluck.execute.tune.autotune import Wanted, candidates, choose, first_batch, named
-from potluck.execute.tune.cache import Plans, default_path
+from potluck.execute.tune.autotune import Catch, Wanted, choose, describe, list_candidates
+from potluck.execute.tune.cache import Plans, find_path
 from potluck.execute.vectorised import executor as stacked
 from potluck.experiment import Experiment, build
 from potluck.experiment.launch import execution_plan
 from potluck.jobs import SGD, Adam, Objective, Probe, Train
+from potluck.simulate.trial import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def measures(monkeypatch):
 @pytest.fixture
 def clock(monkeypatch, measures):
     """Every candidate really runs, and takes as long as told: by executor, or by (executor, captured)."""
-    told, called = {"Loop": 0.9, "Workers": 0.5, "Stacked": 0.1, "Shares": 0.3}, []
+    told, called = {"Loop": 0.9, "Workers": 0.5, "Stacked": 0.1, "StackedWorkers": 0.3}, []
 
     def seconds(call, device="cpu"):
         call()
@@ -65,10 +66,20 @@ def clock(monkeypatch, measures):
         called.append(name)
         return told.get((name, getattr(executor, "replays", None) is not None), told.get(name, 0.01))
 
-    monkeypatch.setattr(measure, "_seconds", seconds)
+    monkeypatch.setattr(measure, "_time_call", seconds)
     monkeypatch.setattr(measure, "SPARE", 60.0)  # seconds of the real clock, whoever else uses this machine
     seconds.told, seconds.called = told, called
     return seconds
+
+
+def begin(federation, rule, **settings):
+    """What makes short runs of a rule."""
+    return lambda plan, executor: Trial(simulate(federation, rule, plan=plan, executor=executor, **settings))
+
+
+def first_batch(begins):
+    catch = Catch()
+    return catch.first_batch(begins(ExecutionPlan(), catch))
 
 
 def item(federation, job=LOCAL, node=6):
@@ -89,48 +100,50 @@ def item(federation, job=LOCAL, node=6):
 
 
 def told(plans):
-    return [named(p) for p in plans]
+    return [describe(p) for p in plans]
 
 
 def test_candidates_on_a_cpu():
     stacks = ["stacked (chunks of 8)", "stacked (graphs, chunks of 8)"]
     stacks += ["stacked in 2 workers (graphs, chunks of 4)"]  # together no more memory than one stack
-    assert told(candidates(AUTO, [8], convolves=False)) == ["loop", "2 workers", *stacks]
-    assert told(candidates(Wanted(BASE, ("stacked",)), [8], convolves=False)) == stacks
+    assert told(list_candidates(AUTO, [8], convolves=False)) == ["loop", "2 workers", *stacks]
+    assert told(list_candidates(Wanted(BASE, ("stacked",)), [8], convolves=False)) == stacks
     sizes = [f"chunks of {size}" for size in (8, 64)]
     alone = "stacked (graphs, one by one)"  # from here on there is memory for it
     several = ["loop", alone, *(f"stacked ({how}{size})" for how in ("", "graphs, ") for size in sizes)]
-    assert told(candidates(ALONE, [8, 64], convolves=False)) == several
+    assert told(list_candidates(ALONE, [8, 64], convolves=False)) == several
     ways = ["stacked (chunks of 8)", "stacked (im2col, chunks of 8)"]
-    assert told(candidates(ALONE, [8], convolves=True)) == ["loop", *ways]
-    assert told(candidates(AUTO, [8], convolves=True)) == ["loop", "2 workers", *ways]
+    assert told(list_candidates(ALONE, [8], convolves=True)) == ["loop", *ways]
+    assert told(list_candidates(AUTO, [8], convolves=True)) == ["loop", "2 workers", *ways]
     both = [alone, "stacked in 2 workers (graphs, one by one)"]
     wide = [way.replace("of 8", "of 64") for way in ways]
-    assert told(candidates(AUTO, [64], convolves=True)) == ["loop", "2 workers", *both, *wide]
-    assert candidates(replace(AUTO, chunk=8), [8], convolves=False)[-1].chunk == 8
+    assert told(list_candidates(AUTO, [64], convolves=True)) == ["loop", "2 workers", *both, *wide]
+    assert list_candidates(replace(AUTO, chunk=8), [8], convolves=False)[-1].chunk == 8
 
 
 def test_candidates_on_a_gpu():
     wanted = Wanted(replace(BASE, device="cuda"), EXECUTORS)
     plain = ["stacked (chunks of 512)", "stacked (graphs, chunks of 512)"]
     streams = ["stacked (graphs, 8 streams, chunks of 1)"]
-    assert told(candidates(wanted, [512], convolves=False)) == ["loop", *plain, *streams]
+    assert told(list_candidates(wanted, [512], convolves=False)) == ["loop", *plain, *streams]
     ours = ["stacked (kernels, chunks of 512)", "stacked (kernels, graphs, chunks of 512)"]
     windows = ["stacked (im2col, chunks of 512)", "stacked (im2col, graphs, chunks of 512)"]
-    assert told(candidates(wanted, [512], convolves=True)) == ["loop", *ours, *plain, *windows, *streams]
+    assert told(list_candidates(wanted, [512], convolves=True)) == ["loop", *ours, *plain, *windows, *streams]
     # Where the experiment says how large a stack is, no candidate has another size.
-    assert told(candidates(replace(wanted, chunk=512), [512], convolves=False)) == ["loop", *plain]
-    assert all(p.dtype == "float64" and p.workers == 1 for p in candidates(wanted, [512], convolves=True))
+    assert told(list_candidates(replace(wanted, chunk=512), [512], convolves=False)) == ["loop", *plain]
+    assert all(
+        p.dtype == "float64" and p.workers == 1 for p in list_candidates(wanted, [512], convolves=True)
+    )
 
 
 # ------------------------------------------------------------------------------------------- what is measured
 
 
 def test_the_first_batch_is_that_of_the_run(federation):
-    items = first_batch(simulate(federation, RULE))
+    items = first_batch(begin(federation, RULE))
     assert len(items) == 6
     assert all(i.job == LOCAL and i.at.test is None for i in items)
-    assert len(first_batch(simulate(federation, fedasync(LOCAL, 5)))) == 5  # all that are at work
+    assert len(first_batch(begin(federation, fedasync(LOCAL, 5)))) == 5  # all that are at work
 
 
 def test_jobs_that_train_nothing_may_come_first(federation):
@@ -142,40 +155,42 @@ def test_jobs_that_train_nothing_may_come_first(federation):
         return [Task(n, LOCAL, send, id=(None, now, n)) for n in range(2)] if now == 1 else []
 
     rule = Script(probe, then=then)
-    assert [i.at.node for i in first_batch(simulate(federation, rule))] == [0, 1]
+    assert [i.at.node for i in first_batch(begin(federation, rule))] == [0, 1]
 
 
 def test_where_nothing_is_trained_the_loop_is_taken(federation):
     probe = Task(3, Probe(), {"ballast": torch.zeros(3)}, id=(None, 0, 0))
-    choice = choose(simulate(federation, Script(probe)), AUTO)
+    choice = choose(begin(federation, Script(probe)), AUTO)
     assert (choice.plan.executor, choice.fresh) == ("loop", False)
     assert choice.reason == "loop: nothing was trained at first that could be measured"
 
 
 def test_clients_that_train_one_at_a_time_need_no_measuring(federation, clock):
-    choice = choose(simulate(federation, FedAvg(1, LOCAL), rounds=100), AUTO)
+    choice = choose(begin(federation, FedAvg(1, LOCAL), rounds=100), AUTO)
     assert (choice.plan.executor, choice.reason) == ("loop", "loop: clients train one at a time")
     assert not clock.called
 
 
 def test_an_error_of_the_run_is_left_to_the_run(federation):
-    choice = choose(simulate(federation, FedAvg(0, LOCAL)), AUTO)
+    choice = choose(begin(federation, FedAvg(0, LOCAL)), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("loop: measuring failed (ConfigError: clients = 0")
 
 
 def test_small_batches_are_not_measured(federation):
-    choice = choose(simulate(federation, RULE), AUTO)
+    choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("loop: too small to measure, 6 clients take about ")
 
 
 def test_the_fastest_is_chosen_and_the_reason_says_so(federation, clock):
-    choice = choose(simulate(federation, RULE), AUTO)
+    choice = choose(begin(federation, RULE), AUTO)
     assert choice.fresh
     assert (choice.plan.executor, choice.plan.workers, choice.plan.dtype) == ("stacked", 1, "float64")
     assert (choice.plan.graphs, choice.plan.chunk) == (True, 1)  # the first of those that are equally fast
-    size = next(p.chunk for p in candidates(AUTO, [4096], convolves=False) if not p.graphs and p.chunk > 64)
+    size = next(
+        p.chunk for p in list_candidates(AUTO, [4096], convolves=False) if not p.graphs and p.chunk > 64
+    )
     ways = f"stacked (graphs, one by one) 100 ms, stacked (chunks of {size}) 100 ms"
     ways += f", stacked (graphs, chunks of {size}) 100 ms"
     shares = "stacked in 2 workers (graphs, one by one) 300 ms"
@@ -183,27 +198,27 @@ def test_the_fastest_is_chosen_and_the_reason_says_so(federation, clock):
     assert choice.reason == f"measured on 6 clients: {ways}, {shares}, 2 workers 500 ms, loop 900 ms"
 
     clock.told[("Stacked", True)] = 0.15
-    assert not choose(simulate(federation, RULE), AUTO).plan.graphs
-    clock.told["Shares"] = 0.03
-    chosen = choose(simulate(federation, RULE), AUTO).plan
+    assert not choose(begin(federation, RULE), AUTO).plan.graphs
+    clock.told["StackedWorkers"] = 0.03
+    chosen = choose(begin(federation, RULE), AUTO).plan
     assert (chosen.executor, chosen.workers, chosen.graphs) == ("stacked", 2, True)
     clock.told["Workers"] = 0.02
-    chosen = choose(simulate(federation, RULE), AUTO).plan
+    chosen = choose(begin(federation, RULE), AUTO).plan
     assert (chosen.executor, chosen.workers) == ("workers", 2)
     clock.told["Loop"] = 0.021
-    assert choose(simulate(federation, RULE), AUTO).plan.executor == "loop"  # not worth two processes
+    assert choose(begin(federation, RULE), AUTO).plan.executor == "loop"  # not worth two processes
 
 
 def test_a_stack_that_was_asked_for_is_tuned(federation, clock):
     clock.told[("Stacked", True)] = 0.05
-    choice = choose(simulate(federation, RULE), Wanted(BASE, ("stacked",), chunk=4))
+    choice = choose(begin(federation, RULE), Wanted(BASE, ("stacked",), chunk=4))
     assert (choice.plan.executor, choice.plan.graphs, choice.plan.chunk) == ("stacked", True, 4)
     assert "loop" not in choice.reason
 
 
 def test_clearly_slower_ones_are_called_once(federation, clock):
     clock.told |= {"Loop": 0.2, "Workers": 9.0, "Stacked": 0.3}
-    choose(simulate(federation, RULE), AUTO)
+    choose(begin(federation, RULE), AUTO)
     assert [clock.called.count(name) for name in ("Workers", "Loop", "Stacked")] == [1, 3, 6]
 
 
@@ -214,7 +229,7 @@ def test_no_more_is_tried_when_time_is_up(federation, clock, monkeypatch):
         return next(now, 1e9)
 
     monkeypatch.setattr("potluck.execute.tune.timing.time", SimpleNamespace(perf_counter=seconds))
-    choice = choose(simulate(federation, RULE), AUTO)
+    choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("measured on 6 clients: loop 900 ms; ")
     assert choice.reason.count(": time was up") == 6
@@ -226,21 +241,21 @@ def test_where_all_fail_nothing_is_remembered(federation, clock, monkeypatch, tm
 
     monkeypatch.setattr(measure, "make_executor", broken)
     known = Plans(tmp_path / "plans.json")
-    choice = choose(simulate(federation, RULE), ALONE, known)
+    choice = choose(begin(federation, RULE), ALONE, known)
     assert (choice.plan.executor, choice.fresh) == ("loop", False)
     assert choice.reason == "loop: measuring failed (PotluckError: loop: ValueError: out of order)"
     assert not known.path.exists()
 
 
 def test_large_batches_are_measured_in_part(federation, clock):
-    sample = measure.Sample(first_batch(simulate(federation, FedAvg(10, LOCAL))))
+    sample = measure.Sample(first_batch(begin(federation, FedAvg(10, LOCAL))))
     clock.told["pace"] = 1.0
     assert sample.steps == sorted(sample.steps, reverse=True)
     assert sample.enough == 1
     items, scale = sample.part(5)
     assert len(items) == 5
     assert scale == pytest.approx(sum(sample.steps) / sum(sample.steps[::2]))
-    timings = measure.measured(sample, [replace(BASE, executor="loop")])
+    timings = measure.measure(sample, [replace(BASE, executor="loop")])
     assert timings[0].seconds == pytest.approx(0.9 * sum(sample.steps) / sample.steps[0])
 
 
@@ -253,7 +268,7 @@ class Asks(Objective):
 
 
 def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
-    choice = choose(simulate(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
+    choice = choose(begin(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
     assert choice.reason.count("can't be trained as a stack") == 5
     assert not recwarn.list
@@ -262,7 +277,7 @@ def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(stacked, "Stack", full)
-    choice = choose(simulate(federation, RULE), AUTO)
+    choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "workers"
     assert choice.reason.count("not enough memory") == 5
 
@@ -272,7 +287,7 @@ def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
     plain = lines(finished(federation, RULE))
     threads = torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    choice = choose(simulate(federation, RULE), AUTO)
+    choice = choose(begin(federation, RULE), AUTO)
     assert choice.fresh
     after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     assert torch.equal(states[0], after[0])
@@ -287,9 +302,9 @@ def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
 
 def test_what_was_measured_is_not_measured_again(federation, clock, tmp_path):
     known = Plans(tmp_path / "deep" / "plans.json", "this machine")
-    first = choose(simulate(federation, RULE), ALONE, known)
+    first = choose(begin(federation, RULE), ALONE, known)
     clock.called.clear()
-    again = choose(simulate(federation, RULE, seed=9), ALONE, known)  # other devices, the same shape
+    again = choose(begin(federation, RULE, seed=9), ALONE, known)  # other devices, the same shape
     assert not clock.called
     assert (again.plan, again.fresh) == (first.plan, False)
     assert again.reason.startswith(first.reason)
@@ -300,11 +315,11 @@ def test_what_was_measured_is_not_measured_again(federation, clock, tmp_path):
     assert [p.name for p in known.path.parent.iterdir()] == ["plans.json"]
 
     others = [
-        (simulate(federation, RULE), ALONE, Plans(known.path, "another machine")),
-        (simulate(federation, FedAvg(2, LOCAL)), ALONE, known),
-        (simulate(federation, FedAvg(6, replace(LOCAL, batch=2))), ALONE, known),
-        (simulate(federation, RULE), replace(ALONE, chunk=2), known),
-        (simulate(federation, RULE), Wanted(replace(BASE, workers=1, dtype="float32"), EXECUTORS), known),
+        (begin(federation, RULE), ALONE, Plans(known.path, "another machine")),
+        (begin(federation, FedAvg(2, LOCAL)), ALONE, known),
+        (begin(federation, FedAvg(6, replace(LOCAL, batch=2))), ALONE, known),
+        (begin(federation, RULE), replace(ALONE, chunk=2), known),
+        (begin(federation, RULE), Wanted(replace(BASE, workers=1, dtype="float32"), EXECUTORS), known),
     ]
     assert all(choose(*other).fresh for other in others)
     assert len(json.loads(known.path.read_text())) == 6
@@ -312,18 +327,18 @@ def test_what_was_measured_is_not_measured_again(federation, clock, tmp_path):
 
 def test_a_verdict_of_too_small_lasts_too(federation, tmp_path, monkeypatch):
     known = Plans(tmp_path / "plans.json")
-    first = choose(simulate(federation, RULE), ALONE, known)
+    first = choose(begin(federation, RULE), ALONE, known)
     monkeypatch.setattr(autotune, "SMALL", 0.0)
-    assert choose(simulate(federation, RULE), ALONE, known).plan == first.plan
+    assert choose(begin(federation, RULE), ALONE, known).plan == first.plan
 
 
 def test_a_chunk_of_the_cache_must_fit_today(federation, clock, tmp_path, monkeypatch):
     known = Plans(tmp_path / "plans.json")
     clock.told[("Stacked", True)] = 0.2  # slower than a stack that isn't captured
-    first = choose(simulate(federation, RULE), ALONE, known).plan
-    one = memory.largest(first_batch(simulate(federation, RULE)))
+    first = choose(begin(federation, RULE), ALONE, known).plan
+    one = memory.measure_largest(first_batch(begin(federation, RULE)))
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4.5 * one.total)
-    assert choose(simulate(federation, RULE), ALONE, known).plan == replace(first, chunk=2)
+    assert choose(begin(federation, RULE), ALONE, known).plan == replace(first, chunk=2)
 
 
 @pytest.mark.parametrize(
@@ -332,9 +347,9 @@ def test_a_chunk_of_the_cache_must_fit_today(federation, clock, tmp_path, monkey
 def test_a_damaged_cache_is_as_good_as_none(text, federation, clock, tmp_path):
     known = Plans(tmp_path / "plans.json")
     known.path.write_bytes(text.encode("latin-1"))
-    first = choose(simulate(federation, RULE), ALONE, known)
+    first = choose(begin(federation, RULE), ALONE, known)
     assert first.fresh
-    assert choose(simulate(federation, RULE), ALONE, known).plan == first.plan  # it was mended
+    assert choose(begin(federation, RULE), ALONE, known).plan == first.plan  # it was mended
 
 
 @pytest.mark.parametrize(
@@ -344,23 +359,23 @@ def test_a_damaged_cache_is_as_good_as_none(text, federation, clock, tmp_path):
 )
 def test_plans_of_the_cache_that_nobody_would_try_are_ignored(change, federation, clock, tmp_path):
     known = Plans(tmp_path / "plans.json")
-    choose(simulate(federation, RULE), ALONE, known)
+    choose(begin(federation, RULE), ALONE, known)
     content = json.loads(known.path.read_text())
     for entry in content.values():
         entry["plan"] |= change
     known.path.write_text(json.dumps(content))
-    assert choose(simulate(federation, RULE), ALONE, known).fresh
+    assert choose(begin(federation, RULE), ALONE, known).fresh
     known.path.write_text(json.dumps(dict.fromkeys(content, "nonsense")))
-    assert choose(simulate(federation, RULE), ALONE, known).fresh
+    assert choose(begin(federation, RULE), ALONE, known).fresh
     known.path.write_text(json.dumps({key: {"plan": [1]} for key in content}))
-    assert choose(simulate(federation, RULE), ALONE, known).fresh
+    assert choose(begin(federation, RULE), ALONE, known).fresh
 
 
 def test_a_cache_that_can_not_be_written_breaks_nothing(federation, clock, tmp_path):
     (tmp_path / "file").write_text("")
-    assert choose(simulate(federation, RULE), ALONE, Plans(tmp_path / "file" / "plans.json")).fresh
+    assert choose(begin(federation, RULE), ALONE, Plans(tmp_path / "file" / "plans.json")).fresh
     (tmp_path / "plans.json").mkdir()
-    assert choose(simulate(federation, RULE), ALONE, Plans(tmp_path / "plans.json")).fresh
+    assert choose(begin(federation, RULE), ALONE, Plans(tmp_path / "plans.json")).fresh
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "plans.json"]
 
 
@@ -389,13 +404,13 @@ def test_many_may_write_at_once(tmp_path, monkeypatch):
 
 def test_where_the_cache_is(monkeypatch, tmp_path):
     monkeypatch.setenv("POTLUCK_CACHE", str(tmp_path))
-    assert default_path() == tmp_path / "plans.json"
+    assert find_path() == tmp_path / "plans.json"
     monkeypatch.delenv("POTLUCK_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "potluck" / "plans.json"
+    assert find_path() == tmp_path / "potluck" / "plans.json"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path() == tmp_path / ".cache" / "potluck" / "plans.json"
+    assert find_path() == tmp_path / ".cache" / "potluck" / "plans.json"
 
 
 # ------------------------------------------------------------------------------------------------ experiments
@@ -503,15 +518,19 @@ def test_a_snapshot_follows_what_has_shrunk(cramped, federation, tmp_path):
 def test_a_client_takes_its_models_its_optimiser_and_its_rows(federation):
     params = nbytes(federation.models[LOCAL.model].init(1))
     plain = replace(LOCAL, optim=SGD(0.1))
-    sgd, momentum, adam = (memory.client_bytes(item(federation, replace(plain, optim=o))) for o in OPTIMISERS)
+    sgd, momentum, adam = (
+        memory.measure_client(item(federation, replace(plain, optim=o))) for o in OPTIMISERS
+    )
     assert sgd.step > 3 * params
     assert (momentum.step - sgd.step, adam.step - sgd.step) == (params, 2 * params)
     assert sgd.rest > 20 * 6 * 8  # 20 rows of 5 numbers and a label
-    few, many = (memory.client_bytes(item(federation, replace(plain, batch=n))).step for n in (2, 16))
+    few, many = (memory.measure_client(item(federation, replace(plain, batch=n))).step for n in (2, 16))
     assert 3 * params < few < many  # activations
-    idle = memory.client_bytes(item(federation, replace(plain, epochs=0)))
+    idle = memory.measure_client(item(federation, replace(plain, epochs=0)))
     assert idle.step == 3 * params
-    assert memory.largest([item(federation, plain, n) for n in range(len(SIZES))]) == sgd  # node 6 has most
+    assert (
+        memory.measure_largest([item(federation, plain, n) for n in range(len(SIZES))]) == sgd
+    )  # node 6 has most
 
 
 OPTIMISERS = (SGD(0.1), SGD(0.1, momentum=0.9), Adam())
@@ -530,7 +549,8 @@ class Looks(Objective):
 
 def test_a_client_that_looks_takes_more(federation):
     plain, looking = (
-        memory.client_bytes(item(federation, replace(LOCAL, objective=o))) for o in (LOCAL.objective, Looks())
+        memory.measure_client(item(federation, replace(LOCAL, objective=o)))
+        for o in (LOCAL.objective, Looks())
     )
     assert looking.rest - plain.rest >= 20 * (5 + 4) * 8  # own rows, and what was seen of them
 
@@ -539,12 +559,12 @@ def test_activations_are_counted(federation):
     """A linear model on flat rows stores its rows (known) and the softmax of its logits."""
     job = Train(ModelSpec("linear"), optim=SGD(0.1), batch=10)
     params = nbytes(federation.models[job.model].init(1))
-    saved = memory.client_bytes(item(federation, job)).step - 3 * params
+    saved = memory.measure_client(item(federation, job)).step - 3 * params
     assert 2 * 10 * 4 * 8 <= saved <= 2 * 10 * 4 * 8 * 4
 
 
 def test_chunks_fit():
-    assert [memory.fitting(room, 50) for room in (0, 0.5, 1, 3, 49, 50, 63, 64, 1000)] == [
+    assert [memory.fit_chunk(room, 50) for room in (0, 0.5, 1, 3, 49, 50, 63, 64, 1000)] == [
         1,
         1,
         1,
@@ -555,11 +575,11 @@ def test_chunks_fit():
         64,
         512,
     ]
-    assert memory.fitting(1e9, 10**6) == memory.MOST
+    assert memory.fit_chunk(1e9, 10**6) == memory.MOST
     one = memory.Takes(step=memory.NEAR // 20, rest=memory.NEAR)
-    assert memory.near_chunk(one, 100) == 16
-    assert memory.near_chunk(one, 20) == 20
-    assert 1 <= memory.chunk_for(one, 100, "cpu") <= memory.free_bytes("cpu") / one.total
+    assert memory.find_near_chunk(one, 100) == 16
+    assert memory.find_near_chunk(one, 20) == 20
+    assert 1 <= memory.find_chunk(one, 100, "cpu") <= memory.free_bytes("cpu") / one.total
 
 
 @pytest.fixture
@@ -622,39 +642,37 @@ def paces(monkeypatch):
     """How fast short runs get on, by their number of processes."""
     told, asked = {1: 10.0, 2: 20.0}, []
 
-    def pace(sim):
-        asked.append(sim.plan)
-        sim.close()
-        return told[sim.plan.workers]
+    def pace(trial):
+        asked.append(trial.sim.plan)
+        trial.close()
+        return told[trial.sim.plan.workers]
 
-    monkeypatch.setattr(autotune, "tasks_a_second", pace)
+    monkeypatch.setattr(autotune, "measure_pace", pace)
     return SimpleNamespace(told=told, asked=asked)
 
 
 def test_where_many_wait_one_process_and_several_are_tried_in_earnest(federation, clock, paces):
-    def again(plan):
-        return simulate(federation, fedasync(LOCAL, 5), plan=plan)
-
-    clock.told |= {"Stacked": 0.1, "Shares": 0.15}
-    choice = choose(again(BASE), AUTO, None, again)
+    again = begin(federation, fedasync(LOCAL, 5))
+    clock.told |= {"Stacked": 0.1, "StackedWorkers": 0.15}
+    choice = choose(again, AUTO)
     assert [p.workers for p in paces.asked] == [2, 1]
     assert (choice.plan.workers, choice.fresh) == (2, True)
     assert "tasks a second of short runs: stacked in 2 workers" in choice.reason
     paces.told[1] = 30.0
-    assert choose(again(BASE), AUTO, None, again).plan.workers == 1
+    assert choose(again, AUTO).plan.workers == 1
     paces.asked.clear()
-    clock.told["Shares"] = 0.25  # too slow to be worth a run
-    assert choose(again(BASE), AUTO, None, again).plan.workers == 1
-    clock.told["Shares"] = 0.15
-    choose(simulate(federation, RULE), AUTO, None, again)  # a round is one batch, which was measured
+    clock.told["StackedWorkers"] = 0.25  # too slow to be worth a run
+    assert choose(again, AUTO).plan.workers == 1
+    clock.told["StackedWorkers"] = 0.15
+    choose(begin(federation, RULE), AUTO)  # a round is one batch, which was measured
     assert not paces.asked
 
 
 def test_a_short_run_tells_how_fast_it_is(federation, monkeypatch):
     monkeypatch.setattr(autotune, "EARNEST", 0.05)
-    assert autotune.tasks_a_second(simulate(federation, fedasync(LOCAL, 5), rounds=10**6)) > 1
+    assert autotune.measure_pace(begin(federation, fedasync(LOCAL, 5), rounds=10**6)(BASE, None)) > 1
     assert (
-        autotune.tasks_a_second(simulate(federation, fedasync(LOCAL, 5), rounds=3)) > 1
+        autotune.measure_pace(begin(federation, fedasync(LOCAL, 5), rounds=3)(BASE, None)) > 1
     )  # it ends before that
 
 

@@ -23,8 +23,8 @@ from potluck.core.trees import leaves, tmap
 from potluck.engine.schedule import EvaluateAt
 from potluck.execute.plan import ExecutionPlan, make_executor
 from potluck.execute.pool.processes import Workers
-from potluck.execute.pool.stacks import Shares
-from potluck.execute.reference import Item, scored, train
+from potluck.execute.pool.stacks import StackedWorkers
+from potluck.execute.reference import Item, score, train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.jobs import SGD, Adam, Correct, Objective, Prox, Shuffled, Train, fine_tune
 from potluck.jobs.objective import weighted_mean
@@ -203,7 +203,7 @@ def workers(federation):
 
 @pytest.fixture(scope="module")
 def shares(federation):
-    pool = Shares(2, Stacked(64))
+    pool = StackedWorkers(2, Stacked(64))
     yield pool
     pool.close()
 
@@ -272,7 +272,7 @@ def test_a_served_job_is_scored_after_it_was_trained(federation, workers, shares
             "rows": 3.0,
         }
         assert result.metrics == pytest.approx(by_hand)
-        untrained = scored(item, net, item.at.inbox["params"], ({}, {}, None))
+        untrained = score(item, net, item.at.inbox["params"], ({}, {}, None))
         assert result.metrics["loss"] != untrained["loss"]
     assert all(map(equal, workers.run(todo), alone))
     assert all(map(close, Stacked(4).run(todo), alone))

@@ -141,7 +141,7 @@ def test_captured_steps_agree_in_pieces_and_side_by_side(how, monkeypatch):
     def as_on_a_gpu(mine, shape, tensors):
         return lambda s: mine._advance(shape[0], tensors)
 
-    monkeypatch.setattr(graphs.Replayed, "_listed", as_on_a_gpu)
+    monkeypatch.setattr(graphs.StepBuffers, "_list_step", as_on_a_gpu)
     chunk, streams = CAPTURED[how]
     for case in ("rates and epochs", "rates of Adam", "teachers", "own numbers", "no steps"):
         todo = items(small(), **CASES[case])
@@ -182,13 +182,13 @@ def test_models_of_their_own_are_laid_where_captured_steps_find_them():
 
 def test_other_numbers_of_clients_find_their_steps_captured(monkeypatch):
     """Of asynchronous tasks another number falls due every time."""
-    captured, capture = [], graphs.Replayed._captured
+    captured, capture = [], graphs.StepBuffers._capture
 
     def watched(mine, shape):
         captured.append((mine, shape))
         return capture(mine, shape)
 
-    monkeypatch.setattr(graphs.Replayed, "_captured", watched)
+    monkeypatch.setattr(graphs.StepBuffers, "_capture", watched)
     todo, stacked = clients("linear", Train(optim=SGD(0.05), batch=4)), Stacked(64, graphs=True)
     for _ in range(2):
         before = len(captured)
@@ -202,7 +202,7 @@ def test_a_step_that_cannot_be_traced_is_computed(monkeypatch):
     def refuse(*_):
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(traced, "_planned", refuse)
+    monkeypatch.setattr(traced, "_plan", refuse)
     todo = items(small(), LOCAL)
     for chunk in (64, 1):
         assert all(map(close, Stacked(chunk, graphs=True).run(todo), [train(item) for item in todo]))
@@ -257,7 +257,7 @@ def test_momentum_is_not_fused():
     todo = clients("mlp", Train(optim=SGD(0.1, momentum=0.9), batch=4, epochs=2))
     _FUSABLE.clear()
     assert all(map(close, Stacked(64).run(todo), [train(item) for item in todo]))
-    assert not _FUSABLE
+    assert not any(_FUSABLE.values())
 
 
 # -------------------------------------------------------------------------------------- memory and fallback

@@ -8,7 +8,7 @@ from test_executors import close
 from test_stack import clients
 
 from potluck.core.codec import value
-from potluck.execute.captured.cpu import traced
+from potluck.execute.captured.cpu import trace
 from potluck.execute.reference import train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.jobs import SGD, Objective, Train
@@ -18,7 +18,7 @@ def again(step, fixed, tables):
     """Steps that were seen, beside the same ones computed; both start from what `fixed` holds."""
     plain = [t.clone() for t in fixed]
     start = [t.clone() for t in fixed]
-    seen = traced(step, fixed, [t[0] for t in tables], [])
+    seen = trace(step, fixed, [t[0] for t in tables], [])
     for t, value_then in zip(fixed, start, strict=True):
         t.copy_(value_then)
     for s in (*range(len(tables[0])), 0):
@@ -126,7 +126,7 @@ def test_results_that_nobody_needs_are_not_computed():
 
 def test_what_it_does_not_look_at_is_known():
     used, idle, total = torch.ones(3), torch.ones(3), torch.zeros(3)
-    seen = traced(lambda a, b, c, x: c.add_(a * x), [used, idle, total], [torch.ones(3)], [])
+    seen = trace(lambda a, b, c, x: c.add_(a * x), [used, idle, total], [torch.ones(3)], [])
     assert used.data_ptr() in seen.reads
     assert idle.data_ptr() not in seen.reads
 
@@ -143,7 +143,7 @@ def test_constants_are_made_once_unless_they_are_changed():
 
 @pytest.mark.parametrize("draw", [torch.rand_like, lambda x: torch.rand(9)], ids=["like", "of nothing"])
 def test_a_random_step_draws_anew(draw):
-    noise = traced(lambda total, x: total.add_(draw(x)), [total := torch.zeros(9)], [torch.ones(9)], [])
+    noise = trace(lambda total, x: total.add_(draw(x)), [total := torch.zeros(9)], [torch.ones(9)], [])
     run, found = noise.bound([torch.ones(9)]), []
     for _ in range(2):
         total.zero_()

@@ -17,9 +17,9 @@ from potluck.core.codec import value
 from potluck.core.errors import PotluckError
 from potluck.core.job import Local, ModelSpec, Rows
 from potluck.core.trees import leaves, tmap, weighted_sum
-from potluck.execute.pool.arena import Arena, Lender, packed, unpacked, viewed
+from potluck.execute.pool.arena import Arena, Lender, pack, unpack, view
 from potluck.execute.pool.processes import Workers
-from potluck.execute.pool.stacks import Shares
+from potluck.execute.pool.stacks import StackedWorkers
 from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.jobs import SGD, Correct, Objective
@@ -262,7 +262,7 @@ def shared_out(todo, count, **how):
 
 @pytest.fixture
 def shares():
-    pool = Shares(2, Stacked(64))
+    pool = StackedWorkers(2, Stacked(64))
     yield pool
     pool.close()
 
@@ -273,7 +273,7 @@ def test_what_is_stacked_with_what_depends_on_the_batch_alone(federation, shares
     for some in (todo, todo[:7], todo[:2], todo[:1]):
         assert equal(shares.run(some), shared_out(some, min(2, len(some))))
     for captured in (False, True):
-        small = Shares(2, Stacked(2, graphs=captured))
+        small = StackedWorkers(2, Stacked(2, graphs=captured))
         assert equal(small.run(todo), shared_out(todo, 6, graphs=captured))  # at most 2 clients, even shares
         small.close()
 
@@ -318,7 +318,7 @@ def test_a_share_that_does_not_fit_makes_all_smaller(federation, monkeypatch):
 
     monkeypatch.setattr(module, "Stack", Tight)
     todo, told = items(federation, LOCAL), []
-    pool = Shares(2, Stacked(64), told.append)
+    pool = StackedWorkers(2, Stacked(64), told.append)
     first, again = pool.run(todo), pool.run(todo)
     pool.close()
     assert (pool.chunk, told) == (2, [2])
@@ -471,10 +471,10 @@ def test_an_arena_grows_and_is_seen_by_both_sides():
 def test_memory_is_lent_again_when_no_tensor_is_left_in_it():
     lender = Lender()
     start, memory = lender.lend(1000)
-    rows = viewed(memory, (0, torch.float32, (10, 5))).fill_(1.5).unbind()
+    rows = view(memory, (0, torch.float32, (10, 5))).fill_(1.5).unbind()
     del memory
     other, memory = lender.lend(1000)
-    viewed(memory, (0, torch.float32, (250,))).fill_(2.5)
+    view(memory, (0, torch.float32, (250,))).fill_(2.5)
     assert other != start
     assert rows[3].tolist() == [1.5] * 5
     del rows
@@ -493,10 +493,10 @@ def test_memory_of_a_large_batch_is_given_back():
     _, memory = lender.lend(1 << 20)
     lender.lend(100)
     assert size() > 1 << 20  # still in use
-    viewed(memory, (0, torch.uint8, (1 << 20,))).fill_(1)
+    view(memory, (0, torch.uint8, (1 << 20,))).fill_(1)
     del memory
     start, memory = lender.lend(100)
-    assert viewed(memory, (0, torch.uint8, (100,))).sum() == 0  # fresh
+    assert view(memory, (0, torch.uint8, (100,))).sum() == 0  # fresh
     assert (start, size() < 1000) == (0, True)
     lender.arena.close()
 
@@ -504,7 +504,7 @@ def test_memory_of_a_large_batch_is_given_back():
 def test_messages_name_tensors_instead_of_holding_them():
     arena, table = Arena(), torch.randn(1000)
     content = {"a": table, "b": [table[:2], "text"], "c": np.arange(10_000), "d": np.arange(3)}
-    message = packed(content, arena.put)
+    message = pack(content, arena.put)
     assert len(message) < 1000
-    assert same(unpacked(message, arena.at), content)
+    assert same(unpack(message, arena.at), content)
     arena.close()

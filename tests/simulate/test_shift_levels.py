@@ -29,7 +29,7 @@ from potluck.core.messages import Task
 from potluck.data import Change, Groups, arranged, divide
 from potluck.data.shift import replaced
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.reference import scored_together
+from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
 from potluck.experiment.launch.batch import Batch
 from potluck.jobs import use_model
@@ -137,9 +137,9 @@ def test_levels_are_of_the_present(monkeypatch):
 
     def scored(items):
         asked.append({item.at.node: item.at.test for item in items})
-        return scored_together(items)
+        return score_together(items)
 
-    monkeypatch.setattr("potluck.simulate.evaluate.scored_together", scored)
+    monkeypatch.setattr("potluck.simulate.evaluate.score_together", scored)
     sim.run()
     assert len(asked) == 2 + len(LEVELS)  # both ends, and once for each level
     for share, tests in zip(LEVELS, asked[2:], strict=True):

@@ -13,8 +13,8 @@ from io import FileIO
 from pathlib import Path
 
 from potluck.core.errors import ConfigError, DataError, nearest
+from potluck.core.folders import find_cache_folder
 from potluck.data.sources.catalogue import PUBLIC, File, Public
-from potluck.data.sources.files import cache
 
 Watch = Callable[[int, int | None], None]  # bytes that are there, bytes in all if known
 
@@ -35,7 +35,7 @@ def public(name: str) -> Public:
 
 def folder_of(name: str, root: Path | None = None) -> Path:
     """Where the files of a set go: below `root`, else below the user's cache."""
-    return (cache() if root is None else root.expanduser()) / public(name).folder
+    return (find_cache_folder() if root is None else root.expanduser()) / public(name).folder
 
 
 def fetch(file: File, folder: Path, watch: Watch | None = None) -> bool:

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import DataError
+from potluck.core.folders import find_cache_folder
 
 ROOT_HINT = "say where it is by data.root or $POTLUCK_DATA"
-
-
-def cache() -> Path:
-    """The user's own folder for what was downloaded."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "potluck"
 
 
 def places(root: Path | None, path: str) -> list[Path]:
@@ -29,7 +24,7 @@ def places(root: Path | None, path: str) -> list[Path]:
     if root is not None:  # a wrong root is an error, never a reason to take other data
         return [Path(root).expanduser() / path]
     told = [Path(os.environ["POTLUCK_DATA"]).expanduser()] if os.environ.get("POTLUCK_DATA") else []
-    looked = [place / Path(path).expanduser() for place in (*told, Path("data"), Path(), cache())]
+    looked = [place / Path(path).expanduser() for place in (*told, Path("data"), Path(), find_cache_folder())]
     return list(dict.fromkeys(looked))  # an absolute path is one place, whatever it is joined to
 
 

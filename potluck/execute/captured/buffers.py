@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from potluck.core.trees import Tree, split
-from potluck.execute.captured.cpu import Run, traced
+from potluck.execute.captured.cpu import Run, trace
 from potluck.execute.vectorised.stack import Rooms, Stack
 from potluck.execute.vectorised.step import Recipe, Step
 
@@ -24,19 +24,19 @@ Shape = tuple[int, int]  # of a step: clients, rows of each
 KEPT = 8  # kinds of stacks that stay captured
 
 
-def size_for(clients: int) -> int:
+def find_size(clients: int) -> int:
     """Clients that buffers are made for: a little more, so that similar cohorts share them."""
     step = 1 << max(0, clients.bit_length() - 5)
     return -(-clients // step) * step
 
 
-def _rung(count: int, most: int, rungs: int) -> int:
+def _find_rung(count: int, most: int, rungs: int) -> int:
     """The next of a few numbers up to `most`."""
     rung = max(1, most // rungs)
     return min(most, -(-count // rung) * rung)
 
 
-class Replayed:
+class StepBuffers:
     """Buffers for up to `clients` clients of one kind, and their captured steps."""
 
     def __init__(self, like: Stack, clients: int, aside: bool) -> None:
@@ -45,7 +45,7 @@ class Replayed:
         self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.begun]
         self.state = like.job.optim.start(self.params)
         counts = zip(like.held, like.recipe.held, strict=True)
-        self.held = [_room(t, clients, like.rooms) if n else t.clone() for t, n in counts]
+        self.held = [_find_room(t, clients, like.rooms) if n else t.clone() for t, n in counts]
         self.unread: list[Tensor] = []  # of those, what no captured step looks at, where that is known
         self.rows = like.seen[0].shape[1] if like.seen else 0
         self.seen = [t.new_zeros(clients, *t.shape[1:]) for t in like.seen]
@@ -74,7 +74,7 @@ class Replayed:
         for s in range(int(stack.steps[start])):
             shape = self._shape(stack, start, stop, size, s)
             if shape not in self.steps:
-                self.steps[shape] = self._captured(shape)
+                self.steps[shape] = self._capture(shape)
 
     def load(self, stack: Stack, start: int, stop: int) -> None:
         """Copy clients in."""
@@ -88,7 +88,7 @@ class Replayed:
         for mine, theirs in zip(self.seen, stack.seen, strict=True):
             to.append(mine[:n, : theirs.shape[1]])
             source.append(theirs[start:stop])
-        state = [t[: size_for(n)] for row in self.state for t in row]
+        state = [t[: find_size(n)] for row in self.state for t in row]
         fresh = [*state, *self.sums.values(), self.descent, self.count]
         torch._foreach_zero_(fresh)
         self.next.zero_()
@@ -120,15 +120,15 @@ class Replayed:
         """Of the captured step that does for step s."""
         rows = self.table.pick.shape[2]
         if size == 1 and not self.on_gpu:  # a client by itself needs no rows that don't count
-            return 1, _rung(stack.filled[s, start], rows, FEW)
-        still = stack.still(s, start, stop)
+            return 1, _find_rung(stack.filled[s, start], rows, FEW)
+        still = stack.count_still(s, start, stop)
         if self.on_gpu:
-            return _rung(still, size, LADDER), rows
+            return _find_rung(still, size, LADDER), rows
         # Parts of powers of two: sizes have these in common, so batches of ever other sizes find them made.
         part = 1 << max(0, still.bit_length() - 2, size.bit_length() - 3)
         return min(size, -(-still // part) * part), rows
 
-    def _captured(self, shape: Shape) -> Callable[[int], object]:
+    def _capture(self, shape: Shape) -> Callable[[int], object]:
         """A step of the first clients' first rows, ready to be replayed."""
         k, _ = shape
         self.next.zero_()
@@ -138,7 +138,7 @@ class Replayed:
         self.next.zero_()
         tensors = self._tensors()
         if self.stream is None:
-            return self._listed(shape, tensors)
+            return self._list_step(shape, tensors)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self._advance(k, tensors)  # once more on the stream that captures
@@ -152,7 +152,7 @@ class Replayed:
                 graph.capture_end()
         return lambda s: graph.replay()  # it counts by itself
 
-    def _listed(self, shape: Shape, tensors: Tree) -> Callable[[int], object]:
+    def _list_step(self, shape: Shape, tensors: Tree) -> Callable[[int], object]:
         """The same on a CPU, where every step has its own views of the tables."""
         (k, rows), (flat, rebuild) = shape, split(tensors)
         tables = [
@@ -163,7 +163,7 @@ class Replayed:
         def step(*given: Tensor) -> None:
             self._descend(k, rebuild(given), given[len(flat) :])
 
-        bound, reads = traced(step, flat, tables[0], self.scratch)
+        bound, reads = trace(step, flat, tables[0], self.scratch)
         before = self.unread if self.steps else self.held
         self.unread = [t for t in before if t.untyped_storage().data_ptr() not in reads]
         made: dict[int, Run] = {}
@@ -208,12 +208,12 @@ class Replayed:
                 sums[name][:k].add_(torch.where(there > 0, mean, 0.0))
 
 
-class Replays:
+class StepCache:
     """Sets of buffers for the kinds of stacks that were met lately."""
 
     def __init__(self, streams: int) -> None:
         self.streams = streams
-        self.made: dict[Hashable, list[Replayed]] = {}
+        self.made: dict[Hashable, list[StepBuffers]] = {}
         self._rooms: dict[Hashable, Rooms] = {}
 
     def train(self, stack: Stack, width: int) -> None:
@@ -222,7 +222,7 @@ class Replays:
         Its results are to be read before another stack is trained: they may be these buffers' own.
         """
         pieces = [(i, min(i + width, len(stack))) for i in range(0, len(stack), width)]
-        size = size_for(pieces[0][1])
+        size = find_size(pieces[0][1])
         sets = self._sets(stack, size, min(self.streams, len(pieces)))
         for first in range(0, len(pieces), len(sets)):
             wave = list(zip(sets, pieces[first : first + len(sets)], strict=False))
@@ -231,15 +231,15 @@ class Replays:
             if first == 0 and len(pieces) > 1:
                 wave[0][0].make_room(stack)
             for mine, (start, stop) in wave:
-                with _on(mine, first == 0):
+                with _OnStream(mine, first == 0):
                     mine.load(stack, start, stop)
             for s in range(int(stack.steps[wave[0][1][0]])):
                 for mine, (start, stop) in wave:
                     if s < stack.steps[start]:
-                        with _on(mine):
+                        with _OnStream(mine):
                             mine.step(stack, start, stop, size, s)
             for mine, (start, stop) in wave:
-                with _on(mine):
+                with _OnStream(mine):
                     if len(pieces) == 1:
                         mine.lend(stack)
                     else:
@@ -255,21 +255,21 @@ class Replays:
             del self._rooms[next(iter(self._rooms))]
         return found
 
-    def _sets(self, stack: Stack, clients: int, wanted: int) -> list[Replayed]:
+    def _sets(self, stack: Stack, clients: int, wanted: int) -> list[StepBuffers]:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
         fitting = [r for r in known if r.fits(stack, clients)][:wanted]
-        fresh = [Replayed(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
+        fresh = [StepBuffers(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
         self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
         while len(self.made) > KEPT:
             del self.made[next(iter(self.made))]
         return [*fitting, *fresh]
 
 
-class _on:  # noqa: N801 - reads as a word
+class _OnStream:
     """Work on a set's stream, after what was asked for so far if `wait`."""
 
-    def __init__(self, mine: Replayed, wait: bool = False) -> None:
+    def __init__(self, mine: StepBuffers, wait: bool = False) -> None:
         self.stream, self.wait = mine.stream if mine.aside else None, wait
 
     def __enter__(self) -> None:
@@ -284,7 +284,7 @@ class _on:  # noqa: N801 - reads as a word
             self.context.__exit__(None, None, None)
 
 
-def _room(like: Tensor, clients: int, rooms: Rooms | None) -> Tensor:
+def _find_room(like: Tensor, clients: int, rooms: Rooms | None) -> Tensor:
     """Memory for so many clients: what the stack itself was laid into, if it is there."""
     for room in (rooms or {}).values():
         if room.data_ptr() == like.data_ptr() and room.shape[1:] == like.shape[1:] and len(room) >= clients:

@@ -8,10 +8,11 @@ take half of the time of calling them by their schema.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from potluck.core.trees import Tree, leaves, tmap
@@ -34,7 +35,9 @@ _CONSTANT = {  # looks at a tensor's form alone
     _aten.new_ones.default,
     _aten.ones_like.default,
 }
-_IN_PLACE = {  # by their bindings: the same arguments in the same places
+_IN_PLACE: dict[
+    OpOverload, Callable[..., object]
+] = {  # by their bindings: the same arguments in the same places
     _aten._foreach_add_.List: torch._foreach_add_,
     _aten._foreach_addcmul_.Scalar: torch._foreach_addcmul_,
     _aten._foreach_mul_.Scalar: torch._foreach_mul_,
@@ -50,16 +53,16 @@ _IN_PLACE = {  # by their bindings: the same arguments in the same places
 }
 
 
-class Traced(NamedTuple):
+class TracedStep(NamedTuple):
     """A step that was seen."""
 
     bound: Callable[[list[Tensor]], Run]  # for others of the `given`'s memory: the step of these
     reads: set[int]  # addresses of memory that it looks at
 
 
-def traced(
+def trace(
     step: Callable[..., object], fixed: list[Tensor], given: list[Tensor], scratch: list[torch.UntypedStorage]
-) -> Traced:
+) -> TracedStep:
     """A step of `(*fixed, *given)`.
 
     They must stay where they are as long as the step is used; what they hold may change. It is run here, so
@@ -69,23 +72,23 @@ def traced(
     with _Recorder() as recorder:
         step(*fixed, *given)
     try:
-        calls = _planned(recorder.calls, _memories(fixed), scratch)
+        calls = _plan(recorder.calls, _find_memories(fixed), scratch)
     except Exception:  # what can't be traced can still be computed
-        return Traced(lambda given: lambda: step(*fixed, *given), _memories(fixed))
-    return Traced(partial(_bound, calls, given), set().union(*(call.reads for call, _ in calls)))
+        return TracedStep(lambda given: lambda: step(*fixed, *given), _find_memories(fixed))
+    return TracedStep(partial(_bind, calls, given), set().union(*(call.reads for call, _ in calls)))
 
 
 class _Call(NamedTuple):
     """An operation that was seen, and what came of it."""
 
-    op: Any
-    args: tuple[Any, ...]
-    named: dict[str, Any]
-    out: Any
+    op: OpOverload
+    args: tuple[Tree, ...]
+    named: dict[str, Tree]
+    out: Tree
 
     @property
     def reads(self) -> set[int]:
-        return _memories((self.args, self.named))
+        return _find_memories((self.args, self.named))
 
     @property
     def changes(self) -> set[int]:
@@ -95,12 +98,12 @@ class _Call(NamedTuple):
         names = self.op._schema.arguments
         given = {**dict(zip((a.name for a in names), self.args, strict=False)), **self.named}
         written = [given[a.name] for a in names if a.alias_info is not None and a.alias_info.is_write]
-        return _memories(written)
+        return _find_memories(written)
 
     @property
     def makes(self) -> set[int]:
         """Memory of its own."""
-        return _memories(self.out) - self.reads
+        return _find_memories(self.out) - self.reads
 
     @property
     def constant(self) -> bool:
@@ -128,7 +131,13 @@ class _Recorder(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # it would be imported for that, which takes a second
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        op: OpOverload,
+        types: Sequence[type],
+        args: tuple[Tree, ...] = (),
+        kwargs: dict[str, Tree] | None = None,
+    ) -> Tree:
         out = op(*args, **(kwargs or {}))
         self.calls.append(_Call(op, *tmap(Tensor.detach, (args, kwargs or {}, out))))
         return out
@@ -138,7 +147,7 @@ class _UntracedError(Exception):
     """A step may do something else next time."""
 
 
-def _planned(
+def _plan(
     seen: Sequence[_Call], kept: set[int], scratch: list[torch.UntypedStorage]
 ) -> list[tuple[_Call, Callable[..., Run]]]:
     """The operations that are needed for what is to be kept, and how each is done again."""
@@ -156,43 +165,45 @@ def _planned(
     changed = set().union(*(call.changes for call in calls))
     again = [c for c in calls if c.op not in _EMPTY and (not c.constant or c.makes & changed)]
     lasting = kept.union(*(call.makes for call in calls if call.constant))
-    return [(call, _into(call)) for call in _close(again, known - lasting, scratch)]
+    return [(call, _find_way(call)) for call in _reuse_memory(again, known - lasting, scratch)]
 
 
-def _close(calls: Sequence[_Call], passing: set[int], scratch: list[torch.UntypedStorage]) -> list[_Call]:
+def _reuse_memory(
+    calls: Sequence[_Call], passing: set[int], scratch: list[torch.UntypedStorage]
+) -> list[_Call]:
     """The same in less memory, so that it stays in the cache: what isn't read any more makes room."""
     last = {name: i for i, call in enumerate(calls) for name in call.reads | call.makes}
     free, lent = list(scratch), dict[int, torch.UntypedStorage]()
     out = []
 
-    def moved(t: Tensor) -> Tensor:
-        room = lent.get(_memory(t))
+    def move(t: Tensor) -> Tensor:
+        room = lent.get(_find_memory(t))
         return t if room is None else t.new_empty(0).set_(room, t.storage_offset(), t.shape, t.stride())
 
     for i, call in enumerate(calls):
         for t in leaves((call.args, call.named, call.out)):
-            name, size = _memory(t), t.untyped_storage().nbytes()
+            name, size = _find_memory(t), t.untyped_storage().nbytes()
             if name in passing and name not in lent:
                 fitting = [room for room in free if size <= room.nbytes() <= 4 * size + 4096]
                 if not fitting:
                     scratch.append(torch.UntypedStorage(size))
                 lent[name] = min(fitting, key=lambda room: room.nbytes()) if fitting else scratch[-1]
                 free = [room for room in free if room is not lent[name]]
-        out.append(_Call(call.op, *tmap(moved, (call.args, call.named, call.out))))
+        out.append(_Call(call.op, *tmap(move, (call.args, call.named, call.out))))
         free += [lent[name] for name in (call.reads | call.makes) & passing if last[name] == i]
     return out
 
 
-def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor], now: list[Tensor]) -> Run:
+def _bind(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor], now: list[Tensor]) -> Run:
     """The step of other tensors than those that it was seen with."""
     pairs = zip(was, now, strict=True)
-    moves = {_memory(a): (b.storage_offset() - a.storage_offset()) * a.itemsize for a, b in pairs}
+    moves = {_find_memory(a): (b.storage_offset() - a.storage_offset()) * a.itemsize for a, b in pairs}
 
-    def moved(t: Tensor) -> Tensor:
-        by = moves.get(_memory(t), 0) // t.itemsize  # it may be read as another type
+    def move(t: Tensor) -> Tensor:
+        by = moves.get(_find_memory(t), 0) // t.itemsize  # it may be read as another type
         return t.as_strided(t.shape, t.stride(), t.storage_offset() + by) if by else t
 
-    runs = [into(*tmap(moved, (call.args, call.named)), call.out) for call, into in calls]
+    runs = [into(*tmap(move, (call.args, call.named)), call.out) for call, into in calls]
 
     def run() -> None:
         for one in runs:
@@ -201,27 +212,27 @@ def _bound(calls: Sequence[tuple[_Call, Callable[..., Run]]], was: list[Tensor],
     return run
 
 
-def _into(call: _Call) -> Callable[..., Run]:
+def _find_way(call: _Call) -> Callable[..., Run]:
     """How an operation is done again, which is done once: the next ones find what it makes. By a way that is
     seen to make the same, or its results are copied."""
     if call.changes:
-        op = _IN_PLACE.get(call.op, call.op)
+        op: Callable[..., object] = _IN_PLACE.get(call.op, call.op)
         op(*call.args, **call.named)
         return lambda args, named, out: partial(op, *args, **named)
     want = call.op(*call.args, **call.named)
-    _copied(lambda: want, call.out)
-    for way in _ways(call.op):
+    _copy(lambda: want, call.out)
+    for way in _list_ways(call.op):
         tried = tmap(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), call.out)
         try:
             way(call.args, call.named, tried)()
         except (TypeError, RuntimeError, NotImplementedError):
             continue
-        if all(map(_same, leaves(tried), leaves(want))):
+        if all(map(_is_same, leaves(tried), leaves(want))):
             return way
-    return lambda args, named, out: partial(_copied, partial(call.op, *args, **named), out)
+    return lambda args, named, out: partial(_copy, partial(call.op, *args, **named), out)
 
 
-def _ways(op: Any) -> Iterator[Callable[..., Run]]:
+def _list_ways(op: OpOverload) -> Iterator[Callable[..., Run]]:
     """Of arguments and memory, calls that might fill it."""
     if op in _ZEROS:
         yield lambda args, named, out: partial(Tensor.zero_, out)
@@ -236,26 +247,26 @@ def _ways(op: Any) -> Iterator[Callable[..., Run]]:
     for other in (getattr(packet, name) for name in packet.overloads()):
         outs = [a.name for a in other._schema.arguments if a.is_out]
         if outs and [a.name for a in other._schema.arguments if not a.is_out] == asks:
-            yield partial(_told_where, other, outs)
+            yield partial(_call_with_out, other, outs)
 
 
-def _told_where(op: Any, outs: list[str], args: Any, named: Any, out: Tree) -> Run:
+def _call_with_out(op: OpOverload, outs: list[str], args: Tree, named: Tree, out: Tree) -> Run:
     return partial(op, *args, **named, **dict(zip(outs, [out] if len(outs) == 1 else out, strict=True)))
 
 
-def _copied(op: Callable[[], Tree], out: Tree) -> None:
+def _copy(op: Callable[[], Tree], out: Tree) -> None:
     for t, made in zip(leaves(out), leaves(op()), strict=True):
         t.copy_(made)
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _is_same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
 
 
-def _memories(tensors: Tree) -> set[int]:
+def _find_memories(tensors: Tree) -> set[int]:
     """Addresses of what isn't empty."""
-    return {_memory(t) for t in leaves(tensors)} - {0}
+    return {_find_memory(t) for t in leaves(tensors)} - {0}
 
 
-def _memory(t: Tensor) -> int:
+def _find_memory(t: Tensor) -> int:
     return t.untyped_storage().data_ptr()

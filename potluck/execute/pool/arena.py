@@ -8,13 +8,18 @@ import pickle
 import tempfile
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from potluck.core.trees import Tree
+
 Where = tuple[int, torch.dtype, tuple[int, ...]]  # a tensor's offset in an arena, its type and its shape
+
+Name = int | Where  # of a tensor in a message: its place among others, or where it lies
+N = TypeVar("N")  # the same, of those who use some names only
 
 _LARGE = 16384  # bytes of an array that is kept out of a message
 
@@ -37,7 +42,7 @@ class Arena:
 
     def put(self, tensor: Tensor) -> Where:
         """Copy a tensor to where all processes see it."""
-        start = aligned(self.used)
+        start = align(self.used)
         where = start, tensor.dtype, tuple(tensor.shape)
         self.used = start + tensor.numel() * tensor.itemsize
         self.at(where).copy_(tensor.detach())
@@ -46,7 +51,7 @@ class Arena:
     def at(self, where: Where) -> Tensor:
         """The tensor that lies there, not a copy."""
         start, dtype, shape = where
-        return viewed(self.reach(start + math.prod(shape) * dtype.itemsize), where)
+        return view(self.reach(start + math.prod(shape) * dtype.itemsize), where)
 
     def reach(self, end: int) -> memoryview:
         """The memory, at least up to here."""
@@ -86,19 +91,19 @@ class Lender:
             self.pieces.remove(piece)
             start, room, _ = piece
         else:
-            start, room = self.end, aligned(size)
+            start, room = self.end, align(size)
             self.end += room
         memory = self.arena.reach(start + room)[start : start + room]
         self.pieces.append((start, room, weakref.ref(memory)))
         return start, memory
 
 
-def aligned(offset: int) -> int:
+def align(offset: int) -> int:
     """Where a tensor may begin: as torch's own do, for the last bit of a sum may depend on it."""
     return -(-offset // 64) * 64
 
 
-def viewed(memory: memoryview, where: Where) -> Tensor:
+def view(memory: memoryview, where: Where) -> Tensor:
     """A tensor in a piece of memory."""
     start, dtype, shape = where
     if 0 in shape:
@@ -107,24 +112,24 @@ def viewed(memory: memoryview, where: Where) -> Tensor:
     return flat.view(shape).detach()  # detached, it isn't a view of the flat one: its rows are views of it
 
 
-def packed(content: Any, put: Callable[[Tensor], Any]) -> bytes:
+def pack(content: Tree, put: Callable[[Tensor], N]) -> bytes:
     """A message; tensors (and large arrays) in it are put elsewhere and only named."""
     file = io.BytesIO()
     _Packer(file, put).dump(content)
     return file.getvalue()
 
 
-def unpacked(message: bytes, get: Callable[[Any], Tensor]) -> Any:
+def unpack(message: bytes, get: Callable[[N], Tensor]) -> Tree:
     """What was packed; `get` finds a tensor by the name that `put` gave it."""
     return _Unpacker(io.BytesIO(message), get).load()
 
 
-class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, put: Callable[[Tensor], Any]) -> None:
+class _Packer(pickle.Pickler, Generic[N]):
+    def __init__(self, file: io.BytesIO, put: Callable[[Tensor], N]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.put = put
 
-    def persistent_id(self, content: Any) -> Any:
+    def persistent_id(self, content: Tree) -> tuple[bool, N] | None:
         if isinstance(content, Tensor):
             return False, self.put(content)
         if type(content) is np.ndarray and content.nbytes > _LARGE and content.dtype.kind in "iuf":
@@ -132,11 +137,11 @@ class _Packer(pickle.Pickler):
         return None
 
 
-class _Unpacker(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, get: Callable[[Any], Tensor]) -> None:
+class _Unpacker(pickle.Unpickler, Generic[N]):
+    def __init__(self, file: io.BytesIO, get: Callable[[N], Tensor]) -> None:
         super().__init__(file)
         self.get = get
 
-    def persistent_load(self, name: Any) -> Any:
+    def persistent_load(self, name: tuple[bool, N]) -> Tree:
         array, where = name
         return self.get(where).numpy() if array else self.get(where)

@@ -19,15 +19,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple, Protocol
 
 import torch
 
 from potluck.core.errors import PotluckError
-from potluck.core.job import Local, Nets, Result, Samples
-from potluck.execute.pool.arena import Arena, Lender, packed, unpacked
+from potluck.core.job import Local, Nets, Result, Samples, Training
+from potluck.core.trees import Tree
+from potluck.execute.pool.arena import Arena, Lender, Where, pack, unpack
 from potluck.execute.pool.results import Heads, Tables, Writer
-from potluck.execute.process import start
+from potluck.execute.process import start_process
 from potluck.execute.reference import Item, train
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
@@ -48,7 +50,7 @@ class Batch(ABC):
         """What a worker is to do; its tensors lie in the inbox, or in this room."""
 
     @abstractmethod
-    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
+    def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
         """Take the answer to a message; tensors that have no place of their own lie in this arena."""
 
     def results(self) -> list[Result]:
@@ -64,7 +66,7 @@ class Workers:
         self.batches: list[Batch] = []  # under way, oldest first; one more than there are workers at most
 
     @property
-    def processes(self) -> list[Any]:
+    def processes(self) -> list[BaseProcess]:
         return [worker.process for worker in self.workers]
 
     def run(self, items: Sequence[Item]) -> list[Result]:
@@ -122,10 +124,10 @@ class Workers:
         """Take what workers have sent, and give them more; wait so long for the first, or without an end."""
         for ready, _ in self.pipes.select(seconds):
             worker: _Worker = ready.data
-            (batch, place), answer, arena = worker.heard()
+            (batch, place), answer, arena = worker.take_answer()
             if not worker.given:
                 self._feed([worker], 1)  # it waits: that before anything else; a second would use this arena
-            batch.heard(place, answer, arena)
+            batch.take_answer(place, answer, arena)
             if not batch.missing:
                 self.batches.remove(batch)
             self._feed([worker])
@@ -171,10 +173,10 @@ class _Tasks(Batch):
     def message(self, place: int, room: Arena) -> bytes:
         (job, at), (table, row) = self.items[place], self.tables.places[place]
         head = self.heads.of(job, at, table.leaves)
-        return packed((head, row, at.node, at.rows, at.keep, at.seed, at.test), room.put)
+        return pack((head, row, at.node, at.rows, at.keep, at.seed, at.test), room.put)
 
-    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
-        said = unpacked(answer, self.tables.finding(place, arena))
+    def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
+        said = unpack(answer, self.tables.find_tensor(place, arena))
         if isinstance(said, str):
             job, at = self.items[place]
             raise PotluckError(f"device {at.node}: {type(job).__name__}: {said}")
@@ -205,8 +207,8 @@ class _Worker:
         self._tasks, self._answers = itertools.cycle(self.slots), itertools.cycle(self.slots)
         self.pipe, theirs = context.Pipe()
         given = theirs, [*others, self.pipe], self.slots, server
-        self.process = context.Process(target=_quietly, args=given, daemon=True)
-        start(self.process)
+        self.process = context.Process(target=_serve_quietly, args=given, daemon=True)
+        start_process(self.process)
         theirs.close()
 
     def room(self) -> Arena:
@@ -215,7 +217,7 @@ class _Worker:
         memory.clear()
         return memory
 
-    def heard(self) -> tuple[tuple[Batch, int], bytes, Arena]:
+    def take_answer(self) -> tuple[tuple[Batch, int], bytes, Arena]:
         """Its oldest task, the answer to it, and where the tensors of that lie."""
         content = self.pipe.recv_bytes()
         return self.given.popleft(), content, next(self._answers).answer
@@ -241,23 +243,24 @@ class _Trainer:
 
     def __init__(self, inboxes: list[Arena], bodies: Arena, pool: Samples, models: Nets) -> None:
         self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
-        self.known, self.last = (-1, b""), tuple[Any, ...]()  # tasks of one round have the same head
+        self.known = -1, b""  # tasks of one round have the same head
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
         arena = message[0]
-        head, row, node, rows, keep, seed, test = unpacked(message[1:], slot.task.at)
+        head, row, node, rows, keep, seed, test = unpack(message[1:], slot.task.at)
         if (arena, head) != self.known:
-            self.last, self.known = unpacked(head, self.inboxes[arena].at), (arena, head)
+            self.last: tuple[Training, Tree, list[Where]] = unpack(head, self.inboxes[arena].at)
+            self.known = arena, head
         job, inbox, tables = self.last
         r = train(Item(job, Local(node, rows, inbox, keep, seed, self.models, self.pool, test)))
         writer = Writer(self.bodies, tables, row, slot.answer)
-        return packed((r.body, r.weight, r.keep, dict(r.metrics), r.finite), writer.put)
+        return pack((r.body, r.weight, r.keep, dict(r.metrics), r.finite), writer.put)
 
 
-def _quietly(*given: Any) -> None:
+def _serve_quietly(pipe: Connection, others: list[Connection], slots: list[Slot], server: Server) -> None:
     """Serve; whatever ends it early, the parent sees the closed pipe and says so. A child has no say."""
     try:
-        _serve(*given)
+        _serve(pipe, others, slots, server)
     except BaseException:
         os._exit(1)
 

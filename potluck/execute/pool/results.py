@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from potluck.core.job import Local, Training
 from potluck.core.trees import Tree, leaves
-from potluck.execute.pool.arena import Arena, Lender, Where, aligned, packed, viewed
+from potluck.execute.pool.arena import Arena, Lender, Name, Where, align, pack, view
 
 Form = tuple[tuple[torch.dtype, tuple[int, ...]], ...]  # of a tree's tensors
 
@@ -26,7 +25,7 @@ class Heads:
     def of(self, job: Training, at: Local, leaves: list[Where]) -> bytes:
         name = id(job), id(at.inbox), id(leaves)
         if name not in self.made:
-            self.made[name] = packed((job, at.inbox, leaves), self.put)
+            self.made[name] = pack((job, at.inbox, leaves), self.put)
         return self.made[name]
 
     def put(self, tensor: Tensor) -> Where:
@@ -43,9 +42,9 @@ class Table:
         end = 0
         for dtype, shape in form:
             self.leaves.append((end, dtype, shape))
-            end = aligned(end + count * math.prod(shape) * dtype.itemsize)
+            end = align(end + count * math.prod(shape) * dtype.itemsize)
         start, memory = lender.lend(end)
-        self.tables = [viewed(memory, (at, dtype, (count, *shape))) for at, dtype, shape in self.leaves]
+        self.tables = [view(memory, (at, dtype, (count, *shape))) for at, dtype, shape in self.leaves]
         self.leaves = [(start + at, dtype, shape) for at, dtype, shape in self.leaves]
 
 
@@ -55,7 +54,7 @@ class Tables:
     def __init__(self, lender: Lender, promised: Sequence[Tree]) -> None:
         alike: dict[Form, list[int]] = {}
         for place, tree in enumerate(promised):
-            alike.setdefault(form_of(tree), []).append(place)
+            alike.setdefault(find_form(tree), []).append(place)
         self.places: dict[int, tuple[Table, int]] = {}  # the stack and the row of each
         self.rows: dict[int, list[tuple[Tensor, ...]]] = {}
         for form, places in alike.items():
@@ -64,13 +63,13 @@ class Tables:
             self.places |= {place: (stack, row) for row, place in enumerate(places)}
             self.rows |= dict.fromkeys(places, rows)
 
-    def finding(self, place: int, arena: Arena) -> Callable[[Any], Tensor]:
+    def find_tensor(self, place: int, arena: Arena) -> Callable[[Name], Tensor]:
         """Where the tensors of an answer are: in their rows, or to be copied before the next answer comes."""
         rows, (_, row) = self.rows[place], self.places[place]
         return lambda name: rows[name][row] if isinstance(name, int) else arena.at(name).clone()
 
 
-def form_of(tree: Tree) -> Form:
+def find_form(tree: Tree) -> Form:
     """Types and shapes of a tree's tensors."""
     return tuple((t.dtype, tuple(t.shape)) for t in leaves(tree))
 
@@ -83,7 +82,7 @@ class Writer:
         self.count = 0
         aside.clear()
 
-    def put(self, tensor: Tensor) -> Any:
+    def put(self, tensor: Tensor) -> Name:
         leaf, self.count = self.count, self.count + 1
         place = self._place(tensor, *self.leaves[leaf]) if leaf < len(self.leaves) else None
         if place is None:

@@ -7,7 +7,7 @@ batch's tables: all of them lie in the order of their tasks, and folding them is
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,15 +16,16 @@ from torch import Tensor
 
 from potluck.core.errors import PotluckError
 from potluck.core.job import Local, Nets, Samples, Training
-from potluck.execute.pool.arena import Arena, Where, packed, unpacked
+from potluck.core.trees import Tree
+from potluck.execute.pool.arena import Arena, Name, Where, pack, unpack
 from potluck.execute.pool.processes import Batch, Server, Slot, Workers
-from potluck.execute.pool.results import Heads, Table, Writer, form_of
+from potluck.execute.pool.results import Heads, Table, Writer, find_form
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.executor import Stacked
 from potluck.execute.vectorised.stack import Outcome
 
 
-class Shares(Workers):
+class StackedWorkers(Workers):
     """A pool of forked processes that train stacks of clients."""
 
     def __init__(self, count: int, stacked: Stacked, on_shrink: Callable[[int], None] | None = None) -> None:
@@ -35,6 +36,10 @@ class Shares(Workers):
     @property
     def chunk(self) -> int:
         return self.stacked.chunk
+
+    @property
+    def fell_back(self) -> bool:
+        return bool(self.unmapped)
 
     def _server(self, at: Local) -> Server:
         return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
@@ -59,44 +64,44 @@ class Shares(Workers):
 class _Stacks(Batch):
     """A batch whose clients are trained in so many stacks; a stack's place is its share."""
 
-    def __init__(self, items: Sequence[Item], count: int, inbox: int, pool: Shares) -> None:
+    def __init__(self, items: Sequence[Item], count: int, inbox: int, pool: StackedWorkers) -> None:
         super().__init__(items, inbox)
         self.count, self.pool, self.todo = count, pool, list(range(count))[::-1]
         job, at = items[0]
         self.heads = Heads(pool.inboxes[inbox])
-        self.table = Table(pool.bodies, len(items), form_of(job.cost(at).sends))
+        self.table = Table(pool.bodies, len(items), find_form(job.cost(at).sends))
         # Now, not when a worker is free: a task may be called off meanwhile, and its device do other work.
-        self.asked = [_Asked.of(items[share::count]) for share in range(count)]
+        self.asked = [_Share.of(items[share::count]) for share in range(count)]
 
     def message(self, place: int, room: Arena) -> bytes:
         content = self.asked[place], place, self.count, self.table.leaves, self.pool.chunk
-        return packed(content, self.heads.put)
+        return pack(content, self.heads.put)
 
-    def heard(self, place: int, answer: bytes, arena: Arena) -> None:
+    def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
         mine = self.items[place :: self.count]
         parts = [t[place :: self.count] for t in self.table.tables]
-        said = unpacked(answer, _finding(parts, arena))
+        said = unpack(answer, _find_tensor(parts, arena))
         if isinstance(said, str):
             raise PotluckError(f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {said}")
         trained, chunk, told = said
         for places, done in trained:
-            apart = done.apart() if isinstance(done, Outcome) else done
+            apart = done.split() if isinstance(done, Outcome) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
         self.pool.heed(chunk, told)
 
 
-class _Asked(NamedTuple):
+class _Share(NamedTuple):
     """A share as columns: a message of few parts is made and read several times as fast."""
 
-    work: list[tuple[Training, Any]]  # jobs and what was sent, each once
+    work: list[tuple[Training, Tree]]  # jobs and what was sent, each once
     which: NDArray[np.int64]
     nodes: NDArray[np.int64]
     seeds: NDArray[np.uint64]
     rows: NDArray[np.int64]  # of all, end to end
     sizes: NDArray[np.int64]
-    keeps: list[Any] | None
-    tests: list[Any] | None
+    keeps: list[Tree] | None
+    tests: list[NDArray[np.int64] | None] | None
 
     @classmethod
     def of(cls, items: Sequence[Item]) -> Self:
@@ -137,11 +142,11 @@ class _Stacker:
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
         self.stacked.tell = self.told.append
-        asked, share, count, tables, self.stacked.chunk = unpacked(message[1:], self.inboxes[message[0]].at)
-        trained = self.stacked.trained(asked.items(self.models, self.pool))
+        asked, share, count, tables, self.stacked.chunk = unpack(message[1:], self.inboxes[message[0]].at)
+        trained = self.stacked.train(asked.items(self.models, self.pool))
         whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
-        answer = packed((trained, self.stacked.chunk, self.told), writer.put)
+        answer = pack((trained, self.stacked.chunk, self.told), writer.put)
         self.told.clear()
         return answer
 
@@ -160,6 +165,6 @@ class _Writer(Writer):
         return self.bodies.at((start, dtype, (rows, *shape)))[self.row :: self.step]
 
 
-def _finding(parts: list[Tensor], arena: Arena) -> Callable[[Any], Tensor]:
+def _find_tensor(parts: list[Tensor], arena: Arena) -> Callable[[Name], Tensor]:
     """Where the tensors of an answer are: in their tables, or to be copied before the next answer comes."""
     return lambda name: parts[name] if isinstance(name, int) else arena.at(name).clone()

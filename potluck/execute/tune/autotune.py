@@ -1,4 +1,4 @@
-"""Which way of computing is fastest here: candidates train the first clients of the run itself.
+"""Which way of computing is fastest here: list_candidates train the first clients of the run itself.
 
 No way wins everywhere: it depends on the model, on the cohort and on the machine. So they are tried once, and
 the choice is pinned in the run's plan.
@@ -10,24 +10,23 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from potluck.core.errors import PotluckError
 from potluck.core.job import Result
-from potluck.execute.plan import ExecutionPlan, Loop
-from potluck.execute.process import tuned_process
+from potluck.execute.plan import ExecutionPlan, Executor, Loop
+from potluck.execute.process import tune_process
 from potluck.execute.reference import Item
-from potluck.execute.tune.cache import Plans
-from potluck.execute.tune.memory import chunk_for, largest, near_chunk
-from potluck.execute.tune.timing import Sample, brief, measured
+from potluck.execute.tune.cache import JSON, Plans
+from potluck.execute.tune.memory import find_chunk, find_near_chunk, measure_largest
+from potluck.execute.tune.timing import Sample, measure, shorten
 from potluck.execute.vectorised.executor import ONE_BY_ONE
-from potluck.simulate.simulation import Simulation
 
 EVENTS, BATCHES, PATIENCE = 20_000, 20, 2.0  # events, batches of one client, seconds: until clients train
 SMALL = 0.01  # seconds of the loop: on a CPU, measuring a smaller batch costs more than most runs gain
@@ -35,7 +34,20 @@ CLOSE, EARNEST = 2.0, 0.5  # times the best plan's: worth a run; seconds of that
 GAIN = 0.9  # a way that takes more than this share of the plainest one's time isn't worth leaving it
 
 
-Again = Callable[[ExecutionPlan], Simulation]  # a simulation that hasn't begun, by this plan
+class Trial(Protocol):
+    """A run that hasn't begun, of which no more than a few seconds are computed."""
+
+    @property
+    def tasks(self) -> int: ...  # that have ended
+    @property
+    def lanes(self) -> int: ...  # that are open: tasks of different ones needn't wait for each other
+    def start(self) -> None: ...
+    def step(self) -> bool: ...  # one event; False when it is over
+    def settle(self) -> None: ...  # wait for all that was begun
+    def close(self) -> None: ...
+
+
+Begin = Callable[[ExecutionPlan, Executor | None], Trial]  # by this executor, or by the plan's own
 
 
 class Choice(NamedTuple):
@@ -56,7 +68,7 @@ class Wanted:
     graphs: bool | None = None  # whether stacks' steps are captured, if told
 
 
-def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[ExecutionPlan]:
+def list_candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[ExecutionPlan]:
     """The plans that are worth trying, the plainest first."""
     base, ways = wanted.base, ("grouped", "im2col") if convolves else ("grouped",)
     if convolves and base.device != "cpu":
@@ -78,7 +90,7 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
         for plans in (alone, stacks):
             shared += plans
             if base.workers > 1:  # captured ones only: the others lose to plain workers
-                shared += [_shared_out(plan, base.workers, wanted.chunk) for plan in plans if plan.graphs]
+                shared += [_share_out(plan, base.workers, wanted.chunk) for plan in plans if plan.graphs]
     else:
         shared = [
             replace(stack, conv=way, graphs=graphs, chunk=chunk)
@@ -96,40 +108,38 @@ def candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[E
     return [plan for plan in (loop, *fitting) if plan.executor in wanted.executors]
 
 
-def _shared_out(plan: ExecutionPlan, workers: int, told: int | None) -> ExecutionPlan:
+def _share_out(plan: ExecutionPlan, workers: int, told: int | None) -> ExecutionPlan:
     """A stack's plan in several processes, which take no more memory together."""
     return replace(plan, workers=workers, chunk=told or -(-plan.chunk // workers))
 
 
-def choose(sim: Simulation, wanted: Wanted, known: Plans | None = None, again: Again | None = None) -> Choice:
-    """The fastest plan for what a simulation trains first; it must not have begun, and is used up.
+def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> Choice:
+    """The fastest plan for what a run trains first.
 
-    `again` makes others like it: where many wait for a device each, the engine's own work counts as well, and
-    whether it has a core for itself, so one process and several are compared in short runs.
+    Where many wait for a device each, the engine's own work counts as well, and whether it has a core for
+    itself, so one process and several are compared in short runs.
     """
     first = "loop" if "loop" in wanted.executors else wanted.executors[0]
     plain = replace(wanted.base, executor=first, workers=1)
+    catch, loop = Catch(), replace(wanted.base, executor="loop")
     try:
-        with _undisturbed(wanted.base.device), tuned_process():
-            items = first_batch(sim)
+        with _leave_no_trace(wanted.base.device), tune_process(), closing(begin(loop, catch)) as trial:
+            items = catch.first_batch(trial)
             if items:
-                waiting = getattr(sim.states.get(sim.root), "open", ())  # lanes
-                return _chosen(items, wanted, known, again if len(waiting) > 1 else None)
+                return _choose(items, wanted, known, begin if trial.lanes > 1 else None)
             return Choice(plain, f"{first}: nothing was trained at first that could be measured")
     except Exception as error:  # if it isn't the measuring's fault, the run itself will tell
-        return Choice(plain, f"{first}: measuring failed ({brief(error)})")
-    finally:
-        sim.close()
+        return Choice(plain, f"{first}: measuring failed ({shorten(error)})")
 
 
-# ------------------------------------------------------------------------------------------ what is measured
+# ------------------------------------------------------------------------------------------ what is measure
 
 
 class _CaughtError(Exception):
-    """Ends a simulation whose first batch is known."""
+    """Ends a run whose first batch is known."""
 
 
-class _Catch:
+class Catch:
     """Stands in for an executor and keeps the first batch of several clients, or one of a single one."""
 
     def __init__(self) -> None:
@@ -145,42 +155,37 @@ class _Catch:
     def close(self) -> None:
         pass
 
+    def first_batch(self, trial: Trial) -> Sequence[Item]:
+        """What a run by this executor trains first: several clients, if some train together before long."""
+        until = time.monotonic() + PATIENCE
+        try:
+            trial.start()
+            for _ in range(EVENTS):
+                if time.monotonic() > until or not trial.step():
+                    break
+        except _CaughtError:
+            pass
+        return self.items
 
-def first_batch(sim: Simulation) -> Sequence[Item]:
-    """What a simulation trains first: several clients, if some train together before long."""
-    caught = _Catch()
-    sim.devices.executor = caught
-    sim.evaluated = sim.round, sim.now  # spares looking at models before training
-    until = time.monotonic() + PATIENCE
+
+def measure_pace(trial: Trial) -> float:
+    """How many tasks a run does in a second, after it has warmed up; it is used up."""
     try:
-        sim.start()
-        for _ in range(EVENTS):
-            if time.monotonic() > until or not sim.step():
-                break
-    except _CaughtError:
-        pass
-    return caught.items
-
-
-def tasks_a_second(sim: Simulation) -> float:
-    """How fast a simulation gets on, after it has warmed up; it is used up."""
-    sim.evaluated = sim.round, sim.now
-    try:
-        sim.start()
+        trial.start()
         for seconds in (EARNEST, EARNEST):
-            began, before, on = time.perf_counter(), sim.accounts.tasks, True
+            began, before, on = time.perf_counter(), trial.tasks, True
             while on and time.perf_counter() - began < seconds:
-                on = sim.step()
+                on = trial.step()
             if not on:
                 break
-        sim.devices.settle()  # what others have begun takes time as well
-        return (sim.accounts.tasks - before) / (time.perf_counter() - began)
+        trial.settle()  # what others have begun takes time as well
+        return (trial.tasks - before) / (time.perf_counter() - began)
     finally:
-        sim.close()
+        trial.close()
 
 
 @contextmanager
-def _undisturbed(device: str) -> Iterator[None]:
+def _leave_no_trace(device: str) -> Iterator[None]:
     """No warnings, and all generators as they were before: models and rules of one's own may use them."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     cards = [] if device == "cpu" else list(range(torch.cuda.device_count()))
@@ -196,76 +201,78 @@ def _undisturbed(device: str) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------- the choice
 
 
-def _chosen(items: Sequence[Item], wanted: Wanted, known: Plans | None, again: Again | None) -> Choice:
-    count, device, one = len(items), wanted.base.device, largest(items)
-    room = wanted.chunk or chunk_for(one, count, device)
-    near = room if wanted.chunk or device != "cpu" else min(room, near_chunk(one, count))
+def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: Begin | None) -> Choice:
+    count, device, one = len(items), wanted.base.device, measure_largest(items)
+    room = wanted.chunk or find_chunk(one, count, device)
+    near = room if wanted.chunk or device != "cpu" else min(room, find_near_chunk(one, count))
     shapes = getattr(items[0].at.models[items[0].job.model], "shapes", {})
     convolves = any(len(shape) > 2 for shape in shapes.values())
-    plans = candidates(wanted, [near] if near >= min(room, count) else [near, room], convolves)
+    plans = list_candidates(wanted, [near] if near >= min(room, count) else [near, room], convolves)
     if len(plans) == 1:
-        return Choice(plans[0], f"{named(plans[0])}: there is nothing else to try")
+        return Choice(plans[0], f"{describe(plans[0])}: there is nothing else to try")
     if count == 1 and device == "cpu" and plans[0].executor == "loop":
         return Choice(plans[0], "loop: clients train one at a time")
     sample = Sample(items)
-    about = {
+    about: dict[str, JSON] = {
         "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "dtype": wanted.base.dtype,
-        "executors": wanted.executors,
+        "executors": [*wanted.executors],
         "workers": wanted.base.workers,
         "chunk": wanted.chunk,
         "graphs": wanted.graphs,
         "job": re.sub(r" at 0x[0-9a-f]+", "", repr(items[0].job.shape())),
         "parameters": {name: list(shape) for name, shape in shapes.items()},
         "row": list(items[0].at.pool.x.shape[1:]),
-        "clients": _about(count),
-        "steps": _about(sample.total),
-        "asynchronous": again is not None,
+        "clients": _round(count),
+        "steps": _round(sample.total),
+        "asynchronous": begin is not None,
     }
     entry = None if known is None else known.find(about)
-    plan = None if entry is None else recalled(entry, plans)
+    plan = None if entry is None else recall_plan(entry, plans)
     if known is not None and entry is not None and plan is not None:
         if wanted.chunk is None and plan.executor == "stacked":
             # Half, where a quarter was asked for: numbers should not change with every megabyte that is free.
-            plan = replace(plan, chunk=min(plan.chunk, chunk_for(one, count, device, share=0.5)))
+            plan = replace(plan, chunk=min(plan.chunk, find_chunk(one, count, device, share=0.5)))
         return Choice(
             plan, f"{entry.get('reason')} (measured on {entry.get('date')}, from the cache {known.path})"
         )
-    choice = _measured(sample, plans, again)
+    choice = _measure(sample, plans, begin)
     if known is not None:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         known.add(about, {"plan": asdict(choice.plan), "reason": choice.reason, "date": today})
     return choice
 
 
-def _measured(sample: Sample, plans: Sequence[ExecutionPlan], again: Again | None) -> Choice:
+def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None) -> Choice:
     if plans[0].device == "cpu" and sample.estimate < SMALL:
-        loop = f"{len(sample)} clients take about {_time(sample.estimate)} in a loop"
-        return Choice(plans[0], f"{named(plans[0])}: too small to measure, {loop}")
-    timings = measured(sample, plans)
+        loop = f"{len(sample)} clients take about {_say_time(sample.estimate)} in a loop"
+        return Choice(plans[0], f"{describe(plans[0])}: too small to measure, {loop}")
+    timings = measure(sample, plans)
     best = min(timings, key=lambda t: t.seconds)
     if best.failure:
-        raise PotluckError(f"{named(best.plan)}: {best.failure}")
+        raise PotluckError(f"{describe(best.plan)}: {best.failure}")
     if best.seconds > GAIN * timings[0].seconds:
         best = timings[0]
     order = [best, *sorted((t for t in timings if t is not best), key=lambda t: t.seconds)]
-    told = ", ".join(f"{named(t.plan)} {_time(t.seconds)}" for t in order if not t.failure)
-    failed = "".join(f"; {named(t.plan)}: {t.failure}" for t in order if t.failure)
+    told = ", ".join(f"{describe(t.plan)} {_say_time(t.seconds)}" for t in order if not t.failure)
+    failed = "".join(f"; {describe(t.plan)}: {t.failure}" for t in order if t.failure)
     of = "" if sample.enough == len(sample) else f"{sample.enough} of "
     choice = Choice(best.plan, f"measured on {of}{len(sample)} clients: {told}{failed}", True)
     rivals = {t.plan.workers > 1: t.plan for t in order[::-1] if t.seconds < CLOSE * best.seconds}
-    return choice if again is None or len(rivals) < 2 else _in_earnest(choice, list(rivals.values()), again)
+    return (
+        choice if begin is None or len(rivals) < 2 else _run_in_earnest(choice, list(rivals.values()), begin)
+    )
 
 
-def _in_earnest(choice: Choice, plans: list[ExecutionPlan], again: Again) -> Choice:
+def _run_in_earnest(choice: Choice, plans: list[ExecutionPlan], begin: Begin) -> Choice:
     """The plan by which a simulation gets on faster."""
-    paces = {plan: tasks_a_second(again(plan)) for plan in plans}
-    told = ", ".join(f"{named(plan)} {pace:,.0f}" for plan, pace in paces.items())
+    paces = {plan: measure_pace(begin(plan, None)) for plan in plans}
+    told = ", ".join(f"{describe(plan)} {pace:,.0f}" for plan, pace in paces.items())
     best = max(plans, key=paces.__getitem__)
     return choice._replace(plan=best, reason=f"{choice.reason}; tasks a second of short runs: {told}")
 
 
-def recalled(entry: dict[str, Any], plans: Sequence[ExecutionPlan]) -> ExecutionPlan | None:
+def recall_plan(entry: Mapping[str, JSON], plans: Sequence[ExecutionPlan]) -> ExecutionPlan | None:
     """The plan of the cache, if it is one that would be tried now; only its chunk may differ."""
     plan = entry.get("plan")
     chunk = plan.get("chunk") if isinstance(plan, dict) else None
@@ -274,7 +281,7 @@ def recalled(entry: dict[str, Any], plans: Sequence[ExecutionPlan]) -> Execution
     return next((p for p in (replace(p, chunk=chunk) for p in plans) if asdict(p) == plan), None)
 
 
-def named(plan: ExecutionPlan) -> str:
+def describe(plan: ExecutionPlan) -> str:
     """A plan in words."""
     if plan.executor != "stacked":
         return f"{plan.workers} workers" if plan.executor == "workers" else plan.executor
@@ -286,10 +293,10 @@ def named(plan: ExecutionPlan) -> str:
     return f"stacked{where} ({', '.join(parts)})"
 
 
-def _about(number: int) -> int:
+def _round(number: int) -> int:
     """To the nearest power of two: runs that differ by a few clients or rows are of one shape."""
     return 1 << round(math.log2(max(1, number)))
 
 
-def _time(seconds: float) -> str:
+def _say_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

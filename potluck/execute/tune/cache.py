@@ -8,22 +8,25 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
-from potluck.data.sources.files import cache
+from potluck.core.folders import find_cache_folder
 
 FILE = "plans.json"
 VERSION = 3  # another one when executors have changed so much that old measurements mislead
 MOST = 1000  # plans that are kept; the oldest go first
 
+JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
-def default_path() -> Path:
+
+def find_path() -> Path:
     """plans.json in $POTLUCK_CACHE, else in the user's cache."""
     told = os.environ.get("POTLUCK_CACHE", "")
-    return (Path(told).expanduser() if told else cache()) / FILE
+    return (Path(told).expanduser() if told else find_cache_folder()) / FILE
 
 
 class Plans:
@@ -33,14 +36,14 @@ class Plans:
         self.path = path
         self.here = {"version": VERSION, "machine": machine, "torch": str(torch.__version__)}
 
-    def find(self, about: dict[str, Any]) -> dict[str, Any] | None:
+    def find(self, about: Mapping[str, JSON]) -> dict[str, JSON] | None:
         """What is known of this very case."""
         found = self._read().get(self._key(about))
         return found if isinstance(found, dict) else None
 
-    def add(self, about: dict[str, Any], entry: dict[str, Any]) -> None:
+    def add(self, about: Mapping[str, JSON], entry: Mapping[str, JSON]) -> None:
         """Remember a case; the file is replaced whole, so that nobody reads half of it."""
-        known = {**self._read(), self._key(about): {**entry, "about": self.here | about}}
+        known = {**self._read(), self._key(about): {**entry, "about": {**self.here, **about}}}
         text = json.dumps(dict(list(known.items())[-MOST:]), indent=1) + "\n"
         partial = None
         try:
@@ -56,13 +59,13 @@ class Plans:
                 with contextlib.suppress(OSError):
                     os.unlink(partial)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, JSON]:
         try:
-            known = json.loads(self.path.read_text())
+            known: JSON = json.loads(self.path.read_text())
         except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}
 
-    def _key(self, about: dict[str, Any]) -> str:
-        text = json.dumps(self.here | about, sort_keys=True)
+    def _key(self, about: Mapping[str, JSON]) -> str:
+        text = json.dumps({**self.here, **about}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]

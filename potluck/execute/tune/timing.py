@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from potluck.execute.plan import ExecutionPlan, Executor, make_executor
+from potluck.execute.plan import ExecutionPlan, Executor, StackingExecutor, make_executor
 from potluck.execute.reference import Item, train
 
 PART = 1.0  # seconds of the loop: of a batch that takes longer, only some clients are measured
@@ -45,9 +45,9 @@ class Sample:
         """Seconds a step, of a client of middle size; its first call is slower than any other."""
         if self._pace is None:
             middle = len(self) // 2
-            seconds = _seconds(lambda: train(self.items[middle]))
+            seconds = _time_call(lambda: train(self.items[middle]))
             if seconds < LONG:
-                seconds = _seconds(lambda: train(self.items[middle]))
+                seconds = _time_call(lambda: train(self.items[middle]))
             self._pace = seconds / max(1, self.steps[middle])
         return self._pace
 
@@ -68,7 +68,7 @@ class Sample:
         return [self.items[i] for i in places], self.total / max(1, sum(self.steps[i] for i in places))
 
 
-def measured(sample: Sample, plans: Sequence[ExecutionPlan]) -> list[Timing]:
+def measure(sample: Sample, plans: Sequence[ExecutionPlan]) -> list[Timing]:
     """What every plan takes, in their order."""
     spare = SPARE if plans[0].device == "cpu" else SPARE_GPU
     until = time.perf_counter() + spare + TIMES * min(PART, sample.estimate)
@@ -78,36 +78,36 @@ def measured(sample: Sample, plans: Sequence[ExecutionPlan]) -> list[Timing]:
             timings.append(Timing(plan, math.inf, "time was up"))
             continue
         best = min((t.seconds for t in timings), default=math.inf)
-        timings.append(_timed(plan, *sample.part(_least(plan, len(sample))), best, until))
+        timings.append(_time_plan(plan, *sample.part(_find_least(plan, len(sample))), best, until))
     return timings
 
 
-def _least(plan: ExecutionPlan, count: int) -> int:
+def _find_least(plan: ExecutionPlan, count: int) -> int:
     """Fewer clients than this would tell nothing about a plan."""
     if plan.executor == "stacked":
         return 8 * plan.workers if plan.device == "cpu" else count  # a GPU's stacks live on numbers
     return 4 * plan.workers if plan.executor == "workers" else 1
 
 
-def _timed(plan: ExecutionPlan, items: list[Item], scale: float, best: float, until: float) -> Timing:
+def _time_plan(plan: ExecutionPlan, items: list[Item], scale: float, best: float, until: float) -> Timing:
     executor: Executor | None = None
     try:
         executor = ready = make_executor(plan)
 
         def call() -> float:
-            return _seconds(lambda: ready.run(items), plan.device)
+            return _time_call(lambda: ready.run(items), plan.device)
 
         first, taken = call(), []
-        if getattr(executor, "unmapped", None):
+        if isinstance(executor, StackingExecutor) and executor.fell_back:
             return Timing(plan, math.inf, "can't be trained as a stack")
         if plan.graphs or scale * (first - SETUP) <= SLOWER * best:
             taken = [call()]
             while len(taken) < CALLS and sum(taken) < LONG and time.perf_counter() < until:
                 taken.append(call())
-        chunk = getattr(executor, "chunk", plan.chunk)  # what it is after what didn't fit
+        chunk = executor.chunk if isinstance(executor, StackingExecutor) else plan.chunk
         return Timing(replace(plan, chunk=chunk), scale * median(taken or [first]))
     except Exception as error:  # too little memory, say: the others are there
-        return Timing(plan, math.inf, brief(error))
+        return Timing(plan, math.inf, shorten(error))
     finally:
         if executor is not None:
             executor.close()
@@ -115,7 +115,7 @@ def _timed(plan: ExecutionPlan, items: list[Item], scale: float, best: float, un
             torch.cuda.empty_cache()
 
 
-def _seconds(call: Callable[[], object], device: str = "cpu") -> float:
+def _time_call(call: Callable[[], object], device: str = "cpu") -> float:
     began = time.perf_counter()
     call()
     if device != "cpu":
@@ -123,7 +123,7 @@ def _seconds(call: Callable[[], object], device: str = "cpu") -> float:
     return time.perf_counter() - began
 
 
-def brief(error: Exception) -> str:
+def shorten(error: Exception) -> str:
     """An error in a part of a line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:100]}{'...' * (len(text) > 100)}"

@@ -12,8 +12,8 @@ import torch
 from potluck.core.errors import PotluckError
 from potluck.core.job import Result, Rows
 from potluck.core.trees import form
-from potluck.execute.captured.buffers import Replays
-from potluck.execute.reference import Item, memory, train
+from potluck.execute.captured.buffers import StepCache
+from potluck.execute.reference import DrawsTogether, Item, recall, train
 from potluck.execute.vectorised.stack import Outcome, Stack
 from potluck.models.convolve import using
 
@@ -33,20 +33,20 @@ class Stacked:
         on_shrink: Callable[[int], None] | None = None,
     ) -> None:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
-        self.replays = Replays(streams) if graphs else None
+        self.replays = StepCache(streams) if graphs else None
         self.pieces = SHARED_OUT if graphs and streams > 1 else ONE_BY_ONE if graphs and chunk == 1 else 1
         self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
     def run(self, items: Sequence[Item]) -> list[Result]:
         results: dict[int, Result] = {}
-        for places, done in self.trained(items):
-            results.update(zip(places, done.apart() if isinstance(done, Outcome) else done, strict=True))
+        for places, done in self.train(items):
+            results.update(zip(places, done.split() if isinstance(done, Outcome) else done, strict=True))
         return [results[i] for i in range(len(items))]
 
-    def trained(self, items: Sequence[Item]) -> list[tuple[list[int], Outcome | list[Result]]]:
+    def train(self, items: Sequence[Item]) -> list[tuple[list[int], Outcome | list[Result]]]:
         """What came of items, by their places: stacks aren't taken apart yet."""
-        draws = _drawn(items)
+        draws = _draw(items)
         alike: dict[Hashable, list[int]] = {}
         jobs = {id(item.job): item.job for item in items}  # mostly one
         shapes = {name: job.shape() for name, job in jobs.items()}
@@ -60,7 +60,7 @@ class Stacked:
                 trains,
                 item.at.test is None,
                 forms[id(item.at.inbox)],
-                form(memory(item)),
+                form(recall(item)),
             )
             alike.setdefault(kind, []).append(i)
         trained: list[tuple[list[int], Outcome | list[Result]]] = []
@@ -76,6 +76,10 @@ class Stacked:
 
     def close(self) -> None:
         self.replays = None
+
+    @property
+    def fell_back(self) -> bool:
+        return bool(self.unmapped)
 
     @property
     def together(self) -> int:
@@ -107,7 +111,7 @@ class Stacked:
                 ) from error
         # Outside of the except clause: the error holds on to all that was being computed.
         if self.replays is not None:
-            self.replays, self.pieces = Replays(1), 1  # what was captured takes memory too
+            self.replays, self.pieces = StepCache(1), 1  # what was captured takes memory too
         self.chunk = max(1, min(self.chunk, len(items)) // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -124,14 +128,12 @@ class Stacked:
         return done
 
 
-def _drawn(items: Sequence[Item]) -> list[Rows]:
+def _draw(items: Sequence[Item]) -> list[Rows]:
     """What every job draws; all at once if their class can."""
-    kind = type(items[0].job) if items else None
-    together = getattr(kind, "draw_all", None)
-    if together is None or any(type(item.job) is not kind for item in items):
-        return [item.job.draw(item.at) for item in items]
-    rows: list[Rows] = together([item.job for item in items], [item.at for item in items])
-    return rows
+    jobs = [item.job for item in items]
+    if jobs and isinstance(jobs[0], DrawsTogether) and all(type(job) is type(jobs[0]) for job in jobs):
+        return jobs[0].draw_all(jobs, [item.at for item in items])
+    return [item.job.draw(item.at) for item in items]
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -22,13 +22,13 @@ from potluck.execute.reference import (
     SCORING_BATCH,
     SENDING,
     Item,
-    filled,
-    memory,
+    count_filled,
+    make_batch,
+    recall,
     weight_dtype,
     weighted_means,
-    whole,
 )
-from potluck.execute.vectorised.step import Rates, Rebuild, Recipe, Step, all_of, rows_of
+from potluck.execute.vectorised.step import Rates, Rebuild, Recipe, Step, count_all, take_rows
 
 # What stacks of one kind are laid into, one after another: captured steps find them where others were before.
 Rooms = dict[tuple[str, int], Tensor]
@@ -43,10 +43,16 @@ class Outcome(NamedTuple):
     reports: list[dict[str, float]]
     finite: list[bool]
 
-    def apart(self) -> list[Result]:
+    def split(self) -> list[Result]:
         """One result a client; its tensors are rows of the stack, so that folding them all is one product."""
         count = len(self.weights)
-        columns = _rows(self.body, count), self.weights, _rows(self.keep, count), self.reports, self.finite
+        columns = (
+            _split_rows(self.body, count),
+            self.weights,
+            _split_rows(self.keep, count),
+            self.reports,
+            self.finite,
+        )
         return [Result(*row) for row in zip(*columns, strict=True)]
 
 
@@ -61,10 +67,10 @@ class Stack:
         self._falling = [-len(d.index) for d in draws]  # sorted, as bisection wants it
         self.rates = [float(i.job.optim.lr) for i in items]
         self.sent = _Common([i.at.inbox for i in items], rooms, "sent")
-        self.keep = _Common([memory(i) for i in items], rooms, "keep")
+        self.keep = _Common([recall(i) for i in items], rooms, "keep")
         self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
         with torch.no_grad():
-            parts = self.sent.part, self.keep.part, all_of(self.own)
+            parts = self.sent.part, self.keep.part, count_all(self.own)
             (begun, held), counted = over(self._begin(rebuild_seen), len(items), *parts)
         started = zip(begun.values(), counted, strict=False)
         self.begun = [p if counts else p.expand(len(items), *p.shape) for p, counts in started]
@@ -88,16 +94,16 @@ class Stack:
         """What frozen models make of all own rows [clients, rows, ...]."""
         return self.own[4:]
 
-    def still(self, step: int, start: int = 0, stop: int | None = None) -> int:
+    def count_still(self, step: int, start: int = 0, stop: int | None = None) -> int:
         """How many of some clients still train at a step: the first of them."""
         return bisect_left(self._falling, -step, start, len(self) if stop is None else stop) - start
 
     @cached_property
     def filled(self) -> NDArray[np.int64]:
         """Rows of every batch [step, client] up to the last that counts, at least one."""
-        return filled(self.table.weight.numpy())
+        return count_filled(self.table.weight.numpy())
 
-    def rates_of(self, count: int) -> Rates:
+    def find_rates(self, count: int) -> Rates:
         """The first clients' learning rates; one number if they are equal."""
         rates = self.rates[:count]
         return rates[0] if all(r == rates[0] for r in rates) else self.begun[0].new_tensor(rates)
@@ -110,15 +116,15 @@ class Stack:
 
     def train(self) -> None:
         """All steps, one after another."""
-        self.params, self.sums = [_own(p) for p in self.begun], {}
+        self.params, self.sums = [_copy(p) for p in self.begun], {}
         state, k = self.job.optim.start(self.params), 0
         for s in range(int(self.steps[0])):
-            if (still := self.still(s)) != k:
+            if (still := self.count_still(s)) != k:
                 k = still
                 active = [p[:k].detach().requires_grad_() for p in self.params]
                 held = [t[:k] if n else t for t, n in zip(self.held, self.recipe.held, strict=True)]
                 current = [[t[:k] for t in row] for row in state]
-                seen, rates = [t[:k] for t in self.seen], self.rates_of(k)
+                seen, rates = [t[:k] for t in self.seen], self.find_rates(k)
             step = Step(*(t[s, :k] for t in self.table))
             means = self.recipe.descend(active, current, step, seen, held, rates, s + 1, mapped=True)
             for name, mean in means.items():
@@ -135,11 +141,20 @@ class Stack:
         sending = torch.from_numpy(seeds.view(np.int64)).to(weight.device)
         traced = [*means, taken, weight.new_tensor(self.rates), sending]
         held = self.held, self.recipe.held
-        parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(traced), all_of(self.own)
+        parts = (
+            count_all(self.params),
+            self.sent.part,
+            self.keep.part,
+            held,
+            count_all(traced),
+            count_all(self.own),
+        )
         with torch.no_grad():
-            made = _stacked(*over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device))
+            made = _stack_tree(
+                *over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device)
+            )
             body, kept, metrics = made
-            good, reports = _finite(body, count), _floats(metrics, count)
+            good, reports = _find_finite(body, count), _read_floats(metrics, count)
             if any(i.at.test is not None for i in self.items):
                 reports = self._scores(reports, order)
         return Outcome(body, kept, [self.draws[i].count for i in order], reports, good)
@@ -156,10 +171,10 @@ class Stack:
         for start in range(0, table.shape[1], width):
             pick = torch.from_numpy(table[:, start : start + width]).to(device)
             real = torch.from_numpy(np.arange(start, start + pick.shape[1]) < sizes[:, None]).to(device)
-            batch = [*rows_of(self.pool, pick), real.to(weight_dtype(self.pool.x)), self._keys()]
+            batch = [*take_rows(self.pool, pick), real.to(weight_dtype(self.pool.x)), self._keys()]
             held = self.held, self.recipe.held
-            parts = all_of(self.params), self.sent.part, self.keep.part, held, all_of(batch)
-            for name, column in _stacked(*over(self._score, len(self), *parts), len(self)).items():
+            parts = count_all(self.params), self.sent.part, self.keep.part, held, count_all(batch)
+            for name, column in _stack_tree(*over(self._score, len(self), *parts), len(self)).items():
                 part = torch.where(real, column.double(), 0.0).sum(1)
                 sums[name] = sums[name] + part if name in sums else part
         columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1)).tolist() for name, t in sums.items()}
@@ -188,7 +203,7 @@ class Stack:
         trained, held = dict(zip(self.recipe.names, p, strict=True)), self.recipe.rebuild_held(h)
         means = dict(zip(self.sums, t, strict=False))
         if o:
-            rows = self.recipe.rebuilt(o)
+            rows = self.recipe.rebuild_batch(o)
             means |= weighted_means(self.job.review(self.net, trained, rows, held), rows.weight)
         trace = Trace(means, *t[-3:])
         return self.job.finish(trained, self.sent.rebuild(s), self.keep.rebuild(k), held, trace)
@@ -235,15 +250,15 @@ class Stack:
             weight[i, : len(item.at.rows)] = 1.0
         x = self.pool.x
         real = torch.from_numpy(weight).to(x.device, weight_dtype(x))
-        own = [*rows_of(self.pool, torch.from_numpy(padded).to(x.device)), real, self._keys()]
+        own = [*take_rows(self.pool, torch.from_numpy(padded).to(x.device)), real, self._keys()]
         with torch.no_grad():
-            looked = over(self._look, len(self), self.sent.part, self.keep.part, all_of(own))
-            seen, rebuild = split(_stacked(*looked, len(self)))
+            looked = over(self._look, len(self), self.sent.part, self.keep.part, count_all(own))
+            seen, rebuild = split(_stack_tree(*looked, len(self)))
         return [*own, *seen], rebuild
 
     def _keys(self) -> Tensor:
         """Of every client's rows as a whole."""
-        return torch.stack([whole(i, i.at.rows[:0]).key for i in self.items])
+        return torch.stack([make_batch(i, i.at.rows[:0]).key for i in self.items])
 
 
 class _Common:
@@ -259,10 +274,10 @@ class _Common:
         columns = list(zip(*(tensors[id(tree)] for tree in trees), strict=True))
         counts = [any(t is not column[0] for t in column) for column in columns]
         both = enumerate(zip(columns, counts, strict=True))
-        self.part = [_laid(c, rooms, (name, i)) if n else c[0] for i, (c, n) in both], counts
+        self.part = [_lay(c, rooms, (name, i)) if n else c[0] for i, (c, n) in both], counts
 
 
-def _laid(rows: tuple[Tensor, ...], rooms: Rooms | None, name: tuple[str, int]) -> Tensor:
+def _lay(rows: tuple[Tensor, ...], rooms: Rooms | None, name: tuple[str, int]) -> Tensor:
     """Rows as one tensor, in the room of this name if there are rooms."""
     if rooms is None:
         return torch.stack(rows)
@@ -271,38 +286,38 @@ def _laid(rows: tuple[Tensor, ...], rooms: Rooms | None, name: tuple[str, int]) 
     return torch.stack(rows, out=rooms[name][: len(rows)])
 
 
-def _stacked(tree: Tree, counted: list[bool], clients: int, order: Tensor | None = None) -> Tree:
+def _stack_tree(tree: Tree, counted: list[bool], clients: int, order: Tensor | None = None) -> Tree:
     """A tree whose tensors all count clients, in one piece and in this order."""
     tensors, rebuild = split(tree)
     full = [t if n else t.expand(clients, *t.shape) for t, n in zip(tensors, counted, strict=True)]
     return rebuild([t.contiguous() if order is None else t.index_select(0, order) for t in full])
 
 
-def _own(t: Tensor) -> Tensor:
+def _copy(t: Tensor) -> Tensor:
     return t.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _rows(tree: Tree, count: int) -> list[Tree]:
+def _split_rows(tree: Tree, count: int) -> list[Tree]:
     """One tree a client; column by column, since walking every client's tree would take longer."""
     if isinstance(tree, Tensor):
         return list(tree.unbind(0))
     if isinstance(tree, dict) and tree:
-        columns = [_rows(v, count) for v in tree.values()]
+        columns = [_split_rows(v, count) for v in tree.values()]
         return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(tree, list | tuple) and tree:
         make: Callable[..., Tree] = getattr(tree, "_make", type(tree))  # a named tuple's, or the class itself
-        return [make(row) for row in zip(*(_rows(v, count) for v in tree), strict=True)]
+        return [make(row) for row in zip(*(_split_rows(v, count) for v in tree), strict=True)]
     return [tree] * count
 
 
-def _finite(tree: Tree, count: int) -> list[bool]:
+def _find_finite(tree: Tree, count: int) -> list[bool]:
     """Of every client, whether a finite sum proves all its numbers finite."""
     floats = [t for t in leaves(tree) if t.is_floating_point()]
     sums = [t if t.dim() == 1 else t.flatten(1).sum(1) for t in floats]
     return torch.stack(sums).isfinite().all(0).tolist() if sums else [False] * count
 
 
-def _floats(metrics: dict[str, Tensor], count: int) -> list[dict[str, float]]:
+def _read_floats(metrics: dict[str, Tensor], count: int) -> list[dict[str, float]]:
     if not metrics:
         return [{} for _ in range(count)]
     table = torch.stack([m.double() for m in metrics.values()], 1).tolist()  # one copy from the device

@@ -5,7 +5,7 @@ sum of all clients' losses has each client's own gradient in its row of the para
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,14 @@ from potluck.models.stack import FUSED, fusable
 Rebuild = Callable[[Sequence[Tensor]], Tree]
 Rates = float | Tensor  # for all clients, or one each
 _FUSABLE: dict[Hashable, set[int]] = {}  # by kind of recipe: which parameters' updates can be fused
+
+
+@runtime_checkable
+class Descent(Protocol):
+    """An optimiser that may be plain gradient descent."""
+
+    @property
+    def plain(self) -> bool: ...  # a step is nothing but -lr times the gradient
 
 
 class Step(NamedTuple):
@@ -59,13 +67,13 @@ class Recipe(NamedTuple):
         optim, clients = self.job.optim, len(params[0])
         if clients == 1 and not mapped:
             return self._descend_alone(params, state, step, seen, held, rates, count)
-        parts = all_of(params), all_of(self.batch(step, seen)), (held, self.held)
-        fused: set[int] = set()
-        if getattr(optim, "plain", False):
-            if self.kind not in _FUSABLE:  # known before any step is taken, so that all are computed alike
+        parts = count_all(params), count_all(self.batch(step, seen)), (held, self.held)
+        if self.kind not in _FUSABLE:  # known before any step is taken, so that all are computed alike
+            _FUSABLE[self.kind] = set()
+            if isinstance(optim, Descent) and optim.plain:
                 (losses, _), _ = over(self._loss, clients, *parts)
                 _FUSABLE[self.kind] = {i for i, yes in enumerate(fusable(losses.sum(), params)) if yes}
-            fused = _FUSABLE[self.kind]
+        fused = _FUSABLE[self.kind]
         FUSED.update({params[i].data_ptr(): rates for i in fused})
         try:
             (losses, means), _ = over(self._loss, clients, *parts)
@@ -105,29 +113,29 @@ class Recipe(NamedTuple):
 
     def batch(self, step: Step, seen: Sequence[Tensor]) -> list[Tensor]:
         """A step's batch as a list: rows, labels, weights, keys, and what was seen of the rows."""
-        out = [*rows_of(self.pool, step.pick), step.weight, step.key]
+        out = [*take_rows(self.pool, step.pick), step.weight, step.key]
         for t in seen:
             first = torch.arange(len(t), device=t.device).unsqueeze(1) * t.shape[1]
             flat = t.flatten(0, 1).index_select(0, (step.place + first).reshape(-1))
             out.append(flat.unflatten(0, step.place.shape))
         return out
 
-    def rebuilt(self, parts: Sequence[Tensor]) -> Batch:
+    def rebuild_batch(self, parts: Sequence[Tensor]) -> Batch:
         """The batch of one client out of its list."""
         x, y, weight, key, *seen = parts
         return Batch(x, y, weight, key, None if self.rebuild_seen is None else self.rebuild_seen(seen))
 
-    def _loss(self, p: list[Tensor], b: list[Tensor], h: list[Tensor]) -> Any:
+    def _loss(self, p: list[Tensor], b: list[Tensor], h: list[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         params = dict(zip(self.names, p, strict=True))
-        return self.job.loss(self.net, params, self.rebuilt(b), self.rebuild_held(h))
+        return self.job.loss(self.net, params, self.rebuild_batch(b), self.rebuild_held(h))
 
 
-def all_of(tensors: Sequence[Tensor]) -> Part:
+def count_all(tensors: Sequence[Tensor]) -> Part:
     """Tensors that count clients, all of them."""
     return tensors, [True] * len(tensors)
 
 
-def rows_of(pool: Samples, pick: Tensor) -> list[Tensor]:
+def take_rows(pool: Samples, pick: Tensor) -> list[Tensor]:
     """Rows and labels [clients, rows, ...]; index_select is three times as fast as indexing."""
     flat = pick.reshape(-1)
     return [t.index_select(0, flat).unflatten(0, pick.shape) for t in (pool.x, pool.y)]

@@ -22,7 +22,7 @@ import torch
 from potluck.core import errors
 from potluck.core.errors import PotluckError
 from potluck.engine.schedule import Progress
-from potluck.execute.process import start
+from potluck.execute.process import start_process
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 GRACE = 3.0  # seconds in which it may choose where
@@ -39,7 +39,7 @@ class Child:
         self.pipe, theirs = context.Pipe()
         parents = [*(other.pipe for other in others), self.pipe]
         self.process = context.Process(target=_serve, args=(theirs, parents, call))
-        start(self.process)
+        start_process(self.process)
         theirs.close()
 
     def next(self) -> Any:

@@ -9,13 +9,14 @@ import torch
 
 from potluck.core.errors import error_context
 from potluck.engine.schedule import EvaluateAt
-from potluck.execute.plan import EXECUTORS, ExecutionPlan, make_executor
+from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor, make_executor
 from potluck.execute.tune.autotune import Choice, Wanted, choose
-from potluck.execute.tune.cache import Plans, default_path
+from potluck.execute.tune.cache import Plans, find_path
 from potluck.experiment import folder
 from potluck.experiment.build import Setting
 from potluck.experiment.launch import hardware
 from potluck.simulate import Simulation
+from potluck.simulate.trial import Trial
 
 _NOTES = ("reason", "machine")  # for people; no part of a plan
 
@@ -33,14 +34,13 @@ def choose_plan(setting: Setting) -> Choice:
         return Choice(replace(said, workers=workers), "as the experiment says")
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
 
-    def trial(plan: ExecutionPlan) -> Simulation:
-        keywords = {**setting.keywords(plan), "evaluate": EvaluateAt()}
-        return Simulation(setting.federation, setting.algorithm, **keywords)
+    def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
+        keywords = {**setting.keywords(plan), "evaluate": EvaluateAt(), "executor": executor}
+        return Trial(Simulation(setting.federation, setting.algorithm, **keywords))
 
-    sim, wanted = trial(replace(base, executor="loop")), Wanted(base, executors, run.chunk, run.graphs)
-    choice = choose(sim, wanted, Plans(default_path(), hardware.describe_machine()), trial)
+    wanted = Wanted(base, executors, run.chunk, run.graphs)
+    choice = choose(begin, wanted, Plans(find_path(), hardware.describe_machine()))
     if run.device != "cpu":  # rows and models go there again for the run itself
-        del sim
         gc.collect()
         torch.cuda.empty_cache()
     return choice

@@ -1,0 +1,32 @@
+"""The start of a run, for who measures how it is best computed."""
+
+from potluck.rules.rounds import Run
+from potluck.simulate.simulation import Simulation
+
+
+class Trial:
+    """A simulation that hasn't begun; models aren't evaluated before it trains."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+
+    @property
+    def tasks(self) -> int:
+        return self.sim.accounts.tasks
+
+    @property
+    def lanes(self) -> int:
+        state = self.sim.states.get(self.sim.root)
+        return len(state.open) if isinstance(state, Run) else 0
+
+    def start(self) -> None:
+        self.sim.start(evaluate=False)
+
+    def step(self) -> bool:
+        return self.sim.step()
+
+    def settle(self) -> None:
+        self.sim.devices.settle()
+
+    def close(self) -> None:
+        self.sim.close()
