@@ -17,10 +17,10 @@ from typing import NoReturn
 import numpy as np
 
 from potluck.algorithms.shufflefl.planner.fill import Fill
-from potluck.algorithms.shufflefl.planner.problem import Found, Planner, Problem, better, stay
+from potluck.algorithms.shufflefl.planner.problem import Planner, Problem, Solution, choose_better, stay
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
 from potluck.algorithms.shufflefl.planner.search import Search
-from potluck.algorithms.shufflefl.scaling import level
+from potluck.algorithms.shufflefl.scaling import find_level
 from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
 
 LIMIT = 45.0  # seconds for SLSQP
@@ -43,7 +43,7 @@ def user(devices: int, classes: int, seed: int) -> Problem:
     ]
     compute, up = 0.003 * 13 ** rng.uniform(size=devices), 1e5 * 200 ** rng.uniform(size=devices)
     found = Problem(np.array(counts), compute, up, 2 * up, ROW_BITS, epochs=5)
-    return replace(found, alpha=level([found]))
+    return replace(found, alpha=find_level([found]))
 
 
 def methods() -> dict[str, Planner]:
@@ -54,7 +54,7 @@ def methods() -> dict[str, Planner]:
     return found
 
 
-def timed(method: Planner, problem: Problem, limit: float) -> tuple[float, Found]:
+def timed(method: Planner, problem: Problem, limit: float) -> tuple[float, Solution]:
     """Seconds, and what was found by then."""
 
     def late(*_: int | FrameType | None) -> NoReturn:
@@ -66,14 +66,14 @@ def timed(method: Planner, problem: Problem, limit: float) -> tuple[float, Found
     try:
         found = method.solve(problem, 1)
     except OutOfTimeError:
-        found = replace(better(problem, stay(problem.counts), 0), done=False)
+        found = replace(choose_better(problem, stay(problem.counts), 0), done=False)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
     return time.perf_counter() - began, found
 
 
-def compared(asked: dict[str, Planner], problem: Problem, limit: float) -> dict[str, tuple[float, Found]]:
+def compared(asked: dict[str, Planner], problem: Problem, limit: float) -> dict[str, tuple[float, Solution]]:
     """Every method's seconds and find; SLSQP's is also polished by the search."""
     got = {name: timed(method, problem, limit) for name, method in asked.items()}
     seconds, found = got[PRINTED]

@@ -11,19 +11,20 @@ from hypothesis.extra import numpy as hnp
 
 from potluck.algorithms.shufflefl import merging, scaling, times
 from potluck.algorithms.shufflefl.planner import walk
-from potluck.algorithms.shufflefl.planner.compiled import Loops, compiled, descend, exchange
-from potluck.algorithms.shufflefl.planner.fill import Fill, dealt
+from potluck.algorithms.shufflefl.planner.compiled import Loops, compile_loops
+from potluck.algorithms.shufflefl.planner.fill import Fill, deal_rows
+from potluck.algorithms.shufflefl.planner.loops import descend, exchange
 from potluck.algorithms.shufflefl.planner.problem import (
     Problem,
-    held,
+    count_held,
     imbalance,
     latency,
     stay,
     worth,
 )
 from potluck.algorithms.shufflefl.planner.relaxed import Shares, Slsqp
-from potluck.algorithms.shufflefl.planner.rounding import rounded
-from potluck.algorithms.shufflefl.planner.search import Search, kicked
+from potluck.algorithms.shufflefl.planner.rounding import round_rows
+from potluck.algorithms.shufflefl.planner.search import Search, kick_plan
 from potluck.algorithms.shufflefl.planner.walk import Walk
 from potluck.core.errors import ConfigError
 
@@ -132,7 +133,7 @@ def test_both_ends_pay_for_the_whole_path():
     expected = [transfers + 2 * 3 * 2.0 * 5, transfers + 2 * 3 * 3.0 * 5, 2 * 3 * 4.0 * 5]
     assert latency(problem, plan) == pytest.approx(expected)
     assert moved(plan) == 5
-    assert held(plan).tolist() == [[5], [5], [5]]
+    assert count_held(plan).tolist() == [[5], [5], [5]]
 
 
 def test_the_objective_by_hand():
@@ -140,7 +141,7 @@ def test_the_objective_by_hand():
     assert latency(two(), stay(two().counts)) == pytest.approx([1.2, 3.6])
     assert worth(two(), stay(two().counts)) == pytest.approx(3.6 + 1.2 + 5 * 0.2157616, abs=1e-6)
     plan = exchanged(8, 28)  # 36 x .012 = .432 s each; 60 rows at .03, 20 at .09
-    assert held(plan).tolist() == [[32, 28], [8, 12]]
+    assert count_held(plan).tolist() == [[32, 28], [8, 12]]
     assert latency(two(), plan) == pytest.approx([2.232, 2.232])
     assert worth(two(), plan) == pytest.approx(2.257297, abs=1e-6)
     plan = exchanged(0, 20)  # .24 s each: 2.04 and 2.04
@@ -152,10 +153,10 @@ def test_the_papers_objectives():
     plan = exchanged(10, 0)  # .12 s each: 30 rows at .03, 50 at .09
     slowest, deviation = 4.62, (4.62 - 1.02) / 2
     assert latency(two(), plan) == pytest.approx([1.02, 4.62])
-    worst = float(imbalance(held(plan), two().wanted).max())
+    worst = float(imbalance(count_held(plan), two().wanted).max())
     assert worth(two(2.0, spread=False), plan) == pytest.approx(slowest + 2 * worst)
     assert worth(two(2.0), plan) == pytest.approx(slowest + deviation + 2 * worst)
-    own = scaling.alphas(2.0, {0: 10.0, 1: 30.0})
+    own = scaling.scale_alphas(2.0, {0: 10.0, 1: 30.0})
     assert worth(two(own[0]), plan) == pytest.approx(slowest + deviation + 2 * 20 / 10 * worst)
 
 
@@ -179,7 +180,7 @@ def test_the_papers_solver_finds_the_relaxed_optimum():
     shares = Shares(two())
     for form in ("printed", "smooth"):
         start = (shares.of(stay(two().counts)) + 0.5) / 2
-        ended, _, done = Slsqp(form, close=1e-9)._descended(shares, start)
+        ended, _, done = Slsqp(form, close=1e-9)._descend(shares, start)
         assert done
         assert shares.worth(ended) * shares.scale == pytest.approx(2.257201, abs=1e-4)
         assert ended[:, [1, 0]].diagonal() * 40 == pytest.approx([8.119, 28.119], abs=0.02)
@@ -230,20 +231,20 @@ def test_fill_deals_every_class_by_speed_over_the_cheapest_paths():
     """Speeds 2 : 1 : 1 make 4, 2 and 2 of 8 rows; rows that may stay do."""
     rows, links = np.array([[0], [4], [4]]), np.array([1e6, 2e6, 1e6])
     problem = Problem(rows, np.array([0.01, 0.02, 0.02]), links, links, 8000.0)
-    assert dealt(problem).tolist() == [[[0, 0, 0]], [[2, 2, 0]], [[2, 0, 2]]]
+    assert deal_rows(problem).tolist() == [[[0, 0, 0]], [[2, 2, 0]], [[2, 0, 2]]]
     uneven = replace(problem, counts=np.array([[0], [6], [2]]))  # 4 to the first, all of them by the second
-    assert dealt(uneven).tolist() == [[[0, 0, 0]], [[4, 2, 0]], [[0, 0, 2]]]
+    assert deal_rows(uneven).tolist() == [[[0, 0, 0]], [[4, 2, 0]], [[0, 0, 2]]]
     for seed in range(10):
         problem = drawn(seed, 4, 5, 20)
-        plan, speed = dealt(problem), np.tile(1 / problem.compute, (5, 1))
+        plan, speed = deal_rows(problem), np.tile(1 / problem.compute, (5, 1))
         kept(problem, plan)
-        assert np.array_equal(held(plan).T, rounded(speed, problem.counts.sum(0)))
+        assert np.array_equal(count_held(plan).T, round_rows(speed, problem.counts.sum(0)))
 
 
 def test_the_key_decides_where_rows_are_kicked():
     plan = stay(np.full((3, 4), 10))
-    same, other = kicked(plan, 1), kicked(plan, 2)
-    assert np.array_equal(same, kicked(plan, 1))
+    same, other = kick_plan(plan, 1), kick_plan(plan, 2)
+    assert np.array_equal(same, kick_plan(plan, 1))
     assert not np.array_equal(same, other)
     assert np.array_equal(other.sum(2), np.full((3, 4), 10))
     assert 0 < moved(other) <= 120 // 20
@@ -295,7 +296,7 @@ def test_search_beats_rounding_where_rows_are_few():
 def test_the_tables_of_the_search_say_what_moves_would_do(seed, devices, classes):
     """Each price is the objective of the plan that the move leads to, softened or not."""
     problem = drawn(seed, devices, classes)
-    at = Walk(problem, dealt(problem))
+    at = Walk(problem, deal_rows(problem))
     widths = [(0.0, 0.0), (at.took.max() / 3, 0.1), (at.took.max() / 900, 1e-5)]
     prices = [at._latencies(slow)[:, :, :, None] + at._balances(far)[None] for slow, far in widths]
     rng = np.random.default_rng(seed)
@@ -327,14 +328,14 @@ def test_a_swap_leads_out_of_a_dead_end():
     at._descend(0.0, 0.0)
     assert moved(at.plan) == 0
     assert at._swap()
-    assert held(at.plan).tolist() == [[2, 2], [2, 2]]
+    assert count_held(at.plan).tolist() == [[2, 2], [2, 2]]
     assert at.least == pytest.approx(worth(problem, at.plan))
 
 
 @pytest.fixture
 def plain_loops(monkeypatch):
     """The loops that numba would compile, as Python runs them."""
-    monkeypatch.setattr(walk, "compiled", lambda: Loops(descend, exchange))
+    monkeypatch.setattr(walk, "compile_loops", lambda: Loops(descend, exchange))
 
 
 def test_loops_search_as_numpy_does(plain_loops):
@@ -360,7 +361,7 @@ def test_without_numba_nothing_is_compiled(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr("importlib.import_module", missing)
-    compiled.cache_clear()
+    compile_loops.cache_clear()
     with pytest.raises(
         ConfigError, match=r"compiled = True: numba isn't installed; pip install 'potluck\[fast\]'"
     ):
@@ -372,12 +373,12 @@ def test_slopes_of_the_smooth_form():
     problem = drawn(5, 3, 4, 12)
     shares = Shares(problem)
     x = np.concatenate([np.random.default_rng(0).dirichlet(np.ones(3), len(shares.rows)).ravel(), [1.0, 1.0]])
-    value, slope = shares.lifted(x)
+    value, slope = shares.lift(x)
     room, rooms = shares.room(x), shares.room_slope(x)
     for i in range(len(x)):
         near = x.copy()
         near[i] += 1e-6
-        assert (shares.lifted(near)[0] - value) / 1e-6 == pytest.approx(slope[i], abs=1e-4)
+        assert (shares.lift(near)[0] - value) / 1e-6 == pytest.approx(slope[i], abs=1e-4)
         assert (shares.room(near) - room) / 1e-6 == pytest.approx(rooms[:, i], abs=1e-4)
 
 
@@ -392,7 +393,7 @@ def test_a_limit_is_told():
     ("parts", "whole"), [([10.6, 5.3, 4.1], [11, 5, 4]), ([3.5, 3.5, 3.0], [4, 3, 3]), ([0.0, 0.0], [2, 1])]
 )
 def test_rounding(parts, whole):
-    assert rounded(np.array(parts), np.array(sum(whole))).tolist() == whole
+    assert round_rows(np.array(parts), np.array(sum(whole))).tolist() == whole
 
 
 @settings(max_examples=200, deadline=None)
@@ -401,7 +402,7 @@ def test_rounding(parts, whole):
     hnp.arrays(np.int64, (3, 4), elements=st.integers(0, 10**6)),
 )
 def test_rounding_keeps_every_row(parts, totals):
-    whole = rounded(parts, totals)
+    whole = round_rows(parts, totals)
     assert (whole >= 0).all()
     assert np.array_equal(whole.sum(-1), totals)
     kept = np.maximum(parts, 0.0)
@@ -415,23 +416,23 @@ def test_rounding_keeps_every_row(parts, totals):
 
 def test_how_much_slower_a_user_has_become():
     """80 rows and 20 that went: 240/260. Compute .02 -> .03 s and rates 1e6 -> 2e6: 1.5 k + .5 (1 - k)."""
-    part = scaling.computing(80, 20)
+    part = scaling.compute_share(80, 20)
     assert part == pytest.approx(0.923077, abs=1e-6)
     change = scaling.slowdown(part, (np.array([0.02]), np.array([0.03])), (np.array([1e6]), np.array([2e6])))
     assert change == pytest.approx(1.423077, abs=1e-6)
 
 
 def test_fast_users_work_on_balance():
-    assert scaling.alphas(3.0, {4: 10.0, 7: 20.0, 9: 30.0}) == pytest.approx({4: 6.0, 7: 3.0, 9: 2.0})
-    assert scaling.alphas(3.0, {4: 10.0, 7: 30.0, 9: None})[9] == 3.0
-    assert scaling.alphas(3.0, {1: None}) == {1: 3.0}
+    assert scaling.scale_alphas(3.0, {4: 10.0, 7: 20.0, 9: 30.0}) == pytest.approx({4: 6.0, 7: 3.0, 9: 2.0})
+    assert scaling.scale_alphas(3.0, {4: 10.0, 7: 30.0, 9: None})[9] == 3.0
+    assert scaling.scale_alphas(3.0, {1: None}) == {1: 3.0}
 
 
 def test_alpha_levels_the_two_terms():
     """3.6 s over .2157616 nats; a user in balance has no say."""
     even = replace(two(), counts=np.full((2, 2), 5))
-    assert scaling.level([two(), even]) == pytest.approx(3.6 / 0.2157616, rel=1e-6)
-    assert scaling.level([even]) == 1.0
+    assert scaling.find_level([two(), even]) == pytest.approx(3.6 / 0.2157616, rel=1e-6)
+    assert scaling.find_level([even]) == 1.0
 
 
 def test_classes_that_lie_together_become_a_group():
@@ -440,13 +441,13 @@ def test_classes_that_lie_together_become_a_group():
     corners = np.array([[0, 0, 0], [50, 0, 0], [0, 50, 0]])
     labels = np.repeat(np.arange(6), 12)
     features = corners[labels % 3] + rng.normal(size=(72, 3))
-    groups = merging.grouped(features, labels, 6, 0.5, 1)
+    groups = merging.group_classes(features, labels, 6, 0.5, 1)
     assert groups.tolist() == [0, 1, 2, 0, 1, 2]
-    assert np.array_equal(groups, merging.grouped(features, labels, 6, 0.5, 1))
-    assert merging.grouped(features, labels, 6, 1.0, 1).tolist() == list(range(6))
-    assert merging.sizes(0.25, 62) == 15
-    assert merging.sizes(0.1, 10) == 2  # one group has nothing to balance
-    assert merging.sizes(0.35, 20) == 7  # though .35 x 20 is 6.999... in binary
+    assert np.array_equal(groups, merging.group_classes(features, labels, 6, 0.5, 1))
+    assert merging.group_classes(features, labels, 6, 1.0, 1).tolist() == list(range(6))
+    assert merging.count_groups(0.25, 62) == 15
+    assert merging.count_groups(0.1, 10) == 2  # one group has nothing to balance
+    assert merging.count_groups(0.35, 20) == 7  # though .35 x 20 is 6.999... in binary
 
 
 def test_classes_without_rows_join_the_smallest_group():
@@ -456,7 +457,7 @@ def test_classes_without_rows_join_the_smallest_group():
         labels = np.repeat([*here, *there], 12)
         far = np.isin(labels, there)[:, None] * np.array([50, 0, 0])
         features = far + np.random.default_rng(0).normal(size=(len(labels), 3))
-        return merging.grouped(features, labels, classes, gamma, 1).tolist()
+        return merging.group_classes(features, labels, classes, gamma, 1).tolist()
 
     # 0 and 3 are group 0, 2 and 5 group 1. Class 1 finds 2 and 2: the first; class 4 then 3 and 2.
     assert groups((0, 3), (2, 5), 6, 0.34) == [0, 0, 1, 0, 1, 1]
@@ -469,23 +470,23 @@ def test_classes_without_rows_join_the_smallest_group():
 def test_plans_of_groups_become_plans_of_classes():
     groups = np.array([0, 1, 0, 1, 1])
     counts = np.random.default_rng(1).integers(0, 9, (3, 5))
-    small = merging.merged(counts, groups)
+    small = merging.merge_counts(counts, groups)
     assert small.tolist() == [[row[0] + row[2], row[1] + row[3] + row[4]] for row in counts.tolist()]
-    rate, share = np.full(3, 1e6), merging.wanted(groups)
+    rate, share = np.full(3, 1e6), merging.find_shares(groups)
     assert share.tolist() == [0.4, 0.6]
     problem = Problem(small, np.array([0.01, 0.02, 0.1]), rate, rate, 8000.0, share=share)
     found = Search().solve(problem, 0)
-    plan = merging.by_class(found.plan, counts, groups, 5)
+    plan = merging.split_by_class(found.plan, counts, groups, 5)
     kept(replace(problem, counts=counts, share=None), plan)
     for group in (0, 1):
         assert np.array_equal(plan[:, groups == group].sum(1), found.plan[:, group])
-    assert np.array_equal(plan, merging.by_class(found.plan, counts, groups, 5))
-    assert not np.array_equal(plan, merging.by_class(found.plan, counts, groups, 6))
+    assert np.array_equal(plan, merging.split_by_class(found.plan, counts, groups, 5))
+    assert not np.array_equal(plan, merging.split_by_class(found.plan, counts, groups, 6))
 
 
 def test_planning_times_are_those_measured():
     assert times.slsqp_seconds("pi4", 6, 62) == 11718.22
-    assert times.slsqp_seconds("nano-2", 3, merging.sizes(0.10, 62)) == 9.40
+    assert times.slsqp_seconds("nano-2", 3, merging.count_groups(0.10, 62)) == 9.40
     assert times.slsqp_seconds("xavier-1", 7, 8) == 16.20
     assert times.slsqp_seconds("pi4", 1, 62) == 0.0
     for gateway in times.GATEWAYS:
@@ -532,19 +533,22 @@ def test_bad_problems_are_refused(change, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: merging.sizes(0.0, 10), "gamma = 0.0: "),
-        (lambda: merging.sizes(1.5, 10), "gamma = 1.5: "),
+        (lambda: merging.count_groups(0.0, 10), "gamma = 0.0: "),
+        (lambda: merging.count_groups(1.5, 10), "gamma = 1.5: "),
         (
-            lambda: merging.grouped(np.zeros((4, 2)), np.array([1, 1, 1, 1]), 3, 0.7, 0),
+            lambda: merging.group_classes(np.zeros((4, 2)), np.array([1, 1, 1, 1]), 3, 0.7, 0),
             r"gamma = 0\.7: .*\[1\]",
         ),
-        (lambda: merging.by_class(stay(np.array([[3]])), np.array([[1, 1]]), np.array([0, 0]), 0), "2 rows"),
+        (
+            lambda: merging.split_by_class(stay(np.array([[3]])), np.array([[1, 1]]), np.array([0, 0]), 0),
+            "2 rows",
+        ),
         (lambda: Search(growth=1.0), "growth = 1.0: "),
         (lambda: Slsqp("rough"), "form = 'rough': "),
         (lambda: times.step_seconds("pi5"), "gateway = 'pi5': did you mean 'pi4'"),
         (lambda: times.slsqp_seconds("pi4", 0, 5), "devices = 0: "),
-        (lambda: scaling.computing(0, 0), "rows = 0: "),
-        (lambda: scaling.alphas(1.0, {3: 0.0}), r"expected\[3\] = 0.0: "),
+        (lambda: scaling.compute_share(0, 0), "rows = 0: "),
+        (lambda: scaling.scale_alphas(1.0, {3: 0.0}), r"expected\[3\] = 0.0: "),
         (lambda: scaling.slowdown(0.5, (np.ones(1), np.zeros(1)), (np.ones(1), np.ones(1))), "compute = "),
     ],
 )

@@ -11,9 +11,9 @@ from support import SPEC, Desk, Line, answer, local, notes, numbers, tasks
 
 from potluck import algorithms
 from potluck.algorithms.shufflefl.algorithm import shufflefl
-from potluck.algorithms.shufflefl.device import Gauge, Gauged, gauged
-from potluck.algorithms.shufflefl.gateway import Group, Solve, question
-from potluck.algorithms.shufflefl.hub import AtHub, Past
+from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
+from potluck.algorithms.shufflefl.gateway import Group, Solve, pose_question
+from potluck.algorithms.shufflefl.hub import HubState, Past
 from potluck.algorithms.shufflefl.planner.fill import Fill
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
 from potluck.algorithms.shufflefl.planner.search import Search
@@ -50,7 +50,7 @@ def at_hub(**more):
 
 
 def told(compute, rate, counts=(40, 0)):
-    return Gauged(counts, 1000, compute, rate, rate)
+    return DeviceGauge(counts, 1000, compute, rate, rate)
 
 
 def said(task, counts, compute, up, down, row_bytes=1000, latency=1.0):
@@ -76,11 +76,11 @@ def test_a_gauge_tells_rows_and_pace():
     task = Task(0, job, here.inbox)
     # 1000 bytes down at 1e6 bit/s take .008 s, 1024 up at 2e6 .004096 s, beside a latency of .1 s each.
     reply = Reply(task, result.body, 3.0, {}, Spent(0.108, 0.2, 0.104096))
-    found = gauged(reply, 0.1)
+    found = read_gauge(reply, 0.1)
     assert found.counts == (1, 2)
     assert (found.compute, found.down, found.up) == pytest.approx((0.05, 1e6, 2e6))
     # A latency that can't be true isn't believed.
-    assert gauged(reply, 0.5).down == pytest.approx(8000 / 0.108)
+    assert read_gauge(reply, 0.5).down == pytest.approx(8000 / 0.108)
 
 
 def test_a_plan_is_made_of_what_is_true_at_the_time():
@@ -108,7 +108,7 @@ def test_a_plan_is_made_of_what_is_true_at_the_time():
 def test_a_hub_tells_how_much_slower_it_has_become():
     hub = shufflefl(JOB).hub
     then = {0: told(0.02, 1e6), 1: told(0.02, 1e6)}
-    m = AtHub(numbers(), past=Past(then, rows=80, went=20))
+    m = HubState(numbers(), past=Past(then, rows=80, went=20))
     task = Task(ME, Gauge(SPEC), {}, id=("up", 1, 0))
     ctx = at_hub(owed=task)
     m = hub.adopt(m, task, ctx)
@@ -388,7 +388,7 @@ def test_planning_takes_the_gateway_s_time():
     # Other planners: steps times what one takes.
     counts = np.array([[40, 0], [0, 40]])
     paces = np.array([0.01, 0.03]), (np.full(2, 1e6), np.full(2, 2e6))
-    sent = question(counts, *paces, 1000, 1, 5.0, True, None)
+    sent = pose_question(counts, *paces, 1000, 1, 5.0, True, None)
     for planner in (Search(), Fill()):
         found = planner.solve(sent["problem"], 0)
         cost = Solve(planner, "tx2-1").cost(local([], [], sent))

@@ -6,14 +6,14 @@ every class. Then they train; the hub averages its devices and the cloud its use
 users are to save time, fast ones to balance classes: each has an alpha of its own, by how long it is expected
 to take. Rows stay where they were moved to.
 
-There is no authors' code. What the paper leaves open or prints in error is settled in aggregate/shuffle: its
-imbalance is taken of shares (problem.py), Eq. 8 goes by its text (scaling.py), rows are planned whole
-(search.py; `planner = "slsqp"` is the paper's). Deviations: alpha, which the paper never gives, is the mean
-of what makes both terms of the objective equal at the users of the first round; in that round each uses its
-own. Hubs measure their devices' pace anew before every plan, by ballast and a few forward passes; that takes
-time, and counts in how long a user takes. Where fewer than two of a round's users have taken part before,
-nobody is asked how it has changed. Classes are not merged unless `gamma` says so; the map is made once, of
-the server's rows, by their labels and the first model, and t-SNE itself takes no time on the clock; classes
-of which the server has no row fill up the smallest groups. Devices outside any user are chosen as users are,
-and train as in FedAvg. Everybody is served the cloud's model.
+There is no authors' code. What the paper leaves open or prints in error is settled where it is computed: its
+imbalance is taken of shares (planner/problem), Eq. 8 goes by its text (scaling), rows are planned whole
+(planner/search; `planner = "slsqp"` is the paper's). Deviations: alpha, which the paper never gives, is the
+mean of what makes both terms of the objective equal at the users of the first round; in that round each uses
+its own. Hubs measure their devices' pace anew before every plan, by ballast and a few forward passes; that
+takes time, and counts in how long a user takes. Where fewer than two of a round's users have taken part
+before, nobody is asked how it has changed. Classes are not merged unless `gamma` says so; the map is made
+once, of the server's rows, by their labels and the first model, and t-SNE itself takes no time on the clock;
+classes of which the server has no row fill up the smallest groups. Devices outside any user are chosen as
+users are, and train as in FedAvg. Everybody is served the cloud's model.
 """

@@ -32,7 +32,7 @@ class Gauge:
 
 
 @value
-class Gauged:
+class DeviceGauge:
     """A device as it was found."""
 
     counts: tuple[int, ...]  # rows by class
@@ -46,11 +46,11 @@ class Gauged:
         return (self.up + self.down) / 2
 
 
-def gauged(reply: Reply, latency: float) -> Gauged:
+def read_gauge(reply: Reply, latency: float) -> DeviceGauge:
     """What the reply to a `Gauge` tells; `latency` is the device's word, heeded where it can be true."""
     spent, job = reply.spent, reply.task.job
     assert isinstance(job, Gauge)
-    return Gauged(
+    return DeviceGauge(
         tuple(reply.body["counts"].tolist()),
         int(reply.body["row_bytes"]),
         spent.compute / job.passes,

@@ -7,14 +7,14 @@ a resume.
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from potluck.algorithms.shufflefl.merging import by_class, grouped, merged, wanted
-from potluck.algorithms.shufflefl.planner.problem import Floats, Found, Ints, Planner, Problem, stay, worth
+from potluck.algorithms.shufflefl.merging import find_shares, group_classes, merge_counts, split_by_class
+from potluck.algorithms.shufflefl.planner.problem import Floats, Ints, Planner, Problem, Solution, stay, worth
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
 from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
 from potluck.core import codec
@@ -37,19 +37,21 @@ class Solve:
         if isinstance(self.planner, Slsqp):  # as the paper measured it, whatever it comes to here
             seconds = slsqp_seconds(self.gateway, problem.devices, problem.classes)
         else:
-            seconds = self._found(at).steps * step_seconds(self.gateway)
+            seconds = self._find(at).steps * step_seconds(self.gateway)
         devices, classes = at.inbox["counts"].shape
         plan = torch.zeros((devices, classes, devices), dtype=torch.int64)
         return Cost(0.0, {"plan": plan, "before": 0.0, "after": 0.0}, seconds)
 
     def run(self, at: Local) -> Result:
-        problem, found, groups = at.inbox["problem"], self._found(at), at.inbox["groups"]
-        plan = found.plan if groups is None else by_class(found.plan, at.inbox["counts"], groups, at.seed)
+        problem, found, groups = at.inbox["problem"], self._find(at), at.inbox["groups"]
+        plan = found.plan
+        if groups is not None:
+            plan = split_by_class(plan, at.inbox["counts"], groups, at.seed)
         before = worth(problem, stay(problem.counts))
         return Result({"plan": torch.tensor(plan), "before": before, "after": float(found.worth)})
 
-    def _found(self, at: Local) -> Found:
-        return _solved(codec.encode((self.planner, at.inbox["problem"], at.seed)))
+    def _find(self, at: Local) -> Solution:
+        return _solve(codec.encode((self.planner, at.inbox["problem"], at.seed)))
 
 
 @value(name="shufflefl.Group")
@@ -62,19 +64,19 @@ class Group:
     def cost(self, at: Local) -> Cost:
         net = at.models[self.model]
         groups = torch.zeros(net.classes, dtype=torch.int64)
-        return Cost(float(len(_some(_array(at.y))) * net.ops), {"groups": groups})
+        return Cost(float(len(_pick_rows(_to_array(at.y))) * net.ops), {"groups": groups})
 
     def run(self, at: Local) -> Result:
-        net, labels = at.models[self.model], _array(at.y)
-        some = _some(labels)
+        net, labels = at.models[self.model], _to_array(at.y)
+        some = _pick_rows(labels)
         with torch.no_grad():
             features = net.features(at.inbox["params"], at.x[torch.from_numpy(some)])
         seen = features.cpu().numpy().astype(np.float64)
-        found = grouped(seen, labels[some], net.classes, self.gamma, at.seed)
+        found = group_classes(seen, labels[some], net.classes, self.gamma, at.seed)
         return Result({"groups": torch.tensor(found)})
 
 
-def question(
+def pose_question(
     counts: Ints,
     compute: Floats,
     rates: tuple[Floats, Floats],
@@ -85,24 +87,25 @@ def question(
     groups: Ints | None,
 ) -> dict[str, Tree]:
     """A problem as it is sent; over groups of classes, if there are some. Rates are up and down."""
-    share = None if groups is None else wanted(groups)
-    table = counts if groups is None else merged(counts, groups)
+    share = None if groups is None else find_shares(groups)
+    table = counts if groups is None else merge_counts(counts, groups)
     problem = Problem(table, compute, *rates, 8.0 * row_bytes, epochs, alpha, spread, share)
     return {"problem": problem, "counts": counts, "groups": groups}
 
 
 @functools.lru_cache(maxsize=256)
-def _solved(stored: bytes) -> Found:
+def _solve(stored: bytes) -> Solution:
     planner, problem, key = codec.decode(stored)
-    found: Found = planner.solve(problem, key)
+    found: Solution = planner.solve(problem, key)
     return found
 
 
-def _some(labels: Ints) -> NDArray[np.intp]:
+def _pick_rows(labels: Ints) -> NDArray[np.intp]:
     """Places of the first rows of each class."""
     found = [np.flatnonzero(labels == label)[:PER_CLASS] for label in np.unique(labels)]
     return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
 
-def _array(tensor: Any) -> Any:
-    return tensor.cpu().numpy()
+def _to_array(tensor: Tensor) -> Ints:
+    array: Ints = tensor.cpu().numpy()
+    return array

@@ -10,10 +10,10 @@ from dataclasses import field, replace
 import numpy as np
 from torch import Tensor
 
-from potluck.algorithms.shufflefl.device import Gauge, Gauged, gauged
-from potluck.algorithms.shufflefl.gateway import Solve, question
+from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
+from potluck.algorithms.shufflefl.gateway import Solve, pose_question
 from potluck.algorithms.shufflefl.planner.problem import imbalance
-from potluck.algorithms.shufflefl.scaling import computing, level, slowdown
+from potluck.algorithms.shufflefl.scaling import compute_share, find_level, slowdown
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.messages import Command, Move, Node, Note, Reply, Task
@@ -30,18 +30,18 @@ BALLAST = bytes(4096)  # there and back, to measure rates
 class Past:
     """A user's last participation, to compare with."""
 
-    found: dict[Node, Gauged]
+    found: dict[Node, DeviceGauge]
     rows: int
     went: int  # of these, those that moved
 
 
 @value(eq=False)
-class AtHub:
+class HubState:
     """What a user's hub remembers; nothing that lasts may live elsewhere."""
 
     params: Params
     doing: str = DONE  # what is next
-    found: dict[Node, Gauged] = field(default_factory=dict)  # devices, as gauged for what is at hand
+    found: dict[Node, DeviceGauge] = field(default_factory=dict)  # devices, as gauged for what is at hand
     beta: float = 1.0  # expected time now, over that of the last time
     alpha: float | None = None
     level: float = 0.0  # the alpha at which this user's two terms are equal; 0: there is none
@@ -62,29 +62,29 @@ class Hub:
     spread: bool
     shuffle: bool
 
-    def start(self, ctx: Context) -> AtHub:
-        return AtHub(ctx.models[self.local.model].init(ctx.key))
+    def start(self, ctx: Context) -> HubState:
+        return HubState(ctx.models[self.local.model].init(ctx.key))
 
-    def lanes(self, m: AtHub, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: HubState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working and m.doing != DONE else ()
 
-    def plan(self, m: AtHub, lane: None, ctx: Context) -> tuple[AtHub, list[Command]]:
+    def plan(self, m: HubState, lane: None, ctx: Context) -> tuple[HubState, list[Command]]:
         if m.doing == GAUGE:
             job, ballast = Gauge(self.local.model), {"ballast": BALLAST}
             return m, [Task(n, job, ballast) for n in ctx.ready([int(n) for n in ctx.children])]
         if m.doing == SOLVE:
-            return m, [Task(ctx.here, self.solve, self._question(m))]
+            return m, [Task(ctx.here, self.solve, self._pose_question(m))]
         nodes = m.keen if self.shuffle else ctx.sample(len(ctx.children))
         send = {"params": m.params}
         return m, [*m.moves, *(Task(n, self.local, send) for n in nodes)]  # training waits for its moves
 
-    def merge(self, m: AtHub, lane: None, got: Got, ctx: Context) -> tuple[AtHub, list[Command]]:
+    def merge(self, m: HubState, lane: None, got: Got, ctx: Context) -> tuple[HubState, list[Command]]:
         if m.doing == GAUGE:
-            return self._gauged(m, got.replies, ctx)
+            return self._take_gauges(m, got.replies, ctx)
         if m.doing == SOLVE:
-            return self._solved(m, got.replies, ctx)
+            return self._take_plan(m, got.replies, ctx)
         astray = [lost for lost in got.lost if isinstance(lost.what, Move)]
-        went = _rows(m.moves) - _rows(lost.what for lost in astray if isinstance(lost.what, Move))
+        went = _count_rows(m.moves) - _count_rows(lost.what for lost in astray if isinstance(lost.what, Move))
         rows = sum(sum(device.counts) for device in m.found.values())
         weight = sum(r.weight for r in got.replies)
         m = replace(
@@ -100,7 +100,7 @@ class Hub:
         told: list[Command] = [Note("rows_moved", went, ctx.me)] if self.shuffle else []
         return m, [*told, *(Note("not moved", lost.why, ctx.me) for lost in astray)]
 
-    def adopt(self, m: AtHub, task: Task, ctx: Context) -> AtHub:
+    def adopt(self, m: HubState, task: Task, ctx: Context) -> HubState:
         if isinstance(task.job, Gauge):
             return replace(m, doing=GAUGE, found={})
         alpha, groups = task.send.get("alpha"), task.send.get("groups")
@@ -110,10 +110,10 @@ class Hub:
         if not self.shuffle:
             return replace(m, doing=TRAIN)
         if m.doing == DONE and m.found:  # gauged just now, to tell how it has changed
-            return self._weighed(m)
+            return self._weigh_balance(m)
         return replace(m, doing=GAUGE, found={})
 
-    def report(self, m: AtHub, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: HubState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         if m.doing != DONE:
             return None
         if isinstance(task.job, Gauge):
@@ -121,64 +121,65 @@ class Hub:
         told = {"level": m.level} if m.alpha is None and self.shuffle else {}
         return {"delta": sub(m.params, task.send["params"]), **told}, m.weight
 
-    def serve(self, m: AtHub, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: HubState, node: Node, ctx: Context) -> dict[str, Task]:
         return {}  # the cloud's word is all
 
     # ------------------------------------------------------------------------------------------- its steps
 
-    def _gauged(self, m: AtHub, replies: list[Reply], ctx: Context) -> tuple[AtHub, list[Command]]:
+    def _take_gauges(self, m: HubState, replies: list[Reply], ctx: Context) -> tuple[HubState, list[Command]]:
         nodes = [r.task.to for r in replies]
         latency = ctx.profiles(nodes).latency
-        found = {n: gauged(r, float(t)) for n, r, t in zip(nodes, replies, latency, strict=True)}
+        found = {n: read_gauge(r, float(t)) for n, r, t in zip(nodes, replies, latency, strict=True)}
         if ctx.owed is None:  # called off
             return replace(m, doing=DONE, found={}), []
-        m = replace(m, found=found, beta=_beta(m.past, found))
-        return (replace(m, doing=DONE) if isinstance(ctx.owed.job, Gauge) else self._weighed(m)), []
+        m = replace(m, found=found, beta=_expect_slowdown(m.past, found))
+        return (replace(m, doing=DONE) if isinstance(ctx.owed.job, Gauge) else self._weigh_balance(m)), []
 
-    def _weighed(self, m: AtHub) -> AtHub:
+    def _weigh_balance(self, m: HubState) -> HubState:
         """With what balance is worth to this user, and on to the next step."""
         keen = tuple(n for n, device in m.found.items() if sum(device.counts))
         if not keen:
             return replace(m, doing=DONE, found={})  # nobody is there, or nobody has anything
-        problem = self._question(m)["problem"]
+        problem = self._pose_question(m)["problem"]
         uneven = float(imbalance(problem.counts, problem.wanted).max()) > 1e-9
-        own = level([problem]) if uneven else 0.0
+        own = find_level([problem]) if uneven else 0.0
         return replace(m, level=own, keen=keen, doing=SOLVE if len(m.found) > 1 else TRAIN)
 
-    def _solved(self, m: AtHub, replies: list[Reply], ctx: Context) -> tuple[AtHub, list[Command]]:
+    def _take_plan(self, m: HubState, replies: list[Reply], ctx: Context) -> tuple[HubState, list[Command]]:
         m = replace(m, doing=TRAIN)
         if not replies:
             return m, []
         (reply,), nodes = replies, list(m.found)
         plan = reply.body["plan"]
         has = plan.sum((0, 1)).tolist()
-        m = replace(m, moves=_moves(nodes, plan), keen=tuple(n for n, h in zip(nodes, has, strict=True) if h))
+        keen = tuple(n for n, rows in zip(nodes, has, strict=True) if rows)
+        m = replace(m, moves=_list_moves(nodes, plan), keen=keen)
         told = {
             "objective_before": reply.body["before"],
             "objective_after": reply.body["after"],
             "planning_seconds": reply.spent.compute,
-            "alpha": self._alpha(m),
+            "alpha": self._find_alpha(m),
         }
         return m, [Note(name, number, ctx.me) for name, number in told.items()]
 
-    def _alpha(self, m: AtHub) -> float:
+    def _find_alpha(self, m: HubState) -> float:
         return (m.level or 1.0) if m.alpha is None else m.alpha
 
-    def _question(self, m: AtHub) -> dict[str, Tree]:
+    def _pose_question(self, m: HubState) -> dict[str, Tree]:
         devices = list(m.found.values())
-        return question(
+        return pose_question(
             np.array([d.counts for d in devices], np.int64),
             np.array([d.compute for d in devices]),
             (np.array([d.up for d in devices]), np.array([d.down for d in devices])),
             devices[0].row_bytes,
             self.local.epochs,
-            self._alpha(m),
+            self._find_alpha(m),
             self.spread,
             None if m.groups is None else m.groups.cpu().numpy(),
         )
 
 
-def _beta(past: Past | None, found: dict[Node, Gauged]) -> float:
+def _expect_slowdown(past: Past | None, found: dict[Node, DeviceGauge]) -> float:
     """How much longer a user should take than the last time, by its devices that were there both times."""
     both = [] if past is None else [n for n in found if n in past.found]
     if past is None or not both or not past.rows:
@@ -186,10 +187,10 @@ def _beta(past: Past | None, found: dict[Node, Gauged]) -> float:
     then, now = [past.found[n] for n in both], [found[n] for n in both]
     compute = np.array([d.compute for d in then]), np.array([d.compute for d in now])
     rates = np.array([d.rate for d in then]), np.array([d.rate for d in now])
-    return slowdown(computing(past.rows, past.went), compute, rates)
+    return slowdown(compute_share(past.rows, past.went), compute, rates)
 
 
-def _moves(nodes: list[Node], plan: Tensor) -> tuple[Move, ...]:
+def _list_moves(nodes: list[Node], plan: Tensor) -> tuple[Move, ...]:
     """One for each ordered pair of devices between which rows are to go."""
     table = plan.tolist()
     found = []
@@ -201,5 +202,5 @@ def _moves(nodes: list[Node], plan: Tensor) -> tuple[Move, ...]:
     return tuple(found)
 
 
-def _rows(moves: Iterable[Move]) -> int:
+def _count_rows(moves: Iterable[Move]) -> int:
     return sum(count for move in moves for _, count in move.take)

@@ -16,25 +16,25 @@ from potluck.core import keys
 from potluck.core.errors import require
 
 
-def sizes(gamma: float, classes: int) -> int:
+def count_groups(gamma: float, classes: int) -> int:
     """How many groups a shrinkage makes of classes: at least 2, as in one there is nothing to balance."""
     require(0 < gamma <= 1, "gamma", gamma, "give a share of the classes above 0 and up to 1, such as 0.25")
     return min(classes, max(2, math.floor(gamma * classes + 1e-9)))
 
 
-def grouped(features: Floats, labels: Ints, classes: int, gamma: float, key: int) -> Ints:
+def group_classes(features: Floats, labels: Ints, classes: int, gamma: float, key: int) -> Ints:
     """[classes] the group of each class; the same for a key.
 
     Groups are numbered in order of the first of their classes that has rows. There are no more of them than
     such classes. Classes without rows follow in order, each to the group of fewest classes so far.
     """
-    count = sizes(gamma, classes)
+    count = count_groups(gamma, classes)
     if count == classes:
         return np.arange(classes)
     seen, at = np.unique(labels, return_inverse=True)
     fix = f"classes are merged by how rows look, and those of {seen.tolist()} alone are there; "
     require(len(seen) > 1, "gamma", gamma, fix + "give rows of 2 classes or more: raise data.server")
-    alike = _alike(features, at, min(count, len(seen)), key)
+    alike = _group_alike(features, at, min(count, len(seen)), key)
     groups = np.full(classes, -1)
     groups[seen] = alike
     held = np.bincount(alike)
@@ -44,7 +44,7 @@ def grouped(features: Floats, labels: Ints, classes: int, gamma: float, key: int
     return groups
 
 
-def _alike(features: Floats, labels: Ints, count: int, key: int) -> Ints:
+def _group_alike(features: Floats, labels: Ints, count: int, key: int) -> Ints:
     """The group of each label, all of which have rows, numbered in order of first appearance."""
     from sklearn.cluster import KMeans
     from sklearn.manifold import TSNE
@@ -62,19 +62,19 @@ def _alike(features: Floats, labels: Ints, count: int, key: int) -> Ints:
     return np.asarray(names[found], np.int64)
 
 
-def merged(counts: Ints, groups: Ints) -> Ints:
+def merge_counts(counts: Ints, groups: Ints) -> Ints:
     """[devices, groups] rows of each group."""
     out = np.zeros((len(counts), int(groups.max()) + 1), np.int64)
     np.add.at(out.T, groups, counts.T)
     return out
 
 
-def wanted(groups: Ints) -> Floats:
+def find_shares(groups: Ints) -> Floats:
     """[groups] the share of each: its classes of all."""
     return np.asarray(np.bincount(groups) / len(groups))
 
 
-def by_class(plan: Ints, counts: Ints, groups: Ints, key: int) -> Ints:
+def split_by_class(plan: Ints, counts: Ints, groups: Ints, key: int) -> Ints:
     """A plan of groups as one of classes: the rows of a group that go are drawn from all of it, by key."""
     devices = len(counts)
     out = np.zeros((devices, counts.shape[1], devices), np.int64)

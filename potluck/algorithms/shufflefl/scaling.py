@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.planner.problem import Floats, Problem, held, imbalance, latency, stay
+from potluck.algorithms.shufflefl.planner.problem import Floats, Problem, count_held, imbalance, latency, stay
 from potluck.core.errors import require
 from potluck.fleet.cost import TRAINING_FACTOR
 
 
-def computing(rows: int, went: int) -> float:
+def compute_share(rows: int, went: int) -> float:
     """The part of a user's time that computing takes, judged by its rows and by those that went.  # kappa"""
     require(rows >= 1, "rows", rows, "a user without rows has no time to divide")
     require(went >= 0, "went", went, "give 0 or more")
@@ -32,7 +32,7 @@ def slowdown(part: float, compute: tuple[Floats, Floats], rates: tuple[Floats, F
     return part * slower + (1 - part) * float(np.mean(rates[0]) / np.mean(rates[1]))
 
 
-def alphas(alpha: float, expected: Mapping[int, float | None]) -> dict[int, float]:
+def scale_alphas(alpha: float, expected: Mapping[int, float | None]) -> dict[int, float]:
     """Each user's own alpha, from the seconds that it is expected to take; None: not known, like the mean."""
     known = {user: seconds for user, seconds in expected.items() if seconds is not None}
     for user, seconds in known.items():
@@ -41,7 +41,7 @@ def alphas(alpha: float, expected: Mapping[int, float | None]) -> dict[int, floa
     return {user: alpha * mean / (mean if seconds is None else seconds) for user, seconds in expected.items()}
 
 
-def level(problems: Sequence[Problem]) -> float:
+def find_level(problems: Sequence[Problem]) -> float:
     """An alpha by which latency and imbalance count alike while nothing is moved; mean over users.
 
     The paper gives none, only this purpose. Users in balance have no say; if all are, it is 1.
@@ -49,7 +49,7 @@ def level(problems: Sequence[Problem]) -> float:
     found = []
     for problem in problems:
         plan = stay(problem.counts)
-        far = float(imbalance(held(plan), problem.wanted).max())
+        far = float(imbalance(count_held(plan), problem.wanted).max())
         if far > 1e-9:
             found.append(float(latency(problem, plan).max()) / far)
     return float(np.mean(found)) if found else 1.0

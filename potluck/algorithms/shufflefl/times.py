@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.merging import sizes
+from potluck.algorithms.shufflefl.merging import count_groups
 from potluck.core.errors import ConfigError, nearest, require
 
 # In the order of the columns below. The paper calls the last two Jetson AGX Xavier in its Table 5.
@@ -75,7 +75,7 @@ FULL: dict[str, dict[int, tuple[float, ...]]] = {
 PI4_STEP = 1e-6  # seconds of a Raspberry Pi 4 for one step of `Search`: an assumption, see above
 
 
-def measured(gateway: str) -> dict[tuple[int, int], float]:
+def read_times(gateway: str) -> dict[tuple[int, int], float]:
     """The paper's seconds of SLSQP on a gateway, by devices and by classes (or groups of them) planned for.
 
     Where it measured the same size twice, the mean.
@@ -86,7 +86,7 @@ def measured(gateway: str) -> dict[tuple[int, int], float]:
         for devices, row in table.items():
             found.setdefault((devices, CLASSES[data]), []).append(row[at])
     for data, table in REDUCED.items():
-        groups = sizes(GAMMAS[data][at], CLASSES[data])
+        groups = count_groups(GAMMAS[data][at], CLASSES[data])
         for devices, row in table.items():
             found.setdefault((devices, groups), []).append(row[at])
     return {size: float(np.mean(seconds)) for size, seconds in sorted(found.items())}
@@ -97,7 +97,7 @@ def slsqp_seconds(gateway: str, devices: int, classes: int) -> float:
 
     The size is the number of variables. A user of one device has nothing to plan.
     """
-    table = measured(gateway)
+    table = read_times(gateway)
     require(devices >= 1, "devices", devices, "a user needs at least one")
     require(classes >= 1, "classes", classes, "there must be at least one")
     if devices == 1:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.planner.problem import Found, Ints, Problem, better
-from potluck.algorithms.shufflefl.planner.rounding import rounded
+from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, choose_better
+from potluck.algorithms.shufflefl.planner.rounding import round_rows
 from potluck.core.codec import value
 from potluck.core.parts import part
 
@@ -16,14 +16,14 @@ class Fill:
     It looks at one plan, and knows neither what transfers cost altogether nor how much balance is worth.
     """
 
-    def solve(self, problem: Problem, key: int) -> Found:
-        return better(problem, dealt(problem), 1)
+    def solve(self, problem: Problem, key: int) -> Solution:
+        return choose_better(problem, deal_rows(problem), 1)
 
 
-def dealt(problem: Problem) -> Ints:
+def deal_rows(problem: Problem) -> Ints:
     """The plan of `Fill`: rows stay where they are still wanted, the others go where some are missing."""
     counts, speed = problem.counts, 1 / problem.work
-    goal = rounded(np.tile(speed, (problem.classes, 1)), counts.sum(0)).T  # [devices, classes]
+    goal = round_rows(np.tile(speed, (problem.classes, 1)), counts.sum(0)).T  # [devices, classes]
     stays = np.minimum(counts, goal)
     plan = np.zeros((problem.devices, problem.classes, problem.devices), np.int64)
     each = np.arange(problem.devices)

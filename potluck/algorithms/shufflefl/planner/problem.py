@@ -87,7 +87,7 @@ class Problem:
 
 
 @value(eq=False)
-class Found:
+class Solution:
     """A plan, what it is worth, and what it took to find."""
 
     plan: Ints  # [from, class, to]
@@ -100,7 +100,7 @@ class Found:
 class Planner(Protocol):
     """A way to find plans: whole rows, none lost, never worse than to stay, the same again for a key."""
 
-    def solve(self, problem: Problem, key: int) -> Found: ...
+    def solve(self, problem: Problem, key: int) -> Solution: ...
 
 
 def stay(counts: Ints) -> Ints:
@@ -111,7 +111,7 @@ def stay(counts: Ints) -> Ints:
     return plan
 
 
-def held(plan: NDArray[np.number]) -> NDArray[np.number]:
+def count_held(plan: NDArray[np.number]) -> NDArray[np.number]:
     """[devices, classes] rows after a plan."""
     return np.asarray(plan.sum(0)).T
 
@@ -139,20 +139,20 @@ def imbalance(has: NDArray[np.number], wanted: Floats) -> Floats:
 
 def worth(problem: Problem, plan: NDArray[np.number]) -> float:
     """What a plan is worth, in seconds: less is better."""
-    return weighed(problem, latency(problem, plan), imbalance(held(plan), problem.wanted))
+    return weigh(problem, latency(problem, plan), imbalance(count_held(plan), problem.wanted))
 
 
-def weighed(problem: Problem, took: Floats, far: Floats) -> float:
+def weigh(problem: Problem, took: Floats, far: Floats) -> float:
     """The objective, of latencies and imbalances."""
     spread = float(took.std()) if problem.spread else 0.0
     return float(took.max()) + spread + problem.alpha * float(far.max())
 
 
-def better(problem: Problem, plan: Ints, steps: int, done: bool = True) -> Found:
+def choose_better(problem: Problem, plan: Ints, steps: int, done: bool = True) -> Solution:
     """A plan, or to stay where that is no worse."""
     rest = stay(problem.counts)
     here, there = worth(problem, rest), worth(problem, plan)
-    return Found(plan, there, steps, done) if there < here else Found(rest, here, steps, done)
+    return Solution(plan, there, steps, done) if there < here else Solution(rest, here, steps, done)
 
 
 def _positive(of: float | NDArray[np.number]) -> bool:

@@ -7,25 +7,25 @@ relaxed; `polish` searches on from them.
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize
 
-from potluck.algorithms.shufflefl.planner.fill import dealt
+from potluck.algorithms.shufflefl.planner.fill import deal_rows
 from potluck.algorithms.shufflefl.planner.problem import (
     Floats,
-    Found,
     Ints,
     Problem,
-    better,
-    held,
+    Solution,
+    choose_better,
+    count_held,
     imbalance,
     latency,
     stay,
 )
 from potluck.algorithms.shufflefl.planner.problem import worth as worth_of
-from potluck.algorithms.shufflefl.planner.rounding import rounded
+from potluck.algorithms.shufflefl.planner.rounding import round_rows
 from potluck.algorithms.shufflefl.planner.search import Search
 from potluck.core import keys
 from potluck.core.codec import value
@@ -53,32 +53,32 @@ class Slsqp:
         require(self.most >= 1, "most", self.most, "give at least 1 iteration")
         require(self.close > 0, "close", self.close, "give more than 0, such as 1e-6")
 
-    def solve(self, problem: Problem, key: int) -> Found:
-        best = better(problem, stay(problem.counts), 0)
+    def solve(self, problem: Problem, key: int) -> Solution:
+        best = choose_better(problem, stay(problem.counts), 0)
         if problem.devices == 1 or not problem.counts.any():
             return best
         shares, steps, done = Shares(problem), 0, True
-        for start in self._begun(problem, shares, key):
-            ended, looked, good = self._descended(shares, start)
-            found = better(problem, shares.whole(ended), looked, good)
+        for start in self._list_starts(problem, shares, key):
+            ended, looked, good = self._descend(shares, start)
+            found = choose_better(problem, shares.whole(ended), looked, good)
             if self.polish is not None:
                 polished = self.polish.polish(problem, found.plan)
-                found = Found(polished.plan, polished.worth, looked + polished.steps, good)
+                found = Solution(polished.plan, polished.worth, looked + polished.steps, good)
             steps, done = steps + found.steps, done and found.done
             if found.worth < best.worth:
                 best = found
-        return Found(best.plan, best.worth, steps, done)
+        return Solution(best.plan, best.worth, steps, done)
 
-    def _begun(self, problem: Problem, shares: "Shares", key: int) -> Iterator[Floats]:
+    def _list_starts(self, problem: Problem, shares: "Shares", key: int) -> Iterator[Floats]:
         yield (shares.of(stay(problem.counts)) + 1 / problem.devices) / 2
         for start in range(1, self.starts):
             if start == 1:
-                yield shares.of(dealt(problem))
+                yield shares.of(deal_rows(problem))
             else:
                 rng = keys.generator(keys.derive(key, start))
                 yield rng.dirichlet(np.ones(problem.devices), len(shares.rows))
 
-    def _descended(self, shares: "Shares", start: Floats) -> tuple[Floats, int, bool]:
+    def _descend(self, shares: "Shares", start: Floats) -> tuple[Floats, int, bool]:
         """Shares at the end, the plans looked at, and whether SLSQP says that it is done."""
         count, n = start.size, start.shape[1]
         looked = 0
@@ -89,23 +89,28 @@ class Slsqp:
             return shares.worth(x[:count].reshape(-1, n))
 
         whole = np.kron(np.eye(len(start)), np.ones(n))  # [rows, shares]: those of a row add up to 1
-        ask: dict[str, Any] = {"method": "SLSQP", "options": {"maxiter": self.most, "ftol": self.close}}
+        options = {"maxiter": self.most, "ftol": self.close}
         if self.form == "printed":
             rows = {"type": "eq", "fun": lambda x: whole @ x - 1, "jac": lambda x: whole}
-            got = minimize(plain, start.ravel(), bounds=[(0, 1)] * count, constraints=[rows], **ask)
+            bounds = [(0, 1)] * count
+            got = minimize(
+                plain, start.ravel(), bounds=bounds, constraints=[rows], method="SLSQP", options=options
+            )
         else:
             whole = np.hstack([whole, np.zeros((len(whole), 2))])
             rows = {"type": "eq", "fun": lambda x: whole @ x - 1, "jac": lambda x: whole}
             under = {"type": "ineq", "fun": shares.room, "jac": shares.room_slope}
             first = np.concatenate([start.ravel(), shares.tops(start)])
-            bounds = [(0, 1)] * count + [(0, None)] * 2
+            wide = [(0, 1)] * count + [(0, None)] * 2
 
-            def lifted(x: Floats) -> tuple[float, Floats]:
+            def lift(x: Floats) -> tuple[float, Floats]:
                 nonlocal looked
                 looked += 1
-                return shares.lifted(x)
+                return shares.lift(x)
 
-            got = minimize(lifted, first, jac=True, bounds=bounds, constraints=[rows, under], **ask)
+            got = minimize(
+                lift, first, jac=True, bounds=wide, constraints=[rows, under], method="SLSQP", options=options
+            )
         ended = np.asarray(got.x[:count]).reshape(-1, n)
         if not np.isfinite(ended).all():
             return start, looked, False
@@ -136,7 +141,7 @@ class Shares:
         return plan
 
     def whole(self, shares: Floats) -> Ints:
-        return rounded(self.plan(shares), self.problem.counts)
+        return round_rows(self.plan(shares), self.problem.counts)
 
     def worth(self, shares: Floats) -> float:
         # Differences may step outside of what the bounds allow.
@@ -147,10 +152,10 @@ class Shares:
     def tops(self, shares: Floats) -> Floats:
         """Where the two maxima stand, both in units of what staying is worth."""
         plan = self.plan(shares)
-        far = imbalance(held(plan), self.problem.wanted).max()
+        far = imbalance(count_held(plan), self.problem.wanted).max()
         return np.array([latency(self.problem, plan).max(), self.problem.alpha * far]) / self.scale
 
-    def lifted(self, x: Floats) -> tuple[float, Floats]:
+    def lift(self, x: Floats) -> tuple[float, Floats]:
         took, slope = self.took @ x[:-2] / self.scale, np.zeros(len(x))
         slope[-2:] = 1.0
         spread = 0.0
@@ -162,13 +167,13 @@ class Shares:
 
     def room(self, x: Floats) -> Floats:
         """[2 devices]: how far below the two maxima the devices are."""
-        has = held(np.maximum(self.plan(x[:-2].reshape(len(self.rows), -1)), 0.0))
+        has = count_held(np.maximum(self.plan(x[:-2].reshape(len(self.rows), -1)), 0.0))
         far = self.problem.alpha * imbalance(has, self.problem.wanted) / self.scale
         return np.concatenate([x[-2] - self.took @ x[:-2] / self.scale, x[-1] - far])
 
     def room_slope(self, x: Floats) -> Floats:
         n, wanted = self.problem.devices, self.problem.wanted
-        has = np.maximum(held(self.plan(x[:-2].reshape(len(self.rows), -1))), 1e-9)
+        has = np.maximum(count_held(self.plan(x[:-2].reshape(len(self.rows), -1))), 1e-9)
         total = has.sum(1, keepdims=True)
         shares = has / total
         slope = np.log(2 * shares / (shares + wanted)) / 2

@@ -5,7 +5,7 @@ import numpy as np
 from potluck.algorithms.shufflefl.planner.problem import Floats, Ints
 
 
-def rounded(parts: Floats, totals: Ints) -> Ints:
+def round_rows(parts: Floats, totals: Ints) -> Ints:
     """Whole numbers near `parts` whose last axis adds up to `totals`: the largest remainders get the rest.
 
     Equal remainders: the lower index first. What doesn't add up to its total is first scaled to it; where

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.planner.fill import dealt
-from potluck.algorithms.shufflefl.planner.problem import Found, Ints, Problem, stay
+from potluck.algorithms.shufflefl.planner.fill import deal_rows
+from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, stay
 from potluck.algorithms.shufflefl.planner.walk import Walk
 from potluck.core import keys
 from potluck.core.codec import value
@@ -38,27 +38,27 @@ class Search:
         require(self.again > 0, "again", self.again, "give a hardness above 0, such as 20")
         require(self.kicks >= 0, "kicks", self.kicks, "give 0 or more")
 
-    def solve(self, problem: Problem, key: int) -> Found:
+    def solve(self, problem: Problem, key: int) -> Solution:
         at = Walk(problem, stay(problem.counts), self.compiled)
         if problem.devices == 1:
-            return at.found()
+            return at.solution()
         at.anneal(self._stages(self.first))
-        at.restart(dealt(problem))
+        at.restart(deal_rows(problem))
         at.anneal(self._stages(self.first))
         at.restart(at.best)
         at.anneal(self._stages(self.again))
         for kick in range(self.kicks):
-            at.restart(kicked(at.best, keys.derive(key, kick)))
+            at.restart(kick_plan(at.best, keys.derive(key, kick)))
             at.anneal(self._stages(self.again))
-        return at.found()
+        return at.solution()
 
-    def polish(self, problem: Problem, plan: Ints) -> Found:
+    def polish(self, problem: Problem, plan: Ints) -> Solution:
         """The best plan on the way from a given one."""
         at = Walk(problem, stay(problem.counts), self.compiled)
         if problem.devices > 1:
             at.restart(plan)
             at.anneal(self._stages(self.again))
-        return at.found()
+        return at.solution()
 
     def _stages(self, hard: float) -> Iterator[float]:
         while hard <= self.last:
@@ -66,7 +66,7 @@ class Search:
             hard *= self.growth
 
 
-def kicked(plan: Ints, key: int) -> Ints:
+def kick_plan(plan: Ints, key: int) -> Ints:
     """A plan with a twentieth of its rows, at least two, thrown anywhere."""
     rng, rows, devices = keys.generator(key), int(plan.sum()), len(plan)
     count = min(rows, max(2, rows // 20))

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.planner.compiled import compiled
+from potluck.algorithms.shufflefl.planner.compiled import compile_loops
 from potluck.algorithms.shufflefl.planner.problem import (
     Floats,
-    Found,
     Ints,
     Problem,
-    better,
+    Solution,
+    choose_better,
     imbalance,
-    weighed,
+    weigh,
 )
 
 # By how much the objective must fall, of its size: less may be rounding, and would go round in circles.
@@ -29,7 +29,7 @@ class Walk:
     """A plan on its way, the tables that price its moves, and the best plan so far."""
 
     def __init__(self, problem: Problem, plan: Ints, fast: bool = False) -> None:
-        self.fast = compiled() if fast else None  # else in numpy
+        self.fast = compile_loops() if fast else None  # else in numpy
         self.problem, self.wanted, n = problem, problem.wanted, problem.devices
         self.each = np.arange(n)
         self.path, self.work = problem.path, problem.work
@@ -65,8 +65,8 @@ class Walk:
         while self._swap():
             self._descend(0.0, 0.0)
 
-    def found(self) -> Found:
-        return better(self.problem, self.best, self.steps)
+    def solution(self) -> Solution:
+        return choose_better(self.problem, self.best, self.steps)
 
     # ---------------------------------------------------------------------------------------------- one row
 
@@ -134,7 +134,7 @@ class Walk:
         """Latencies anew from whole numbers, so that rounding doesn't add up; and the best plan so far."""
         cost = self.flow * self.path
         self.took: Floats = self.work * self.flow.sum(0) + cost.sum(0) + cost.sum(1)
-        value = weighed(self.problem, self.took, self.far)
+        value = weigh(self.problem, self.took, self.far)
         if value + self._margin(value) < self.least:
             self.best, self.least = self.plan.copy(), value
 
