@@ -209,7 +209,7 @@ def test_softening_leads_past_dead_ends():
     ratios = []
     for seed in (1, 2, 4):
         problem = drawn(seed, 4, 8, 30)
-        problem = replace(problem, alpha=scaling.level([problem]))
+        problem = replace(problem, alpha=scaling.find_level([problem]))
         plain = Walk(problem, stay(problem.counts))
         plain.anneal(())
         ratios.append(Search().solve(problem, 1).worth / plain.least)
