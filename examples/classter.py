@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import potluck
-from potluck.report.counters import imbalance
+from potluck.metrics import series
 from potluck.report.shifts import at_shift
 
 
@@ -19,7 +19,8 @@ def main(*settings: str, out: str = "runs/classter") -> None:
 
     run = compared.of("classter")[0]
     counts = run.records.query("metric == 'updates'")["value"].iloc[-1]
-    print(f"detectors were trained {counts} times, class by class; imbalance {imbalance(run):.2f}")
+    uneven = series(run.lines, "imbalance")[-1].value
+    print(f"detectors were trained {counts} times, class by class; imbalance {uneven:.2f}")
     distilled = run.records.query("metric == 'distilled'")["time"]
     print(f"a general model was distilled {len(distilled)} times, first at {distilled.min():.0f} s")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")

@@ -7,10 +7,12 @@ that see images turned by different angles. A tenth of them is online at a time;
 from collections.abc import Mapping
 from typing import Any
 
+from potluck.core.units import NONE
+from potluck.experiment import Run
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Measure, Results
+from potluck.metrics import series
 from potluck.report import cohorts
 from potluck.report.reproduction import markdown
-from potluck.report.units import NONE
 
 TABLE = {
     "data": {"source": "mnist", "partition": "split_users", "rows_per_client": 28},
@@ -56,7 +58,15 @@ COVERED = Measure("devices seen", cohorts.coverage, "share")
 BEST10 = Measure("best 10 %", "accuracy_best10", "share")
 VARIANCE = Measure("variance", "accuracy_variance", "number", "less")
 EFFORT = Measure("device-seconds", "device_seconds", "seconds")
-MESSAGES = Measure("affinity messages", cohorts.message_bytes, "bytes")
+
+
+def count_message_bytes(run: Run) -> float | None:
+    """Bytes of affinity requests and feedback; None without any."""
+    sent = series(run.lines, "affinity_bytes")
+    return sent[-1].value if sent else None
+
+
+MESSAGES = Measure("affinity messages", count_message_bytes, "bytes")
 MEASURES = (ACCURACY, WORST, AGREES, COHORTS, COVERED, EFFORT, TRAFFIC, MESSAGES)
 
 

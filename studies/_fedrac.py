@@ -18,13 +18,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 from potluck import metrics
+from potluck.core.units import NONE, duration, percent
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
 from potluck.fleet import fedrac40
 from potluck.metrics import Point
 from potluck.report import by_tier
 from potluck.report.reproduction import markdown, tables
-from potluck.report.units import NONE, duration, percent
 
 PHONES = 40
 TIERS = 4  # the paper's best number

@@ -15,11 +15,12 @@ from statistics import fmean
 from typing import Any
 
 from potluck import metrics
+from potluck.core.units import NONE, duration
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
 from potluck.metrics import Point
+from potluck.report.columns import points
 from potluck.report.reproduction import markdown, tables
-from potluck.report.units import NONE, duration, points
 
 DEVICES_PER_USER = 3.5
 SMOOTH = 3  # evaluations

@@ -9,10 +9,10 @@ from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, per_
 
 from potluck.algorithms.fedrac.clustering.methods import Method, find_clusters
 from potluck.algorithms.fedrac.clustering.resources import weighed
+from potluck.core.units import NONE
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.fleet import fedrac40
 from potluck.report.reproduction import markdown, tables
-from potluck.report.units import NONE
 
 METHODS: tuple[Method, ...] = ("kmeans", "dbscan", "optics")
 COUNTS = (2, 3, 4, 5, 6)

@@ -19,9 +19,9 @@ from _shufflefl import (
     shufflefl,
 )
 
+from potluck.core.units import duration
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.report.reproduction import markdown
-from potluck.report.units import duration
 
 MEDIAN = 6.1e6  # bits per second down, at a factor of 1
 FREE = "x1000"  # where links take hardly any time

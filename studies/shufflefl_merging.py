@@ -11,9 +11,9 @@ from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, shufflef
 
 from potluck.algorithms.shufflefl import merging
 from potluck.algorithms.shufflefl.times import slsqp_seconds
+from potluck.core.units import duration
 from potluck.experiment.study import Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import markdown
-from potluck.report.units import duration
 
 GAMMAS = (1.0, 0.35, 0.25, 0.15, 0.1)
 CLASSES = 62

@@ -1,6 +1,6 @@
 """Advice: what a federation is like, which system should help, and whether short pilots agree."""
 
-from potluck.advise.measure import Measured, measure
-from potluck.advise.rules import ENOUGH, Advice, Verdict, judge
+from potluck.advise.measure import measure
+from potluck.advise.verdict import ENOUGH, Verdict, judge
 
-__all__ = ["ENOUGH", "Advice", "Measured", "Verdict", "judge", "measure"]
+__all__ = ["ENOUGH", "Verdict", "judge", "measure"]

@@ -14,31 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.advice import Conflict, Ints
+
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MOST = 6  # groups that are looked for: with more, each has too little of a small federation
 DIMENSIONS = 32  # of a row, after projection: class means of small clients need few
 PSEUDO = 5.0  # rows by which a group's class mean is drawn to everybody's: a group need not hold all classes
 STEPS, STARTS, DEALS = 30, 4, 3
 WORTH = 0.01  # accuracy that one group more must bring
-
-
-@dataclass(frozen=True, eq=False)
-class Conflict:
-    """What setting groups apart would bring a probe."""
-
-    groups: int  # 1: none
-    explained: float  # share of what sets clients' class means apart
-    pooled: float  # accuracy of one probe for all
-    apart: float  # ... of one for each group
-    chance: float  # the most that rows dealt anew gain so
-    member: Ints  # [clients] group of each
-
-    @property
-    def gain(self) -> float:
-        """In accuracy, beyond chance."""
-        return self.apart - self.pooled - max(self.chance, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,15 +5,14 @@ No measure trains the federation's model. Of test rows only labels are read, and
 meet classes that they don't train on.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from potluck.advise.conflict import Conflict, conflict
-from potluck.advise.labels import Ints, counted, gini, skew, unseen
+from potluck.advise.conflict import conflict
+from potluck.advise.labels import counted, gini, skew, unseen
 from potluck.advise.times import Floats, Times, below
+from potluck.core.advice import Conflict, Edges, Ints, Labels, Measured, Memory, Speeds, Users
 from potluck.experiment import Experiment
 from potluck.federation import Federation
 from potluck.fleet import Fleet, Topology, machines, transfer_seconds
@@ -23,77 +22,6 @@ ROWS = 200  # of each, at most, where rows are compared
 MOMENTS = 48  # at which it is asked who is online, over two days
 TWO_DAYS = 172_800.0
 LATE = 2.0  # times the median task: a server that waits no longer still hears from most
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Who holds which classes; distances are total variation, less what dealing by chance would give."""
-
-    skew: float  # of devices' mixes from everybody's
-    unseen: float  # share of test rows whose class the device doesn't train on
-    gini: float  # of rows a device: 0 all have as many, 1 one has all
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """How unequal devices are; spreads are the 95th over the 5th percentile."""
-
-    compute: float
-    links: float
-    straggling: float  # 95th percentile of a task's time over the median
-    task_seconds: float  # median, with the cloud
-    online: float  # mean share of devices
-
-
-@dataclass(frozen=True)
-class Users:
-    """People with several devices."""
-
-    several: int  # users who have two or more
-    share: float  # of all devices, that are theirs
-    skew: float  # of their devices' labels from the user's own mix, less chance
-    spread: float  # of their devices' training times: slowest over fastest, median user
-    saved: float  # seconds that a round would be shorter if a user's devices took equally long, median user
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Whether devices can train the full model, in time."""
-
-    needed: float  # bytes
-    short: float  # share of devices that have less
-    late: float  # ... that take more than twice the median task
-    rescued: float  # share that can't train it, or are late, but could train a smaller one in time
-    resizable: bool  # whether the model comes in smaller widths at all
-
-
-@dataclass(frozen=True)
-class Edges:
-    """Edges between devices and the cloud."""
-
-    count: int
-    devices: float  # below an edge, median
-    nearer: float  # latency to the cloud over that to the edge
-    saves: float  # a task with the cloud over one with the edge, median device
-    idle: float  # share of time in which edges would wait, for the cloud and for slower edges
-    straggling: float  # slowest device over the median of its edge, median edge
-    skew: float  # of edges' labels from everybody's, less chance
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """All that rules may know."""
-
-    devices: int
-    looked_at: Ints  # which devices
-    classes: int
-    server: int  # rows of the server's own
-    labels: Labels
-    conflict: Conflict
-    speeds: Speeds
-    memory: Memory
-    users: Users | None
-    edges: Edges | None
 
 
 def measure(federation: Federation, experiment: Experiment) -> Measured:

@@ -5,21 +5,22 @@ rate and with the file's tables; so a pilot that disagrees is a reason to look c
 are laid out for it, for all alike. Validation rows look like a device's train rows; where its test rows do
 not, as many of its validation rows are replaced by other devices' validation rows of classes that it doesn't
 train on, so that no test row is needed. And where devices lack the memory for the full model, FedAvg trains
-the widest one that all can, as in Fed-RAC's paper.
+the widest one that all can, as papers on small devices let it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.advise.measure import Measured, measure
-from potluck.advise.rules import Advice, Verdict
+from potluck.advise.measure import measure
+from potluck.advise.verdict import Verdict
+from potluck.core.advice import Advice, Arm, Measured
+from potluck.core.codec import Json
 from potluck.core.errors import PotluckError
 from potluck.core.job import ModelSpec
 from potluck.data import Split
@@ -61,7 +62,7 @@ class Pilot:
     trials: tuple[Trial, ...]
     margin: float  # accuracies nearer than this can't be told apart
     wanted: str | None  # what was recommended; None: plain FedAvg
-    said: list[str] = field(default_factory=list)  # what was laid out otherwise than in the file
+    remarks: list[str] = field(default_factory=list)  # what was laid out otherwise than in the file
 
     def ahead(self, trial: Trial) -> float | None:
         """Accuracy above FedAvg's, over the last third."""
@@ -126,21 +127,22 @@ def pilot(
     fleet: Fleet | None = None,
 ) -> Pilot:
     """Trials of FedAvg, of the recommendation and of the best runner-up; `fleet`, in the file's place."""
-    first, arms = verdict.first, _arms(verdict)
-    said: list[str] = []
-    if any(a.algorithm == "classter" for a in arms) and not measured.server:
-        said.append(f"the server was given {SERVER:.0%} of the rows, which classter needs")
+    first, tried = verdict.first, _choose(verdict)
+    remarks: list[str] = []
+    needy = [a.algorithm for a in tried if a.server]
+    if needy and not measured.server:
+        remarks.append(f"the server was given {SERVER:.0%} of the rows, which {' and '.join(needy)} needs")
         experiment = experiment.with_values(data={**dump_given(experiment.data), "server": SERVER})
     experiment = experiment.resolve()
     federation = build_federation(experiment)
     if fleet is not None:
         federation = replace(federation, fleet=fleet)
     if measured.labels.unseen >= REHEARSED:
-        said.append("validation rows were made to meet unseen classes as often as test rows do")
+        remarks.append("validation rows were made to meet unseen classes as often as test rows do")
         federation = rehearsed(federation, measured.looked_at.tolist())
     narrow = _narrow(federation, experiment) if measured.memory.short else 1.0
     if narrow < 1:
-        said.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
+        remarks.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
     short = Experiment(
         **{
             **dump_given(experiment),
@@ -154,31 +156,37 @@ def pilot(
     )
     width = {**dump_given(short.model), "width": experiment.model.width * narrow}
     # As many devices a round for all who choose some.
-    clients = min(measured.devices, max([10, *(a.settings.get("clients", 0) for a in arms)]))
+    clients = min(measured.devices, max([10, *(a.clients for a in tried)]))
     base = _trial(short.with_values(model=width), BASE, {"clients": clients}, federation, show)
     looks = {"on": "validation", "seconds": base.seconds / POINTS, "panel": PANEL}
     ends = {"stop": {"seconds": base.seconds}, "evaluate": looks}
     timed = short.with_values(**ends)
-    others = [(a.algorithm, _own(a, measured, rounds, clients)) for a in arms]
-    trials = [base, *(_trial(timed, name, own, federation, show) for name, own in others)]
+    arms = _plan(verdict, tried, measured, rounds, clients)
+    trials = [base, *(_trial(timed, arm.algorithm, arm.settings, federation, show) for arm in arms)]
     rows = sum(len(federation.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
     margin = math.sqrt(0.09 / max(1, rows))  # a standard error of nine tenths right
-    return Pilot(tuple(trials), margin, first.algorithm if first else None, said)
+    return Pilot(tuple(trials), margin, first.algorithm if first else None, remarks)
 
 
-def _arms(verdict: Verdict) -> list[Advice]:
+def _choose(verdict: Verdict) -> list[Advice]:
     """What is tried beside FedAvg: the recommendation and the best runner-up."""
     first = verdict.first
     if first is None:  # the best of the others is to show that nothing was missed
         return [a for a in verdict.advice[:1] if a.score > 0]
-    arms = [first, *verdict.runners_up[:1]]
-    kin = {"maverick": "fededge", "fededge": "maverick"}  # the same edges, with and without the contrast
-    found = [replace(a, algorithm=kin[a.algorithm]) for a in arms if a.algorithm in kin]
-    return [*arms, *found]
+    return [first, *verdict.runners_up[:1]]
+
+
+def _plan(
+    verdict: Verdict, tried: Sequence[Advice], measured: Measured, rounds: int, clients: int
+) -> list[Arm]:
+    """What was advised, as its system would try it; then what systems would try beside it."""
+    plans = [verdict.advisers[a.system].plan_pilot(a, measured, rounds, clients) for a in tried]
+    beside = [arm for plan in plans for arm in plan[1:]] if verdict.first is not None else []
+    return [*(plan[0] for plan in plans), *beside]
 
 
 def _trial(
-    experiment: Experiment, name: str, own: dict[str, Any], federation: Federation, show: Show | None
+    experiment: Experiment, name: str, own: Mapping[str, Json], federation: Federation, show: Show | None
 ) -> Trial:
     if name not in registry.names():
         return Trial(name, failed="not there yet")
@@ -208,18 +216,6 @@ def _late(points: Sequence[metrics.Point], end: float) -> float | None:
         return None
     at = np.array([4, 5, 6]) * end / 6
     return float(np.interp(at, [p.time for p in points], [p.value for p in points]).mean())
-
-
-def _own(advice: Advice, m: Measured, rounds: int, clients: int) -> dict[str, Any]:
-    """What a system is told in so short a time; the file's own table goes before it."""
-    if advice.algorithm == "auxo":
-        # By default it looks for groups after 20 rounds, when a pilot is nearly over.
-        return {**advice.settings, "first_split": 5, "clients": clients}
-    if advice.algorithm == "shufflefl" and m.users is not None:
-        return {"users": max(1, round(clients * m.users.several / (m.users.share * m.devices)))}
-    if advice.algorithm == "fedrac":
-        return {"rounds": max(1, rounds // 2)}  # followers wait for the leader: each gets half of the time
-    return advice.settings if advice.algorithm != "fededge" else {}
 
 
 def _narrow(federation: Federation, experiment: Experiment) -> float:

@@ -20,7 +20,7 @@ from potluck.fleet import (
 from potluck.models.footprint import training_bytes
 from potluck.models.functional import Model
 
-SMALLER = (0.5, 0.25)  # widths of smaller models, as Fed-RAC would hand out (its alpha is 0.5)
+SMALLER = (0.5, 0.25)  # widths of smaller models: papers that hand out some halve them
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,14 +5,16 @@ Module NAME.py, or NAME/algorithm.py, holds one callable called NAME, whatever i
 deviations), so that a device can import `NAME/device.py` without the rule. The callable's parameters
 are what an experiment may set in `[algorithms.NAME]`, and their meanings stand in their types, as
 `clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes.
-Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. A module
-whose name begins with an underscore is no algorithm.
+Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. How its
+notes read in a report stands in NOTES of NAME/notes.py, when it should help in ADVISER of NAME/advice.py; an
+algorithm of one file may hold both itself. A module whose name begins with an underscore is no algorithm.
 
 Algorithms of other packages are found by their entry points in `potluck.algorithms`, each a module like those
 here or the callable itself; `register` adds one by hand.
 """
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -23,7 +25,9 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from potluck.core import entry_points
-from potluck.core.errors import ConfigError, nearest
+from potluck.core.advice import Adviser
+from potluck.core.errors import ConfigError, nearest, require
+from potluck.core.notes import Notes
 from potluck.core.parts import bare
 from potluck.jobs import Train
 
@@ -37,6 +41,8 @@ __all__ = [
     "describe",
     "fidelity",
     "find",
+    "find_advisers",
+    "find_notes",
     "make",
     "names",
     "register",
@@ -164,8 +170,33 @@ def fidelity(name: str) -> str:
     return str(getattr(_module(canonical(name)), "FIDELITY", "paper"))
 
 
+def find_notes() -> dict[str, Notes]:
+    """How notes read in a report, of every algorithm that says so."""
+    found = {name: _beside(name, "notes") for name in names()}
+    for name, notes in found.items():
+        require(notes is None or isinstance(notes, Notes), f"{name}: NOTES", notes, "make it a potluck Notes")
+    return {name: notes for name, notes in found.items() if isinstance(notes, Notes)}
+
+
+def find_advisers() -> list[Adviser]:
+    """Those who know when an algorithm should help; algorithms of one file may have one together."""
+    found = {name: _beside(name, "advice") for name in names()}
+    for name, own in found.items():
+        require(own is None or isinstance(own, Adviser), f"{name}: ADVISER", own, "make it a potluck Adviser")
+    return list(dict.fromkeys(own for own in found.values() if isinstance(own, Adviser)))
+
+
 def _in_tree() -> list[str]:
     return [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+
+
+def _beside(name: str, file: str) -> object:
+    """What an algorithm's folder says in one of its files, or its own file; None if it says nothing."""
+    module = _module(name)
+    if module is not None and hasattr(module, "__path__"):
+        within = f"{module.__name__}.{file}"
+        module = importlib.import_module(within) if importlib.util.find_spec(within) else None
+    return None if module is None else vars(module).get({"notes": "NOTES", "advice": "ADVISER"}[file])
 
 
 def _origin(name: str) -> ModuleType | Build:

@@ -8,14 +8,15 @@ import typer
 from potluck.cli.options import File, Json, Quiet, Settings
 from potluck.cli.output import print_json, screen
 
+ADVICE = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # for machines
 WIDTH = 100  # columns, at most: sentences across a wide screen are hard to read
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from potluck.advise.measure import Measured
     from potluck.advise.pilot import Pilot
-    from potluck.advise.rules import Verdict
+    from potluck.advise.verdict import Verdict
+    from potluck.core.advice import Measured
 
 
 def advise(
@@ -29,13 +30,13 @@ def advise(
 ) -> None:
     """Say which system should help in the federation of FILE, why, and whether plain FedAvg is enough.
 
-    Example: [bold]potluck advise examples/auxo.toml --pilot[/bold]
+    Example: [bold]potluck advise examples/demo.toml --pilot[/bold]
 
     Rows, labels and machines are measured, whatever settings made them; nothing is written.
     """
     from potluck import experiment as ex
     from potluck.advise import pilot as pilots
-    from potluck.advise.rules import judge
+    from potluck.advise.verdict import judge
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
@@ -49,7 +50,7 @@ def advise(
 
 def headline(verdict: "Verdict") -> str:
     """The advice in a line."""
-    from potluck.advise.rules import ENOUGH
+    from potluck.advise.verdict import ENOUGH
 
     best = verdict.first
     rest = ", ".join(f"{a.algorithm} ({a.verdict})" for a in verdict.runners_up)
@@ -58,7 +59,7 @@ def headline(verdict: "Verdict") -> str:
 
 def facts(m: "Measured") -> list[tuple[str, str]]:
     """What was measured, for people."""
-    from potluck.report.units import duration, percent, size
+    from potluck.core.units import duration, percent, size
 
     found, speeds, memory = m.conflict, m.speeds, m.memory
     some = "" if len(m.looked_at) == m.devices else f"; rows of {len(m.looked_at):,} were looked at"
@@ -96,7 +97,7 @@ def _shown(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[Re
     from rich.table import Table
     from rich.text import Text
 
-    from potluck.advise.rules import NO_REASON
+    from potluck.core.advice import NO_REASON
 
     grid = Table.grid(padding=(0, 2))
     for key, text in facts(m):
@@ -114,18 +115,18 @@ def _piloted(tried: "Pilot") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
-    from potluck.report.units import percent
+    from potluck.core.units import percent
 
     table = Table("pilot", "last third", "at the end", "rounds", "", box=None, padding=(0, 2, 0, 0))
     for t in tried.trials:
         table.add_row(t.algorithm, percent(t.late), percent(t.accuracy), str(t.rounds), Text(t.failed))
-    remarks = [f"  {remark}" for remark in tried.said]
+    remarks = [f"  {remark}" for remark in tried.remarks]
     return [table, *(Text(remark) for remark in remarks), Text(outcome(tried), style="bold")]
 
 
 def outcome(tried: "Pilot") -> str:
     """Whether pilots agree with the advice, in a line."""
-    from potluck.report.units import duration
+    from potluck.core.units import duration
 
     given = tried.wanted or "fedavg"
     span = f"{duration(tried.trials[0].seconds)} of virtual time each, {100 * tried.margin:.1f} points margin"
@@ -144,7 +145,7 @@ def _told(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str,
         "advice": headline(verdict),
         "recommended": None if verdict.first is None else verdict.first.algorithm,
         "runners_up": [a.algorithm for a in verdict.runners_up],
-        "systems": [{**asdict(a), "verdict": a.verdict} for a in verdict.advice],
+        "systems": [{key: getattr(a, key) for key in ADVICE} for a in verdict.advice],
         "measured": {
             "devices": m.devices,
             "looked_at": len(m.looked_at),
@@ -160,6 +161,6 @@ def _told(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str,
             "margin": tried.margin,
             "best": tried.best,
             "agrees": tried.agrees,
-            "remarks": tried.said,
+            "remarks": tried.remarks,
         }
     return told

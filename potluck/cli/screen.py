@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Live
 
+from potluck.core.units import duration, percent
 from potluck.engine.schedule import Progress
-from potluck.report.units import duration, percent
 
 Watch = Callable[[Progress], None]
 

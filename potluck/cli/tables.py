@@ -8,11 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.algorithms import Description
+from potluck.core.units import duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
-from potluck.report.columns import Column, columns
-from potluck.report.grid import SAID, grid, remark
-from potluck.report.units import duration, percent, size
+from potluck.report.columns import SAID, Column, columns, grid, remark
 
 console = Console(highlight=False)
 if not console.is_terminal:

@@ -8,7 +8,18 @@ that begin later count as such all along.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import plotly.graph_objects as go
+
+from potluck.experiment import Run
 from potluck.metrics import Record
+from potluck.report.canvas import blank, clock
+
+KINDS = {
+    "refused, rightly": ("#009E73", "circle"),
+    "refused, wrongly": ("#D55E00", "x"),
+    "missed": ("#CC79A7", "circle-open"),
+    "refused": ("#0072B2", "circle"),
+}
 
 
 class Odd(NamedTuple):
@@ -20,7 +31,7 @@ class Odd(NamedTuple):
     nodes: list[int]
 
 
-def anomalies(run: Any) -> list[Odd]:
+def anomalies(run: Run) -> list[Odd]:
     """Who was judged odd when, and by which lane, cohort or aggregator."""
     return [
         Odd(r["round"], r["time"], r.get("group"), r["value"])
@@ -35,16 +46,48 @@ def culprits(records: Iterable[Record]) -> set[int] | None:
     return told.get("attackers", told.get("flippers"))
 
 
-def precision(run: Any) -> float | None:
+def precision(run: Run) -> float | None:
     """The share of refused updates that came from culprits; None if none was refused or none is known."""
     truth, refused = culprits(run.lines), [node for at in anomalies(run) for node in at.nodes]
     return None if truth is None or not refused else sum(node in truth for node in refused) / len(refused)
 
 
-def recall(run: Any) -> float | None:
+def recall(run: Run) -> float | None:
     """The share of culprits' updates that were refused, of those that were judged at all."""
     truth = culprits(run.lines) or set()
     judged = [node for r in run.lines if r["metric"] == "guarded" for node in r["value"]["judged"]]
     due = sum(node in truth for node in judged)
     found = sum(node in truth for at in anomalies(run) for node in at.nodes)
     return found / due if due else None
+
+
+def judgements(run: Run) -> go.Figure | None:
+    """Updates that were refused and, of known culprits, those that weren't; None if none were judged."""
+    truth, odd = culprits(run.lines), anomalies(run)
+    judged = [r for r in run.lines if r["metric"] == "guarded"]
+    if not odd and not judged:
+        return None
+    size, unit = clock(run.summary["virtual_seconds"])
+    points: dict[str, list[tuple[float, int]]] = {kind: [] for kind in KINDS}
+    for at in odd:
+        for node in at.nodes:
+            kind = "refused" if truth is None else f"refused, {'rightly' if node in truth else 'wrongly'}"
+            points[kind].append((at.time, node))
+    caught = {(at.time, at.group, node) for at in odd for node in at.nodes}
+    for r in judged if truth is not None else ():
+        for node in r["value"].get("judged", ()):
+            if node in truth and (r["time"], r.get("group"), node) not in caught:  # type: ignore[operator]
+                points["missed"].append((r["time"], node))
+    figure = blank(f"virtual time ({unit})", "device")
+    for kind, (shade, symbol) in KINDS.items():
+        if points[kind]:
+            figure.add_scatter(
+                x=[time / size for time, _ in points[kind]],
+                y=[node for _, node in points[kind]],
+                name=f"{kind} ({len(points[kind])})",
+                mode="markers",
+                marker={"color": shade, "symbol": symbol, "size": 8},
+                hovertemplate="device %{y} at %{x:.3g}<extra>" + kind + "</extra>",
+            )
+    figure.update_layout(showlegend=True)
+    return figure if figure.data else None

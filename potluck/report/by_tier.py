@@ -1,4 +1,4 @@
-"""How good tiers are (Fed-RAC), from a run's records: each tier's model, all of them together, who moved.
+"""How good tiers with models of their own are, from records: each model, all of them together, who moved.
 
 A tier's model is judged on the global test set (view `tier 0` is the leader's), at evaluations: rounds to a
 goal are known as finely as these are frequent. Rounds are the tier's own, whatever the others do meanwhile.

@@ -1,11 +1,26 @@
-"""What came of cohorts, from a run's records: who would choose which, and how that fits the hidden groups."""
+"""Cohorts, from a run's records: how they split, who would choose which, and how that fits hidden groups."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from potluck.metrics import Point, Record, headline, series, time_to, totals
+import numpy as np
+import plotly.graph_objects as go
 
+from potluck.experiment import Run
+from potluck.metrics import Point, Record, headline, series, time_to, totals
+from potluck.report.canvas import blank, clock, colour
+
+ROOT = "all"
 SEEN = 3  # times that a device must have trained before its choice is judged
+
+
+class Branch(NamedTuple):
+    """A cohort from its birth to its split, or to the end."""
+
+    name: str
+    parent: str | None
+    born: float
+    size: int | None  # members that were known at birth
 
 
 class Membership(NamedTuple):
@@ -49,19 +64,19 @@ def agreement(at: Membership, truth: dict[int, int], least: int = SEEN) -> float
     return float(found)
 
 
-def final_agreement(run: Any) -> float | None:
+def final_agreement(run: Run) -> float | None:
     """Of a run's last evaluation; None without cohorts or groups."""
     at, truth = memberships(run.lines), hidden(run.lines)
     return agreement(at[-1], truth) if at and truth else None
 
 
-def coverage(run: Any) -> float | None:
+def coverage(run: Run) -> float | None:
     """The share of devices that have trained by the end."""
     at = memberships(run.lines)
     return at[-1].covered if at else None
 
 
-def cohorts(run: Any) -> float:
+def cohorts(run: Run) -> float:
     """How many cohorts there are at the end: as the last split says, or as many models as were chosen."""
     count, models = 1.0, set()
     for r in run.lines:
@@ -72,27 +87,117 @@ def cohorts(run: Any) -> float:
     return max(count, float(len(models)))
 
 
-def message_bytes(run: Any) -> float | None:
-    """Bytes of affinity requests and feedback; None without any."""
-    sent = series(run.lines, "affinity_bytes")
-    return sent[-1].value if sent else None
-
-
-def best(run: Any) -> float | None:
+def best(run: Run) -> float | None:
     """The best mean accuracy at any evaluation."""
     points = series(run.lines, "accuracy_mean", headline(run.lines))
     return max((p.value for p in points), default=None)
 
 
-def reached(run: Any, target: float) -> tuple[float | None, float | None]:
+def reached(run: Run, target: float) -> tuple[float | None, float | None]:
     """Virtual seconds and device-seconds until a target; None each if it was never reached."""
     when = time_to(series(run.lines, "accuracy_mean", headline(run.lines)), target)
     spent = [p for p in totals(run.lines, "device_seconds") if when is not None and p.time >= when]
     return when, spent[0].value if spent else None
 
 
-def over_time(run: Any) -> list[Point]:
+def over_time(run: Run) -> list[Point]:
     """The agreement at every evaluation that has one."""
     truth = hidden(run.lines)
     found = ((at, agreement(at, truth)) for at in memberships(run.lines)) if truth else ()
     return [Point(at.round, at.time, index) for at, index in found if index is not None]
+
+
+def branches(run: Run, note: str = "split") -> dict[str, Branch]:
+    """Every cohort that there was, parents first; empty if none split."""
+    found: dict[str, Branch] = {}
+    for r in run.lines:
+        if r["metric"] == note:
+            parent, value = _named(r.get("group")), r["value"]
+            sizes = value.get("sizes", {})
+            into = value.get("into") or list(sizes)
+            known = sizes if isinstance(sizes, dict) else dict(zip(into, sizes, strict=False))
+            found.setdefault(parent, Branch(parent, None, 0.0, None))
+            for name in map(str, into):
+                found[name] = Branch(name, parent, r["time"], known.get(name))
+    return found
+
+
+def tree(run: Run, note: str = "split") -> go.Figure | None:
+    """Cohorts over time, each a line from its birth on; None if none ever split."""
+    every = branches(run, note)
+    if not every:
+        return None
+    ends = {b.parent: b.born for b in every.values() if b.parent is not None}
+    longest = max(run.summary["virtual_seconds"], *ends.values())
+    size, unit = clock(longest)
+    height = _heights(every)
+    figure = blank(f"virtual time ({unit})", "")
+    leaves = [name for name in every if name not in ends]
+    at_end = _members(run)
+    for name, b in every.items():
+        end, y = ends.get(name, longest), height[name]
+        start = [] if b.parent is None else [(b.born / size, height[b.parent])]
+        points = [*start, (b.born / size, y), (end / size, y)]
+        shade = colour(leaves.index(name)) if name in leaves else "#808080"
+        label = at_end.get(name, "nobody chooses it" if at_end else "")
+        born = "" if b.size is None else f"{b.size} devices at its birth"
+        figure.add_scatter(
+            x=[x for x, _ in points],
+            y=[y for _, y in points],
+            name=f"cohort {name}",
+            mode="lines",
+            line={"color": shade, "width": 4},
+            text=[born] * len(points),
+            hovertemplate=f"cohort {name}<br>%{{text}}<extra></extra>",
+            showlegend=False,
+        )
+        if name in leaves:
+            text = f"cohort {name}" + (f": {label}" if label else "")
+            figure.add_annotation(x=end / size, y=y, text=text, showarrow=False, xanchor="right", yshift=14)
+    figure.update_yaxes(visible=False, range=[0.7 - len(leaves), 0.7])
+    figure.update_layout(height=max(260, 140 + 60 * len(leaves)))
+    return figure
+
+
+def _named(group: Any) -> str:
+    return ROOT if group in ("", None) else str(group)
+
+
+def _heights(every: dict[str, Branch]) -> dict[str, float]:
+    """Leaves one below another, parents between their children."""
+    children: dict[str, list[str]] = {}
+    for b in every.values():
+        if b.parent is not None:
+            children.setdefault(b.parent, []).append(b.name)
+    height: dict[str, float] = {}
+    below = 0
+
+    def place(name: str) -> float:
+        nonlocal below
+        if name not in children:
+            height[name] = float(-below)
+            below += 1
+        else:
+            height[name] = float(np.mean([place(child) for child in children[name]]))
+        return height[name]
+
+    for b in every.values():
+        if b.parent is None:
+            place(b.name)
+    return height
+
+
+def _members(run: Run) -> dict[str, str]:
+    """Who would choose which cohort at the end, by hidden group where that is known."""
+    at, truth = memberships(run.lines), hidden(run.lines)
+    if not at:
+        return {}
+    who: dict[str, list[int]] = {}
+    for node, name in at[-1].chosen.items():
+        who.setdefault(_named(name), []).append(node)
+    out = {}
+    for name, nodes in who.items():
+        kinds = sorted((truth[n] for n in nodes if n in truth), key=int)
+        mix = ", ".join(f"{kinds.count(k)} of hidden group {k}" for k in dict.fromkeys(kinds))
+        out[name] = f"{len(nodes)} devices" + (f" ({mix})" if mix else "")
+    return out

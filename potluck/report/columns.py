@@ -1,13 +1,14 @@
-"""The table of a comparison, for a terminal and for a page alike."""
+"""What is told of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from potluck.experiment import Comparison
+from potluck.core.units import NONE, duration, percent, size
+from potluck.experiment import Comparison, Experiment, Tuning
 from potluck.experiment.comparison import Row
-from potluck.metrics import Spread
-from potluck.report.grid import rate
-from potluck.report.units import NONE, duration, percent, percents, points, size
+from potluck.metrics import Interval, Spread
+
+SAID = "mean accuracy on devices' validation rows"
 
 
 class Column(NamedTuple):
@@ -16,6 +17,15 @@ class Column(NamedTuple):
     name: str
     texts: list[str]
     best: set[int]
+
+
+class Line(NamedTuple):
+    """One method: a text for each rate, which of them was chosen, and whether it lies at the grid's edge."""
+
+    method: str
+    texts: list[str]
+    chosen: int
+    edge: bool
 
 
 def columns(comparison: Comparison) -> list[Column]:
@@ -37,6 +47,67 @@ def columns(comparison: Comparison) -> list[Column]:
         Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),
         Column("device time", [duration(r.device_seconds.mean) for r in rows], set()),
     ]
+
+
+def grid(tuning: Tuning) -> list[Line]:
+    """The grid as a table; its columns are `tuning.grid`."""
+    return [
+        Line(
+            method,
+            [percent(mean) for mean in tuning.means(method)],
+            tuning.grid.index(tuning.choice(method)),
+            tuning.at_edge(method),
+        )
+        for method in tuning.results
+    ]
+
+
+def rate(tuning: Tuning, method: str) -> str:
+    """The chosen rate, marked when a better one may lie outside of the grid."""
+    return f"{tuning.choice(method):g}" + (" (edge)" if tuning.at_edge(method) else "")
+
+
+def remark(tuning: Tuning) -> str:
+    """How rates were chosen, in a sentence or two."""
+    seeds = ", ".join(map(str, tuning.seeds))
+    length = "" if tuning.length == 1 else f", trials of {tuning.length:.0%} of a run"
+    plural = "s" * (len(tuning.seeds) > 1)
+    edges = [method for method in tuning.results if tuning.at_edge(method)]
+    beyond = f" At the edge of the grid: {', '.join(edges)}; a rate beyond it may do better." if edges else ""
+    return f"Chosen by {SAID} (seed{plural} {seeds}{length}); no test row was read.{beyond}"
+
+
+def crowd(e: Experiment) -> str:
+    """Data, who holds them, devices and model of a resolved experiment."""
+    clients = "the devices of a " if e.data.clients is None else f"{e.data.clients:,} devices of a "
+    skew = f"dirichlet({e.data.alpha:g})" if e.data.partition == "dirichlet" else e.data.partition
+    rows = "" if e.data.limit is None else f" ({e.data.limit:,} rows)"
+    divided = f"divided by {skew} among {clients}{e.fleet.source} fleet"
+    return f"{e.data.source}{rows}, {divided}; model {e.model.name}"
+
+
+def ends(e: Experiment) -> str:
+    """When a run ends."""
+    s = e.stop
+    limits = [
+        "" if s.rounds is None else f"{s.rounds} rounds",
+        "" if s.seconds is None else f"{duration(s.seconds)} of virtual time",
+        "" if s.device_seconds is None else f"{duration(s.device_seconds)} of device time",
+        "" if s.target is None else f"{s.target:.0%} accuracy",
+    ]
+    return " or ".join(limit for limit in limits if limit)
+
+
+def percents(shares: Spread) -> str:
+    """A mean share and how far seeds lie apart: `95.6 ± 0.4 %`."""
+    if shares.mean is None or shares.deviation is None:
+        return percent(shares.mean)
+    return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
+
+
+def points(difference: Interval | None) -> str:
+    """A difference of shares with its interval, in percentage points: `+1.2 ± 0.4`."""
+    return NONE if difference is None else f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"
 
 
 def _won(

@@ -1,21 +1,14 @@
 """What a report shows, in order: every figure that a comparison or a run has something to say in."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import plotly.graph_objects as go
 
+from potluck.core.notes import Figure
+from potluck.core.units import percent
 from potluck.experiment import Comparison, Run
-from potluck.report import (
-    anomalies,
-    counters,
-    curves,
-    edges,
-    groups,
-    holdings,
-    judged,
-    tiers,
-    traffic,
-)
+from potluck.metrics import series
+from potluck.report import anomalies, cohorts, curves, hierarchy, holdings, notes, tiers
 from potluck.report import fleet as fleets
 from potluck.report import (
     per_device as people,
@@ -24,9 +17,7 @@ from potluck.report import (
     round_timeline as anatomy,
 )
 from potluck.report.canvas import Drawn
-from potluck.report.cohorts import final_agreement
 from potluck.report.gather import alike
-from potluck.report.units import percent
 
 
 def contents(comparison: Comparison) -> list[Drawn]:
@@ -103,16 +94,63 @@ def _lives(comparison: Comparison) -> Iterator[Maybe]:
     for run in _firsts(comparison):
         name = f": {run.summary['algorithm']}" if several else ""
         seed = f" Seed {run.summary['seed']}." if len(comparison.of(run.summary["algorithm"])) > 1 else ""
-        for title, draw, hint in _OF_A_RUN:
-            figure = draw(run)
-            yield f"{title}{name}", figure, f"{hint(run) if figure is not None else ''}{seed}"
+        for title, figure, hint in _life(run):
+            yield f"{title}{name}", figure, f"{hint}{seed}"
+
+
+def _life(run: Run) -> Iterator[Maybe]:
+    """What became of one run's groups and data."""
+    yield (
+        "What each view reaches",
+        people.views(run),
+        "Look at which model a device would best use: its own, its edge's or the one for all. "
+        f"Runs are judged by “{run.summary['view']}”.",
+    )
+    yield "Rows before and after", holdings.before_and_after(run), _moved(run)
+    yield (
+        "The fleet by tier",
+        fleets.by_tier(run),
+        "Look at whether tiers part the fast from the slow, here at the end of the run.",
+    )
+    for each in notes.read_notes(run).figures:
+        yield each.title, _drawn_as(run, each), each.hint + _ending(run, each)
+    yield "Who was judged anomalous", anomalies.judgements(run), _judgements(run)
+    yield (
+        "What was noted of groups",
+        notes.noted(run),
+        "Look for groups that part from the others. Every panel is one thing that the algorithm noted.",
+    )
+
+
+def _drawn_as(run: Run, figure: Figure) -> go.Figure | None:
+    """A note's own figure, by the kind of it."""
+    match figure.kind:
+        case "counts":
+            return notes.counts(run, figure.note, figure.each)
+        case "stretches":
+            return hierarchy.stretches(run, figure.note)
+        case "tree":
+            return cohorts.tree(run, figure.note)
+        case "tiers":
+            return tiers.sizes(run, figure.note)
+
+
+def _ending(run: Run, figure: Figure) -> str:
+    """What a figure came to, in numbers."""
+    fits = cohorts.final_agreement(run) if figure.kind == "tree" else None
+    told = (
+        "" if fits is None else f" Choices fit the hidden groups with an adjusted Rand index of {fits:.2f}."
+    )
+    found = series(run.lines, figure.number) if figure.number else []
+    name = figure.number.replace("_", " ").capitalize()
+    return told + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
 
 
 def _costs(comparison: Comparison) -> Iterator[Maybe]:
     """What it took."""
     yield (
         "Traffic by tier",
-        traffic.by_tier(comparison),
+        hierarchy.by_tier(comparison),
         "Look at which links carry the load: those of devices, or those of edges and users above them. "
         "Up is towards the cloud.",
     )
@@ -135,20 +173,6 @@ def _costs(comparison: Comparison) -> Iterator[Maybe]:
             yield f"The anatomy of tasks{name}", anatomy.a_round(run), hint
 
 
-def _tree(run: Run) -> str:
-    found = final_agreement(run)
-    fits = (
-        "" if found is None else f" Choices fit the hidden groups with an adjusted Rand index of {found:.2f}."
-    )
-    return f"Look at when a cohort splits, and whether its parts are of one hidden group each.{fits}"
-
-
-def _classes(run: Run) -> str:
-    found = counters.imbalance(run)
-    told = "" if found is None else f" Imbalance at the end: {found:.2f}."
-    return f"Look for dark rows: classes whose detectors are trained less often than the others'.{told}"
-
-
 def _judgements(run: Run) -> str:
     told = [
         f"{name} {percent(share)}"
@@ -165,50 +189,6 @@ def _moved(run: Run) -> str:
         "" if found is None else f" Mean distance from everybody's mix: {found[0]:.2f}, then {found[1]:.2f}."
     )
     return f"Look at whether devices' rows have become more alike from left to right.{told}"
-
-
-_OF_A_RUN: tuple[tuple[str, Callable[[Run], go.Figure | None], Callable[[Run], str]], ...] = (
-    (
-        "What each view reaches",
-        people.views,
-        lambda run: (
-            "Look at which model a device would best use: its own, its edge's or the one for all. "
-            f"Runs are judged by “{run.summary['view']}”."
-        ),
-    ),
-    ("Rows before and after", holdings.before_and_after, _moved),
-    ("The tree of cohorts", groups.tree, _tree),
-    (
-        "The fleet by tier",
-        fleets.by_tier,
-        lambda run: "Look at whether tiers part the fast from the slow, here at the end of the run.",
-    ),
-    (
-        "Who is in which tier",
-        tiers.sizes,
-        lambda run: (
-            "Look at steps: devices that were given another tier after they had been seen to be "
-            "slower or faster than they said."
-        ),
-    ),
-    ("How often classes were trained", counters.classes, _classes),
-    (
-        "Rounds of the edges' own",
-        edges.local_rounds,
-        lambda run: (
-            "Look at the numbers: rounds that an edge trained between two models of the cloud's. "
-            "Long stretches with few rounds are slow edges."
-        ),
-    ),
-    ("Who was judged anomalous", judged.judgements, _judgements),
-    (
-        "What was noted of groups",
-        groups.noted,
-        lambda run: (
-            "Look for groups that part from the others. Every panel is one thing that the algorithm noted."
-        ),
-    ),
-)
 
 
 def _firsts(comparison: Comparison) -> list[Run]:

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.job import ModelSpec
+from potluck.core.units import duration, size
 from potluck.experiment import Experiment
 from potluck.federation import Federation
 from potluck.fleet import TRAINING_FACTOR, Profiles, Topology, compute_seconds, machines, transfer_seconds
 from potluck.report.canvas import COLOURS, Drawn, blank
 from potluck.report.page import document
-from potluck.report.units import duration, size
 
 SHOWN = 200  # devices in a picture; more would be narrower than a pixel
 LOOKED_AT = 2000  # devices whose rows are counted: a million would take minutes

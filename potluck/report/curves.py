@@ -6,10 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from potluck import metrics
+from potluck.core.units import duration
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Point
 from potluck.report.canvas import COLOURS, INK, blank, clock, rows_of
-from potluck.report.units import duration
 
 Axis = Callable[[Run, Sequence[Point]], list[float]]
 

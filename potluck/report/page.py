@@ -8,12 +8,10 @@ import plotly.offline
 
 from potluck.experiment import Comparison, Tuning
 from potluck.report.canvas import Drawn
-from potluck.report.columns import columns
+from potluck.report.columns import columns, crowd, grid, remark
 from potluck.report.contents import contents
 from potluck.report.csv_files import sheet, slug
 from potluck.report.gather import alike
-from potluck.report.grid import grid, remark
-from potluck.report.setup import crowd
 from potluck.report.verdict import listed, verdict
 
 STYLE = """

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from potluck import algorithms as registry
+from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results
 from potluck.metrics import Interval
-from potluck.report.grid import grid, rate, remark
-from potluck.report.setup import crowd, ends
-from potluck.report.units import NONE, duration, number, points, size
+from potluck.report.columns import crowd, ends, grid, points, rate, remark
 
 HEAD = """# Reproduction
 

@@ -9,10 +9,10 @@ from potluck.experiment import Run
 from potluck.report.canvas import blank, clock, colour
 
 
-def placed(run: Run) -> Iterator[tuple[float, int, str]]:
+def placed(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
     """When which device was given which tier: noted of one device, or of all devices of a tier."""
     for r in run.lines:
-        if r["metric"] != "tier":
+        if r["metric"] != note:
             continue
         value: Any = r["value"]
         node = r.get("node", r.get("group"))
@@ -27,10 +27,10 @@ def at_the_end(run: Run) -> dict[int, str]:
     return {node: tier for _, node, tier in placed(run)}
 
 
-def sizes(run: Run) -> go.Figure | None:
+def sizes(run: Run, note: str) -> go.Figure | None:
     """How many devices each tier has over time; None without tiers."""
     where: dict[int, str] = {}
-    every = list(placed(run))
+    every = list(placed(run, note))
     names = sorted({tier for _, _, tier in every})
     counts: dict[float, dict[str, int]] = {}
     now = dict.fromkeys(names, 0)

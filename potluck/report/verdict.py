@@ -1,9 +1,10 @@
 """One sentence: who won, and at what cost; or that nobody did, where seeds don't tell algorithms apart."""
 
 from potluck import metrics
+from potluck.core.units import duration, percent
 from potluck.experiment import Comparison
 from potluck.experiment.comparison import Row
-from potluck.report.units import duration, percent, points
+from potluck.report.columns import points
 
 ALIKE = 0.05  # costs that differ by less are called the same
 CLOSE = 0.01  # so is accuracy of a single seed: seeds alone differ by more

@@ -10,7 +10,8 @@ from potluck.advise import measure
 from potluck.advise.conflict import conflict
 from potluck.advise.labels import distance, gini, redealt, strange
 from potluck.advise.measure import LOOKED_AT
-from potluck.advise.rules import HELPS, MAY_HELP, NO_REASON, Advice, Verdict, _score, judge
+from potluck.advise.verdict import Verdict, judge
+from potluck.core.advice import HELPS, MAY_HELP, NO_REASON, Advice, score
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.fleet import fedrac40
@@ -118,8 +119,8 @@ def test_a_near_tie_has_both_names():
     maybe = replace(a, score=0.31)
     assert maybe.verdict == MAY_HELP
     assert (Verdict((maybe, c)).first, Verdict((maybe, c)).runners_up) == (None, (maybe,))
-    assert _score(1.0) == 0.5
-    assert _score(0.0) == 0.0
+    assert score(1.0) == 0.5
+    assert score(0.0) == 0.0
 
 
 def test_of_many_devices_some_are_looked_at():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from potluck.advise.pilot import Pilot, Trial, _late, _trial, advised, pilot, rehearsed
-from potluck.advise.rules import judge
+from potluck.advise.verdict import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation

@@ -27,6 +27,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
 from potluck.fleet import Intervals
 from potluck.jobs import SGD, Train
+from potluck.metrics import series
 from potluck.report import cohorts as report
 
 KNOWN = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0]])
@@ -449,7 +450,7 @@ def test_cohorts_of_two_camps_in_a_run():
     assert report.final_agreement(cohorts_) > 0.9
     assert report.coverage(cohorts_) > 0.9
     assert cohorts_.summary["accuracy_mean"] > one.summary["accuracy_mean"] + 0.1
-    assert 0 < report.message_bytes(cohorts_) < 0.2 * cohorts_.summary["bytes_up"]
+    assert 0 < series(cohorts_.lines, "affinity_bytes")[-1].value < 0.2 * cohorts_.summary["bytes_up"]
     target = report.best(one)
     when, effort = report.reached(cohorts_, target)
     assert 0 < effort < cohorts_.summary["device_seconds"]

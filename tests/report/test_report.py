@@ -3,10 +3,11 @@ from html.parser import HTMLParser
 import pytest
 
 import potluck
+from potluck.core import units
 from potluck.experiment import Comparison, Experiment, Run
 from potluck.metrics import Spread
-from potluck.report import curves, units
-from potluck.report import per_device as people
+from potluck.report import columns as tables
+from potluck.report import curves, per_device
 from potluck.report.columns import columns
 from potluck.report.page import render
 
@@ -91,7 +92,7 @@ def test_curves_of_different_lengths_end_with_the_shorter():
 
 
 def test_devices(compared):
-    figure = people.over_devices(compared)
+    figure = per_device.over_devices(compared)
     assert [list(trace.x) for trace in figure.data] == [
         pytest.approx([35, 70, 100]),
         pytest.approx([42.5, 85, 100]),
@@ -189,6 +190,6 @@ def test_numbers():
 
 
 def test_percents():
-    assert units.percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
-    assert units.percents(Spread(0.956, None)) == "95.6 %"
-    assert units.percents(Spread(None, None)) == "–"
+    assert tables.percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
+    assert tables.percents(Spread(0.956, None)) == "95.6 %"
+    assert tables.percents(Spread(None, None)) == "–"

@@ -1,7 +1,5 @@
 """Numbers as people read them."""
 
-from potluck.metrics import Interval, Spread
-
 NONE = "–"
 
 
@@ -39,15 +37,3 @@ def number(value: float) -> str:
 def percent(share: float | None) -> str:
     """A share of 1: 0.956 is `95.6 %`."""
     return NONE if share is None else f"{100 * share:.1f} %"
-
-
-def percents(shares: Spread) -> str:
-    """A mean share and how far seeds lie apart: `95.6 ± 0.4 %`."""
-    if shares.mean is None or shares.deviation is None:
-        return percent(shares.mean)
-    return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
-
-
-def points(difference: Interval | None) -> str:
-    """A difference of shares with its interval, in percentage points: `+1.2 ± 0.4`."""
-    return NONE if difference is None else f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"

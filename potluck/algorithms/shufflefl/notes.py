@@ -1,0 +1,12 @@
+"""How ShuffleFL's notes read in a report."""
+
+from potluck.core.notes import Notes
+
+NOTES = Notes({
+    "rows_moved": "rows that moved between its devices in a round",
+    "planning_seconds": "seconds that planning took",
+    "objective_before": "cost of a round before rows move",
+    "objective_after": "cost of a round after rows have moved",
+    "alpha": "seconds that balance of labels is worth",
+    "beta": "time expected, over that of its last round",
+})  # fmt: skip

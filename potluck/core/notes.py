@@ -1,0 +1,44 @@
+"""How an algorithm's notes read in a report: data alone, so that a report needs no list of algorithms.
+
+An algorithm says it in a constant NOTES: of `notes.py` in its folder, or of its own file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from potluck.core.errors import require
+
+Kind = Literal["counts", "stretches", "tree", "tiers"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of its own for one note; notes without one are drawn as numbers over time, group by group.
+
+    `kind` is what the note holds, and so how it is drawn:
+    counts      a list of counts, noted again and again: who is behind the most counted one
+    stretches   a group's count since it last noted one, such as rounds between two models
+    tree        a group that splits: `{"into": names, "sizes": ...}`
+    tiers       the tier of one device, `{"tier": name}`, or a tier's devices as a list
+    """
+
+    kind: Kind
+    note: str
+    title: str
+    hint: str  # what to look for
+    each: str = ""  # what one place of a list of counts is, such as class
+    number: str = ""  # another note whose last number is told below the figure
+
+    def __post_init__(self) -> None:
+        known = get_args(Kind)
+        require(self.kind in known, "Figure.kind", self.kind, f"write one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Notes:
+    """All that a report should know of an algorithm's notes."""
+
+    # What the numbers of a note are, by its name; where a note is a table, by name and key: "cohort reward".
+    words: Mapping[str, str] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()

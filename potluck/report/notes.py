@@ -1,0 +1,194 @@
+"""What algorithms noted, in plain words: numbers of groups over time, and figures of a note's own.
+
+Which notes there are and how they read, algorithms say themselves (`NOTES`); here are those that parts of
+several algorithms write.
+"""
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from potluck.algorithms import canonical, find_notes
+from potluck.core.errors import ConfigError
+from potluck.core.notes import Figure, Kind, Notes
+from potluck.experiment import Run
+from potluck.report.canvas import COLOURS, SHADES, blank, clock, colour
+from potluck.report.hierarchy import name_of
+
+LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
+PANELS = 8  # of things noted
+COLUMNS = 200  # moments in a picture
+_COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
+_ELSEWHERE = ("guarded", "anomalous", "tiers")  # have figures of their own
+WORDS = {
+    "mixed": "distance of the edge's model from the cloud's when they were mixed",
+    "train_loss": "loss in training",
+}
+FIGURES = (
+    Figure(
+        "tree",
+        "split",
+        "The tree of cohorts",
+        "Look at when a cohort splits, and whether its parts are of one hidden group each.",
+    ),
+    Figure(
+        "tiers",
+        "tier",
+        "Who is in which tier",
+        "Look at steps: devices that were given another tier after they had been seen to be slower or faster "
+        "than they said.",
+    ),
+    Figure(
+        "stretches",
+        "local_rounds",
+        "Rounds of the edges' own",
+        "Look at the numbers: rounds that an edge trained between two models of the cloud's. Long stretches "
+        "with few rounds are slow edges.",
+    ),
+)
+
+
+def read_notes(run: Run) -> Notes:
+    """How a run's notes read: as its own algorithm says, else as others do whose notes bear that name.
+
+    An algorithm may be built from another one, or around it, and then writes that one's notes.
+    """
+    found = find_notes()
+    try:
+        own = found.get(canonical(run.experiment.algorithm), Notes())
+    except ConfigError:  # the code of an algorithm from outside isn't at hand
+        own = Notes()
+    words, figures = dict(WORDS), {figure.note: figure for figure in FIGURES}
+    for notes in (*found.values(), own):
+        words |= notes.words
+        figures |= {figure.note: figure for figure in notes.figures}
+    return Notes(words, tuple(figures.values()))
+
+
+def noted(run: Run) -> go.Figure | None:
+    """What was noted of groups over time, a panel for each thing; None if nothing was."""
+    notes = read_notes(run)
+    table = _numbers(run, {figure.note: figure.kind for figure in notes.figures})
+    if not table:
+        return None
+    size, unit = clock(max(run.summary["virtual_seconds"], 0.0))
+    things = list(table)[:PANELS]
+    titles = {thing: notes.words.get(thing, thing.replace("_", " ")) for thing in things}
+    figure = make_subplots(
+        len(things),
+        1,
+        shared_xaxes=True,
+        vertical_spacing=0.3 / len(things),
+        subplot_titles=list(titles.values()),
+    )
+    like = blank("", "").layout
+    figure.update_layout(like)
+    figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
+    figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
+    names = sorted({name for thing in things for name in table[thing]}, key=_by_number)
+    for row, thing in enumerate(things, 1):
+        if len(table[thing]) <= LINES:
+            for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
+                _line(figure, row, points, size, name, names.index(name), f"{name}, {titles[thing]}")
+        else:
+            every = sorted(p for points in table[thing].values() for p in points)
+            _range(figure, row, every, size, len(table[thing]))
+    figure.update_xaxes(title_text=f"virtual time ({unit})", row=len(things), col=1)
+    figure.update_annotations(x=0, xanchor="left")
+    figure.update_layout(height=140 + 170 * len(things), legend_y=1 + 0.3 / len(things), margin_t=60)
+    return figure
+
+
+def counts(run: Run, note: str, each: str) -> go.Figure | None:
+    """Lists of counts over time, as shares of the largest one; None if none was noted."""
+    every = [r for r in run.lines if r["metric"] == note and isinstance(r["value"], list)]
+    if not every:
+        return None
+    step = -(-len(every) // COLUMNS)
+    some = every[::-1][::step][::-1]  # the last one is always there
+    size, unit = clock(some[-1]["time"])
+    figure = blank(f"virtual time ({unit})", each)
+    counts = [r["value"] for r in some]
+    names = [str(c) for c in range(len(counts[0]))]
+    figure.add_heatmap(
+        x=[r["time"] / size for r in some],
+        y=names,
+        z=[[mine[c] / max(1, *mine) for mine in counts] for c in range(len(names))],
+        customdata=[[mine[c] for mine in counts] for c in range(len(names))],
+        name=f"share of the most trained {each}'s {note}",
+        zmin=0,
+        zmax=1,
+        colorscale=SHADES,
+        colorbar={"title": {"text": "of the most"}, "tickformat": ".0%"},
+        hovertemplate=f"{each} %{{y}}: %{{customdata}} {note}<extra></extra>",
+    )
+    figure.update_yaxes(type="category", showgrid=False)
+    return figure
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """Edge 2 before edge 10."""
+    words = name.rstrip("0123456789")
+    return words, int(name[len(words) :] or -1)
+
+
+def _numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for r in run.lines:
+        value, name = r["value"], r["metric"]
+        if "group" not in r or name in (*_COUNTERS, *_ELSEWHERE):
+            continue
+        if name in drawn and (drawn[name] != "counts" or isinstance(value, list)):  # has a figure of its own
+            continue
+        parts = value if isinstance(value, dict) else {"": value}
+        for key, own in parts.items():
+            devices = isinstance(own, list) and all(isinstance(node, int) for node in own)
+            number = len(own) if devices else own
+            if isinstance(number, int | float):
+                thing = found.setdefault(f"{name} {key}".strip(), {})
+                thing.setdefault(name_of(run, r["group"]), []).append((r["time"], float(number)))
+    return found
+
+
+def _line(
+    figure: go.Figure,
+    row: int,
+    points: list[tuple[float, float]],
+    size: int,
+    name: str,
+    place: int,
+    label: str,
+) -> None:
+    figure.add_scatter(
+        x=[time / size for time, _ in points],
+        y=[number for _, number in points],
+        name=name,
+        legendgroup=name,
+        showlegend=not any(trace.name == name for trace in figure.data),
+        mode="lines+markers",
+        marker={"size": 4},
+        line={"color": colour(place), "width": 1.5, "dash": "solid" if place < len(COLOURS) else "dot"},
+        hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
+        row=row,
+        col=1,
+    )
+
+
+def _range(figure: go.Figure, row: int, points: list[tuple[float, float]], size: int, count: int) -> None:
+    """Of many groups: the middle, the least and the greatest in each of forty stretches of time."""
+    times, numbers = (np.array(column) for column in zip(*points, strict=True))
+    stretch = np.minimum(39, (40 * times / max(times.max(), 1e-9)).astype(int))
+    places = np.unique(stretch)
+    for name, at, style in (("least", 0.0, "dot"), ("middle", 0.5, "solid"), ("greatest", 1.0, "dot")):
+        figure.add_scatter(
+            x=[float(times[stretch == s].mean()) / size for s in places],
+            y=[float(np.quantile(numbers[stretch == s], at)) for s in places],
+            name=f"{name} of {count} groups",
+            legendgroup=name,
+            showlegend=row == 1,
+            mode="lines",
+            line={"color": colour(0), "dash": style, "width": 1.5},
+            row=row,
+            col=1,
+        )
