@@ -26,6 +26,10 @@ class AroundObjective(Objective, Protocol):
     def keeps_model(self) -> bool:
         return self.inner.keeps_model
 
+    @property
+    def pulls(self) -> bool:
+        return self.inner.pulls
+
     def blank(self, sent: Tree) -> Tree:
         return self.inner.blank(sent)
 

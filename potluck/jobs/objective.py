@@ -4,7 +4,7 @@ A new objective is one small class that says what differs from plain cross-entro
 "nothing more". All that touches tensors must be a pure function of them (see `core.job.Training`).
 """
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -31,6 +31,11 @@ class Objective(Protocol):
     @property
     def keeps_model(self) -> bool:
         """Whether the device keeps the model that it trains, as `personal`."""
+        return False
+
+    @property
+    def pulls(self) -> bool:
+        """Whether it draws the device to the model that was sent."""
         return False
 
     def blank(self, sent: Tree) -> Tree:
@@ -128,6 +133,8 @@ class Prox(Objective):
     """FedProx: stay near the model that was sent, mu/2 ||w - w_sent||^2."""
 
     mu: float = 0.1
+
+    pulls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.mu >= 0, "mu", self.mu, "must be 0 or more; 0 leaves the data alone")

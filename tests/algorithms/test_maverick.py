@@ -12,7 +12,7 @@ from support import SPEC, Desk, Line, answer, close, local, notes, numbers, task
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge.algorithm import fededge
-from potluck.algorithms.maverick.algorithm import Negatives, farthest, maverick
+from potluck.algorithms.maverick.algorithm import Negatives, find_farthest, maverick
 from potluck.algorithms.maverick.device import Contrast
 from potluck.core.errors import ConfigError
 from potluck.core.job import Batch
@@ -185,22 +185,22 @@ def test_the_farther_off_the_more_it_counts():
     found = judged(start=(1.0, -1.0))
     assert [r.task.to for r in found.odd] == [5, 6]
     assert found.far == pytest.approx([13.44247, 6.53461], abs=1e-5)
-    models, share = zip(*farthest(found, 3), strict=True)
+    models, share = zip(*find_farthest(found, 3), strict=True)
     assert share == pytest.approx(SHARE, abs=1e-5)
     assert close(models, [numbers(11.0, 9.0), numbers(-5.0, -1.0)])  # what was sent, and the change
 
 
 def test_at_most_so_many_are_shown_and_their_shares_add_up():
-    ((one, share),) = farthest(judged(), 1)
+    ((one, share),) = find_farthest(judged(), 1)
     assert close(one, numbers(10.0, 10.0))
     assert share == 1.0
     near = replace(judged(), far=[2.0, 6.0])  # the second is the farther one now
-    models, share = zip(*farthest(near, 2), strict=True)
+    models, share = zip(*find_farthest(near, 2), strict=True)
     assert close(models, [numbers(-6.0, 0.0), numbers(10.0, 10.0)])
     assert share == (0.75, 0.25)
-    ((_, share),) = farthest(replace(judged(), far=[0.0, 6.0]), 2)  # one is where the genuine ones are
+    ((_, share),) = find_farthest(replace(judged(), far=[0.0, 6.0]), 2)  # one is where the genuine ones are
     assert share == 1.0
-    assert farthest(judged(), 0) == farthest(Verdict([], [], []), 3) == []
+    assert find_farthest(judged(), 0) == find_farthest(Verdict([], [], []), 3) == []
 
 
 def edge(robust=AdaptiveKrum(), top=3, alike=False):

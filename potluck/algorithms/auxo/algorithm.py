@@ -10,7 +10,7 @@ from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeed
 from potluck.algorithms.auxo.door import drop_absent, invite, match
 from potluck.algorithms.auxo.feedback import flag_claims, note_deserted, note_round, tell_participants
 from potluck.algorithms.auxo.mode import Evidence, Findings, Mode
-from potluck.algorithms.auxo.state import CohortState, Crowd
+from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
@@ -166,7 +166,7 @@ class Auxo:
 
     def _gather_evidence(
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
-    ) -> Evidence[Any]:
+    ) -> Evidence[Learnt]:
         updates, head = (
             [r.body["delta"] for r in replies],
             ctx.models[_find_model(replies[0].task)].head_names,
@@ -179,7 +179,9 @@ class Auxo:
         least = self.clients // self.cohorts if self.fewest is None else self.fewest
         return min(self.cohorts, self.clients // max(1, least)) - len(m.cohorts) + 1
 
-    def _split(self, m: Crowd, lane: str, told: Findings[Any], ctx: Context) -> tuple[Crowd, list[Command]]:
+    def _split(
+        self, m: Crowd, lane: str, told: Findings[Learnt], ctx: Context
+    ) -> tuple[Crowd, list[Command]]:
         """Several of one, if it pays and they can be fed: all go on with what the inner rule had."""
         forced = m.forced < len(self.force) and m.round >= self.force[m.forced]
         into = self.mode.parts if forced else 0 if self.force or m.round < self.first_split else told.into

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from potluck.algorithms.auxo.faithful import FaithfulState
 from potluck.algorithms.auxo.tree import count_parts, find_known_ancestor, name_children, replace_by_parts
 from potluck.core.codec import value
 from potluck.core.messages import Node
+from potluck.core.rule import RuleState
 
 Learnt = FaithfulState | CalibratedState  # of a mode
 
@@ -20,7 +20,7 @@ Learnt = FaithfulState | CalibratedState  # of a mode
 class CohortState:
     """A cohort: the inner rule's state and what was learnt of its members."""
 
-    inner: Any
+    inner: RuleState  # of the inner rule
     learnt: Learnt
     round: int = 0  # of the crowd, when it last trained
     deserted: bool = False  # and it was said so

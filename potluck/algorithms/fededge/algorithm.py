@@ -1,18 +1,17 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge.device import Anchored
-from potluck.algorithms.moon.device import Moon
 from potluck.core.errors import require
 from potluck.core.rule import Cohort, Rule
-from potluck.jobs import Prox, Train
+from potluck.jobs import Train
 from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels
 from potluck.rules.guard import Guarded
 from potluck.rules.robust import AdaptiveKrum, Robust
-from potluck.rules.wrap import is_cohort, is_inner, trained_model
+from potluck.rules.wrap import AroundRule, is_cohort, is_inner, trained_model
 
 
 def fededge(
@@ -39,19 +38,18 @@ def fededge(
     require(model == local.model, "inner.local.model", model, fix)
     require(anchor in ("global", "edge"), "anchor", anchor, "must be 'global' or 'edge'")
     rule = rule.resize(EVERYBODY if clients is None else clients, 1.0)
-    drawn: Rule = anchored(rule) if anchor == "global" else rule
-    judged = drawn if robust is None else Guarded(drawn, robust)
+    trains = anchor_to_global(rule) if anchor == "global" else rule
+    judged = trains if robust is None else Guarded(trains, robust)
     assert is_inner(judged)
-    edge = Edge(judged, local_rounds, upload_before_mix, shows=drawn is not rule)
+    edge = Edge(judged, local_rounds, upload_before_mix, shows=trains is not rule)
     return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
 
 
-def anchored(rule: Any) -> Any:
-    """The same rule with its devices drawn to the global model, if they are drawn to any."""
-    if isinstance(rule, FedAvg):
-        job = rule.local
-        pulls = isinstance(job.objective, Prox | Moon)
-        return replace(rule, local=replace(job, objective=Anchored(job.objective))) if pulls else rule
-    inside = getattr(rule, "inner", None)
-    changed = inside if inside is None else anchored(inside)
-    return rule if changed is inside else replace(rule, inner=changed)
+def anchor_to_global(rule: Rule) -> Rule:
+    """The same rule, whose devices are drawn to the global model if they are drawn to any."""
+    if isinstance(rule, AroundRule):
+        inner = anchor_to_global(rule.inner)
+        return rule if inner is rule.inner else replace(rule, inner=inner)
+    if isinstance(rule, FedAvg) and rule.local.objective.pulls:
+        return replace(rule, local=replace(rule.local, objective=Anchored(rule.local.objective)))
+    return rule

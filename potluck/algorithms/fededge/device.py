@@ -17,14 +17,14 @@ class Anchored(AroundObjective):
     inner: Objective = CrossEntropy()
 
     def blank(self, sent: Tree) -> Tree:
-        return self.inner.blank(_towards(sent))
+        return self.inner.blank(_aim_at_global(sent))
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        return self.inner.look(models, net, _towards(sent), keep, batch)
+        return self.inner.look(models, net, _aim_at_global(sent), keep, batch)
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
-        return self.inner.hold(_towards(sent), keep, own)
+        return self.inner.hold(_aim_at_global(sent), keep, own)
 
 
-def _towards(sent: Tree) -> Tree:
+def _aim_at_global(sent: Tree) -> Tree:
     return {**sent, "params": sent["global"]}

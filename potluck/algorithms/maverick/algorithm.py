@@ -22,7 +22,7 @@ from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, untouched
 
 
 @value(eq=False)
-class Sorted:
+class VerdictState:
     """The inner rule's state, and what the last round's verdict was."""
 
     inner: GlobalState
@@ -43,22 +43,24 @@ class Negatives:
     top: int  # k
     alike: bool = False  # whether they count the same, however far off
 
-    def start(self, ctx: Context) -> Sorted:
+    def start(self, ctx: Context) -> VerdictState:
         inner = self.inner.start(ctx)
-        return Sorted(inner, [], next(iter(inner.params.values())).new_zeros(0))
+        return VerdictState(inner, [], next(iter(inner.params.values())).new_zeros(0))
 
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, robust=robust)
 
-    def lanes(self, m: Sorted, ctx: Context) -> Iterable[Lane]:
+    def lanes(self, m: VerdictState, ctx: Context) -> Iterable[Lane]:
         return self.inner.lanes(m.inner, ctx)
 
-    def plan(self, m: Sorted, lane: None, ctx: Context) -> tuple[Sorted, list[Command]]:
+    def plan(self, m: VerdictState, lane: None, ctx: Context) -> tuple[VerdictState, list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
         more = {"odd": m.odd, "share": m.share}
         return replace(m, inner=inner), rewrite_tasks(commands, send=lambda sent: {**sent, **more})
 
-    def merge(self, m: Sorted, lane: None, got: Got, ctx: Context) -> tuple[Sorted, list[Command]]:
+    def merge(
+        self, m: VerdictState, lane: None, got: Got, ctx: Context
+    ) -> tuple[VerdictState, list[Command]]:
         heard = [r for r in got.replies if r.weight > 0]  # an update without rows behind it tells nothing
         found = untouched(heard) if self.robust is None else self.robust.judge(heard)
         lost = [*got.lost, *(Lost(r.task, "bad") for r in found.odd)]
@@ -68,21 +70,21 @@ class Negatives:
         notes: list[Command] = [Note("guarded", {**told, "judged": judged}, ctx.me)]
         if found.odd:
             notes.append(Note("anomalous", [r.task.to for r in found.odd], ctx.me))
-        odd = farthest(found, self.top)
+        odd = find_farthest(found, self.top)
         share = m.share.new_tensor([1 / len(odd) if self.alike else share for _, share in odd])
-        return Sorted(inner, [model for model, _ in odd], share), [*commands, *notes]
+        return VerdictState(inner, [model for model, _ in odd], share), [*commands, *notes]
 
-    def adopt(self, m: Sorted, task: Task, ctx: Context) -> Sorted:
+    def adopt(self, m: VerdictState, task: Task, ctx: Context) -> VerdictState:
         return replace(m, inner=self.inner.adopt(m.inner, task, ctx))
 
-    def report(self, m: Sorted, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: VerdictState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         return self.inner.report(m.inner, task, ctx)
 
-    def serve(self, m: Sorted, node: int, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: VerdictState, node: int, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m.inner, node, ctx)
 
 
-def farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
+def find_farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
     """The anomalous models that are farthest off, at most so many, and their shares of these distances."""
     off = [(far, r) for far, r in zip(found.far, found.odd, strict=True) if far > 0]
     first = sorted(off, key=lambda pair: -pair[0])[:top]
@@ -110,6 +112,6 @@ def maverick(
     require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")
     job = replace(local, objective=Contrast(mu_p, mu_a, tau))
     average = FedAvg(EVERYBODY if clients is None else clients, job, select, deadline=deadline)
-    sorting = Negatives(average, robust, top if mu_a else 0, alike)
-    edge = Edge(sorting, local_rounds, upload_before_mix, shows=True)
+    judging = Negatives(average, robust, top if mu_a else 0, alike)
+    edge = Edge(judging, local_rounds, upload_before_mix, shows=True)
     return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))

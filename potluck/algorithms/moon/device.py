@@ -28,6 +28,7 @@ class Moon(Objective):
 
     looks: ClassVar[bool] = True
     keeps_model: ClassVar[bool] = True
+    pulls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(0 <= self.mu < float("inf"), "mu", self.mu, "must be 0 or more; 0 leaves the data alone")
