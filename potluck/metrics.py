@@ -7,12 +7,9 @@ one that is written first is the headline.
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
-Record = dict[str, Any]
-
-AT_THE_END = ("accuracy_mean", "accuracy_worst10", "accuracy_best10", "accuracy_variance")
-COUNTERS = ("bytes_up", "bytes_down", "device_seconds", "tasks", "participants")
+from potluck.engine.records import Group, Record
 
 
 class Point(NamedTuple):
@@ -39,7 +36,7 @@ def series(records: Iterable[Record], metric: str, view: str | None = None) -> l
 
 def totals(records: Iterable[Record], metric: str) -> list[Point]:
     """A counter over time, its groups added up; one point for each time at which it was written."""
-    latest: dict[Any, float] = {}
+    latest: dict[Group | None, float] = {}
     points: list[Point] = []
     for r in records:
         if r["metric"] == metric:
@@ -60,23 +57,68 @@ def time_to(points: Iterable[Point], target: float | None) -> float | None:
     return None if target is None else next((p.time for p in points if p.value >= target), None)
 
 
-def summarise(records: Sequence[Record], target: float | None = None) -> dict[str, Any]:
-    """What a run came to: accuracies of the headline view at the last evaluation, time, traffic, effort."""
+class Privacy(TypedDict):
+    """What local differential privacy came to, by the most active device's updates."""
+
+    epsilon: float | None  # None: nobody here can count it
+    delta: float
+    updates: int
+    sigma: float
+    model: str
+
+
+class Outcome(TypedDict):
+    """What a run came to: the headline view at the last evaluation, time, traffic, effort."""
+
+    view: str | None
+    accuracy_mean: float | None
+    accuracy_worst10: float | None
+    accuracy_best10: float | None
+    accuracy_variance: float | None
+    global_accuracy: float | None
+    virtual_seconds: float
+    rounds: int
+    target: float | None
+    time_to_target: float | None
+    bytes_up: float
+    bytes_down: float
+    device_seconds: float
+    tasks: float
+    participants: float
+    lost: dict[str, float]
+    privacy: NotRequired[Privacy]  # of runs with [train.privacy]
+
+
+def summarise(records: Sequence[Record], target: float | None = None) -> Outcome:
+    """What these records come to."""
     view = headline(records)
-    accuracy = series(records, "accuracy_mean", view)
-    summary: dict[str, Any] = {"view": view}
-    for metric in (*AT_THE_END, "global_accuracy"):
+
+    def last(metric: str) -> float | None:
         points = series(records, metric, view) or series(records, metric)
-        summary[metric] = points[-1].value if points else None
-    summary["virtual_seconds"] = max((r["time"] for r in records), default=0.0)
-    summary["rounds"] = max((r["round"] for r in records), default=0)
-    summary["target"] = target
-    summary["time_to_target"] = time_to(accuracy, target)
-    for metric in COUNTERS:
+        return points[-1].value if points else None
+
+    def count(metric: str) -> float:
         points = totals(records, metric)
-        summary[metric] = points[-1].value if points else 0
-    summary["lost"] = groups(records, "lost")
-    return summary
+        return points[-1].value if points else 0
+
+    return {
+        "view": view,
+        "accuracy_mean": last("accuracy_mean"),
+        "accuracy_worst10": last("accuracy_worst10"),
+        "accuracy_best10": last("accuracy_best10"),
+        "accuracy_variance": last("accuracy_variance"),
+        "global_accuracy": last("global_accuracy"),
+        "virtual_seconds": max((r["time"] for r in records), default=0.0),
+        "rounds": max((r["round"] for r in records), default=0),
+        "target": target,
+        "time_to_target": time_to(series(records, "accuracy_mean", view), target),
+        "bytes_up": count("bytes_up"),
+        "bytes_down": count("bytes_down"),
+        "device_seconds": count("device_seconds"),
+        "tasks": count("tasks"),
+        "participants": count("participants"),
+        "lost": groups(records, "lost"),
+    }
 
 
 class Spread(NamedTuple):

@@ -11,6 +11,7 @@ from potluck.algorithms import Description
 from potluck.core.units import duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
+from potluck.metrics import Outcome, Privacy
 from potluck.report.columns import SAID, Column, columns, grid, remark
 
 console = Console(highlight=False)
@@ -111,14 +112,14 @@ def of_list(runs: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _lost(s: dict[str, Any]) -> str:
+def _lost(s: Outcome) -> str:
     """Tasks that were lost, by reason; where nobody's update could be used, what that tends to mean."""
     told = ", ".join(f"{n} {why}" for why, n in s["lost"].items())
     hopeless = s["lost"].get("bad") and not s["tasks"]
     return f"{told}: no update was made of finite numbers; lower train.lr" if hopeless else told
 
 
-def _privacy(spent: dict[str, Any] | None) -> str:
+def _privacy(spent: Privacy | None) -> str:
     if spent is None:
         return ""
     known = spent["epsilon"] is not None

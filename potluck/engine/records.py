@@ -3,11 +3,23 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NotRequired, TypedDict
 
 from potluck.core.errors import SnapshotError
 
-Record = dict[str, Any]
+Group = int | str  # an aggregator's node, or a name that an algorithm gave
+
+
+class Record(TypedDict):
+    """One line of records.jsonl: a fact, when it was so on the virtual clock, and whose it is."""
+
+    round: int
+    time: float
+    metric: str
+    value: Any  # what a rule notes is anything that JSON can hold
+    node: NotRequired[int]
+    group: NotRequired[Group]
+    view: NotRequired[str]
 
 
 class Records:
@@ -17,12 +29,24 @@ class Records:
         self.kept: list[Record] = []
         self.file: BinaryIO | None = None if path is None else open(path, "ab")  # noqa: SIM115
 
-    def write(self, round: int, time: float, metric: str, value: Any, **whose: Any) -> None:
-        """`whose`: node, group or view, left out when None."""
-        record = {"round": round, "time": time, "metric": metric, "value": value}
-        for k, v in whose.items():
-            if v is not None:
-                record[k] = v
+    def write(
+        self,
+        round: int,
+        time: float,
+        metric: str,
+        value: Any,
+        *,
+        node: int | None = None,
+        group: Group | None = None,
+        view: str | None = None,
+    ) -> None:
+        record: Record = {"round": round, "time": time, "metric": metric, "value": value}
+        if node is not None:
+            record["node"] = node
+        if group is not None:
+            record["group"] = group
+        if view is not None:
+            record["view"] = view
         if self.file is None:
             self.kept.append(record)
         else:

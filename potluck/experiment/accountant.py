@@ -10,9 +10,10 @@ over epsilon is dp-accounting's; its Rényi accountant gives the bound below whi
 
 import importlib.util
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from potluck.core.errors import ConfigError
+from potluck.engine.records import Record
+from potluck.metrics import Privacy
 
 PER_CLIP = 2.0  # distance of two clipped updates, in clips: a client's data replaced by any other
 
@@ -45,7 +46,7 @@ def epsilon(updates: Iterable[tuple[float, int]], delta: float, distance: float 
     return high
 
 
-def summarise_privacy(records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def summarise_privacy(records: Sequence[Record]) -> Privacy | None:
     """What a run's records say of its privacy, None if it had none; epsilon is None if nobody can count."""
     latest: dict[tuple[float, float], int] = {}
     for r in records:

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from potluck import algorithms as registry
 from potluck import metrics
@@ -20,6 +21,10 @@ from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.tune import Tuning, count, fill_tune, load_tuning, search, set_rate
 from potluck.federation import Federation
 from potluck.metrics import Interval, Spread
+
+Shown = Literal[
+    "accuracy_mean", "accuracy_worst10", "accuracy_best10", "global_accuracy", "rounds", "device_seconds"
+]
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class Comparison:
             )
         return rows
 
-    def _spread(self, algorithm: str, key: str) -> Spread:
+    def _spread(self, algorithm: str, key: Shown) -> Spread:
         return Spread.of([run.summary[key] for run in self.of(algorithm)])
 
     def _difference(self, algorithm: str) -> Interval | None:

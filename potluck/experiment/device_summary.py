@@ -4,38 +4,72 @@ It is of the devices that are evaluated, a thousand at most, so it stays small w
 whose file is missing (an unfinished one's, say) has everything but these.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.engine.timeline import table
-from potluck.fleet import COLUMNS, machines
+from potluck.fleet import machines
 from potluck.simulate import Simulation
 
 MOST = 1000  # devices
 
 
-def summarise_devices(sim: Simulation) -> dict[str, Any]:
-    """Columns with one entry for each of `nodes`, who the aggregators are, and the last tasks."""
+class Belonging(TypedDict, total=False):
+    """To whom each device belongs, where devices belong to somebody."""
+
+    user: list[int]
+    edge: list[int]
+    group: list[int]
+
+
+class DeviceSummary(Belonging):
+    """The content of devices.json; lists have one entry for each of `nodes`, but for `tasks`."""
+
+    devices: int  # of the whole fleet
+    tiers: dict[str, int]  # the first node of each
+    nodes: list[int]
+    compute: list[float]
+    up: list[float]
+    down: list[float]
+    latency: list[float]
+    memory: list[float]
+    rows: list[list[int]]  # train rows by class at the start
+    rows_at_end: list[list[int]] | None  # None: as at the start
+    tasks: dict[str, list[int | float | str]]  # the last ones, as columns
+
+
+def summarise_devices(sim: Simulation) -> DeviceSummary:
+    """Who the devices are, who the aggregators are, and the last tasks."""
     federation, fleet, topology = sim.federation, sim.federation.fleet, sim.topology
     nodes = sim.panel[np.linspace(0, len(sim.panel) - 1, min(len(sim.panel), MOST)).astype(int)]
     profiles = machines(fleet, topology).take(nodes)
-    labels = federation.pool.y.cpu().numpy()
-    first = _count_rows(
-        [federation.partition.rows(int(n), "train") for n in nodes], labels, federation.classes
-    )
-    last = _count_rows([sim.devices.rows(int(n)) for n in nodes], labels, federation.classes)
-    groups = {name: column[nodes].tolist() for name, column in fleet.groups.items() if column.max() >= 0}
+    labels, classes = federation.pool.y.cpu().numpy(), federation.classes
+    first = _count_rows([federation.partition.rows(int(n), "train") for n in nodes], labels, classes)
+    last = _count_rows([sim.devices.rows(int(n)) for n in nodes], labels, classes)
+    tasks = table(sim.devices.trail)
+    belonging: Belonging = {}
+    if fleet.user.max() >= 0:
+        belonging["user"] = fleet.user[nodes].tolist()
+    if fleet.edge.max() >= 0:
+        belonging["edge"] = fleet.edge[nodes].tolist()
+    if fleet.group.max() >= 0:
+        belonging["group"] = fleet.group[nodes].tolist()
     return {
         "devices": len(fleet),
-        "tiers": {tier: topology.members(tier).start for tier in ("cloud", *topology.tiers)},  # first node
+        "tiers": {tier: topology.members(tier).start for tier in ("cloud", *topology.tiers)},
         "nodes": nodes.tolist(),
-        **{name: _shorten(getattr(profiles, name)) for name in COLUMNS},
-        **groups,
-        "rows": first.tolist(),  # train rows by class at the start
+        "compute": _shorten(profiles.compute),
+        "up": _shorten(profiles.up),
+        "down": _shorten(profiles.down),
+        "latency": _shorten(profiles.latency),
+        "memory": _shorten(profiles.memory),
+        **belonging,
+        "rows": first.tolist(),
         "rows_at_end": None if np.array_equal(first, last) else last.tolist(),
-        "tasks": {name: _shorten(c) if name in _TIMES else c for name, c in table(sim.devices.trail).items()},
+        "tasks": {name: [*_shorten(c)] if name in _TIMES else [*c] for name, c in tasks.items()},
     }
 
 
@@ -46,6 +80,6 @@ def _count_rows(rows: list[NDArray[np.int64]], labels: NDArray[np.int64], classe
     return np.stack([np.bincount(labels[mine], minlength=classes) for mine in rows])
 
 
-def _shorten(column: Any) -> list[float]:
+def _shorten(column: Iterable[float]) -> list[float]:
     """Nine digits tell all that a picture can show, and are half as long."""
     return [float(f"{number:.9g}") for number in column]

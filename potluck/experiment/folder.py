@@ -19,7 +19,6 @@ import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -28,8 +27,11 @@ from torch import nn
 from potluck.core.errors import ConfigError, SnapshotError
 from potluck.core.job import ModelSpec
 from potluck.core.trees import Params
+from potluck.engine.records import Record
+from potluck.experiment.device_summary import DeviceSummary
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.summary import Summary
 from potluck.models import Models
 
 EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
@@ -143,7 +145,7 @@ def experiment(folder: Path) -> Experiment:
     return Experiment.from_file(folder / EXPERIMENT)
 
 
-def read_records(folder: Path) -> list[dict[str, Any]]:
+def read_records(folder: Path) -> list[Record]:
     """All whole lines; a run that is being written, or was killed, may end in half of one."""
     path = folder / RECORDS
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -153,23 +155,23 @@ def read_records(folder: Path) -> list[dict[str, Any]]:
         raise SnapshotError(f"{path}: damaged ({error}); resume the run, or run it again") from None
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> Summary:
     try:
-        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
+        summary: Summary = json.loads((folder / SUMMARY).read_text())
     except ValueError as error:
         raise SnapshotError(f"{folder / SUMMARY}: damaged ({error}); delete it and resume the run") from None
     return summary
 
 
-def write_devices(folder: Path, devices: dict[str, Any]) -> None:
+def write_devices(folder: Path, devices: DeviceSummary) -> None:
     replace(folder / DEVICES, json.dumps(devices, separators=(",", ":")) + "\n")
 
 
-def read_devices(folder: Path) -> dict[str, Any] | None:
+def read_devices(folder: Path) -> DeviceSummary | None:
     """None if the run has none: it isn't finished, or the file was deleted."""
     path = folder / DEVICES
     try:
-        devices: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None
+        devices: DeviceSummary | None = json.loads(path.read_text()) if path.is_file() else None
     except ValueError as error:
         raise SnapshotError(f"{path}: damaged ({error}); delete it, or run it again") from None
     return devices
@@ -197,7 +199,7 @@ def replace(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+def write_summary(folder: Path, summary: Summary) -> None:
     """Whole or not at all."""
     partial = folder / f"{SUMMARY}.partial"
     partial.write_text(json.dumps(summary, indent=2) + "\n")

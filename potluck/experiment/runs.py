@@ -3,7 +3,7 @@
 import datetime
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from potluck import metrics
 from potluck.core.errors import ConfigError
 from potluck.data import Pool
+from potluck.engine.records import Record
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
-from potluck.experiment import accountant, build, folder
+from potluck.experiment import build, folder
 from potluck.experiment.build import Setting
-from potluck.experiment.device_summary import summarise_devices
+from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.summary import Summary, summarise_run
 from potluck.federation import Federation
 from potluck.simulate import Simulation
 
@@ -38,13 +39,13 @@ class Run:
     """What came of a run; read from its folder, or held in memory if it has none."""
 
     experiment: Experiment
-    summary: dict[str, Any]
+    summary: Summary
     path: Path | None = None
     remarks: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
     # Not shown: a notebook would print every record.
-    _lines: list[dict[str, Any]] | None = field(default=None, repr=False)
+    _lines: list[Record] | None = field(default=None, repr=False)
     _modules: dict[str, nn.Module] | None = field(default=None, repr=False)
-    _devices: dict[str, Any] | None = field(default=None, repr=False)
+    _devices: DeviceSummary | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -55,14 +56,14 @@ class Run:
         return self.summary["finished"] is not None
 
     @cached_property
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[Record]:
         """The records as they were written, one dict each."""
         if self._lines is not None:
             return self._lines
         return folder.read_records(self.path) if self.path else []
 
     @cached_property
-    def devices(self) -> dict[str, Any] | None:
+    def devices(self) -> DeviceSummary | None:
         """Who took part (see `summarise_devices`); None if the run isn't finished."""
         if self._devices is not None:
             return self._devices
@@ -166,7 +167,9 @@ def load(out: str | Path) -> Run:
     if folder.is_finished(path):
         return Run(experiment, folder.read_summary(path), path)
     lines = folder.read_records(path)
-    return Run(experiment, _summary(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines)
+    return Run(
+        experiment, summarise_run(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines
+    )
 
 
 def _noting(path: Path | None) -> dict[str, Any]:
@@ -187,31 +190,14 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
     models, served, devices = setting.federation.models, sim.served(), summarise_devices(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
-        summary = _summary(setting.experiment, sim.records, seconds, now)
+        summary = summarise_run(setting.experiment, sim.records, seconds, now)
         return Run(setting.experiment, summary, None, sim.said, sim.records, modules, devices)
     folder.write_models(path, served, models)  # type: ignore[arg-type]
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
-    summary = _summary(setting.experiment, lines, folder.wall_seconds(path), now)
+    summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
     folder.write_summary(path, summary)
     return Run(setting.experiment, summary, path, sim.said, lines)
-
-
-def _summary(
-    experiment: Experiment, lines: Sequence[dict[str, Any]], wall: float, finished: str | None
-) -> dict[str, Any]:
-    target = experiment.stop.target or experiment.evaluate.target
-    about = {"name": experiment.name, "algorithm": experiment.algorithm, "seed": experiment.seed}
-    about["evaluated_on"] = experiment.evaluate.on
-    private = accountant.summarise_privacy(lines)
-    more = {} if private is None else {"privacy": private}
-    return {
-        **about,
-        **metrics.summarise(lines, target),
-        **more,
-        "wall_seconds": round(wall, 3),
-        "finished": finished,
-    }
 
 
 def _by_name(experiment: Experiment) -> bool:

@@ -41,7 +41,7 @@ class Arm:
 
     name: str
     algorithm: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Tables = field(default_factory=dict)
     changes: Tables = field(default_factory=dict)  # laid over the experiment
     rate_of: str | None = None  # the arm whose learning rate it takes over, instead of being tuned
 
@@ -71,11 +71,11 @@ class Measure:
     def value(self, run: Run) -> float | None:
         if callable(self.of):
             return self.of(run)
-        if self.of not in run.summary:
-            hint = nearest(self.of, list(run.summary))
+        numbers = {key: value for key, value in run.summary.items() if isinstance(value, float | int | None)}
+        if self.of not in numbers:
+            hint = nearest(self.of, list(numbers))
             raise ConfigError(f"measure {self.name!r}: summaries have no {self.of!r}; {hint}")
-        found: float | None = run.summary[self.of]
-        return found
+        return numbers[self.of]
 
 
 def traffic(run: Run) -> float:

@@ -6,8 +6,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, PotluckError, nearest
 from potluck.experiment import folder
 from potluck.experiment.launch import side_by_side
@@ -144,15 +144,15 @@ def default_folder(name: str, scale: str) -> Path:
     return Path("runs") / "studies" / f"{Path(name).stem}-{scale}"
 
 
-def summarise(results: Results) -> dict[str, Any]:
+def summarise(results: Results) -> dict[str, Json]:
     """The content of study.json."""
     plan = results.plan
-    values = [
+    values: list[Json] = [
         {
             "scenario": scenario,
             "arm": arm,
             "lr": (one := runs[0].experiment).training(one.algorithm).lr,
-            **{measure.name: results.values(measure, arm, scenario) for measure in plan.study.measures},
+            **{measure.name: [*results.values(measure, arm, scenario)] for measure in plan.study.measures},
         }
         for (scenario, arm), runs in results.runs.items()
     ]
@@ -160,7 +160,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "study": results.name,
         "scale": plan.name,
         "seeds": list(plan.scale.seeds),
-        "machines": results.machines,
+        "machines": [*results.machines],
         "results": values,
         "tuning": {scenario: tuning.summary() for scenario, tuning in results.tunings.items()},
     }

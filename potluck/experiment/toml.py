@@ -2,15 +2,16 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
+from potluck.core.codec import Json
 from potluck.core.errors import ConfigError
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Json]:
     """The content of a TOML file."""
     try:
         return tomllib.loads(path.read_bytes().decode() + "\n")  # else an error in the last line names none
@@ -32,21 +33,22 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}{f', {place}' if place else ''}: not valid TOML: {what}") from None
 
 
-def literal(text: str) -> Any:
+def literal(text: str) -> Json:
     """A value as TOML reads it; what TOML can't read, or reads as a date, is a string."""
     try:
         read = tomllib.loads(f"it = {text}") if "\n" not in text else {}
     except tomllib.TOMLDecodeError:
         return text
-    return read["it"] if isinstance(read.get("it"), bool | int | float | str | list | dict) else text
+    found = read.get("it")
+    return found if isinstance(found, bool | int | float | str | list | dict) else text
 
 
-def write(table: dict[str, Any]) -> str:
+def write(table: Mapping[str, object]) -> str:
     """A table as TOML; entries that are None are left out."""
-    return tomli_w.dumps(_without_none(table))
+    return tomli_w.dumps({key: _without_none(entry) for key, entry in table.items() if entry is not None})
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(value: object) -> Json:
     if isinstance(value, dict):
         return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
     if isinstance(value, list | tuple):

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from potluck import algorithms as registry
-from potluck.core.errors import SnapshotError, error_context
+from potluck.core.codec import Json
+from potluck.core.errors import PotluckError, SnapshotError, error_context
 from potluck.experiment import folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
@@ -44,7 +44,7 @@ class Tuning:
         """Whether a rate outside of the grid might have been better still."""
         return len(self.grid) > 1 and self.choice(method) in (self.grid[0], self.grid[-1])
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Json]:
         """The content of tune.json."""
         chosen = {
             method: {"lr": self.choice(method), "accuracy": max(means), "edge": self.at_edge(method)}
@@ -102,7 +102,10 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
     asked = trials(methods, table, out)
     batch.compute_ahead(trial for _, _, trial in asked)
     for name, rate, trial in asked:
-        results[name][rate].append(batch.run(*trial).summary["accuracy_mean"])
+        accuracy = batch.run(*trial).summary["accuracy_mean"]
+        if accuracy is None:
+            raise PotluckError(f"{trial.name}: never evaluated, so its rate can't be judged; run it longer")
+        results[name][rate].append(accuracy)
     tuning = Tuning(table.lr, table.seeds, table.length, results)
     if out is not None:
         write(out / folder.TUNED, tuning.summary())
@@ -131,7 +134,7 @@ def trials(methods: Mapping[str, Experiment], table: Tune, out: Path | None) -> 
 def set_rate(experiment: Experiment, rate: float) -> Experiment:
     """The experiment with its algorithm at another learning rate."""
     name = registry.canonical(experiment.algorithm)
-    tables: dict[str, Any] = dump_given(experiment).get("algorithms", {})
+    tables = dump_given(experiment).get("algorithms", {})
     own = tables.get(name, {})
     train = {**own.get("train", {}), "lr": rate}
     return experiment.with_values(algorithm=name, algorithms={**tables, name: {**own, "train": train}})
@@ -149,7 +152,7 @@ def load_tuning(out: Path) -> Tuning | None:
         raise SnapshotError(f"{path}: damaged ({error}); delete it and tune again") from None
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
+def write(path: Path, content: dict[str, Json]) -> None:
     """JSON, whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(content, indent=2) + "\n")
@@ -159,7 +162,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:
     """A run to its end, however good it is by then: who stops at a target can't be told apart."""
     stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
-    ends: dict[str, Any] = {
+    ends = {
         "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
         "seconds": None if stop.seconds is None else length * stop.seconds,
         "device_seconds": None if stop.device_seconds is None else length * stop.device_seconds,

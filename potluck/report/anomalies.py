@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from potluck.engine.records import Record
 from potluck.experiment import Run
-from potluck.metrics import Record
 from potluck.report.canvas import blank, clock
 
 KINDS = {

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from potluck.engine.records import Record
 from potluck.experiment import Run
-from potluck.metrics import Point, Record, headline, series, time_to, totals
+from potluck.metrics import Point, headline, series, time_to, totals
 from potluck.report.canvas import blank, clock, colour
 
 ROOT = "all"

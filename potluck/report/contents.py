@@ -197,7 +197,9 @@ def _firsts(comparison: Comparison) -> list[Run]:
 
 
 def _some(run: Run) -> str:
-    crowd = run.devices or {"devices": 0, "nodes": []}
+    crowd = run.devices
+    if crowd is None:
+        return ""
     shown = len(crowd["nodes"])
     return "" if shown == crowd["devices"] else f" {shown:,} of {crowd['devices']:,} devices."
 

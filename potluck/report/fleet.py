@@ -23,10 +23,12 @@ def by_tier(run: Run) -> go.Figure | None:
 
 def belonging(run: Run) -> dict[int, str]:
     """Of each device: its edge, else its user; empty if there are none or too many."""
-    crowd = run.devices or {}
-    for kind in ("edge", "user"):
-        if kind in crowd and 1 < len(set(crowd[kind])) <= SHOWN:
-            pairs = zip(crowd["nodes"], crowd[kind], strict=True)
+    crowd = run.devices
+    if crowd is None:
+        return {}
+    for kind, owners in (("edge", crowd.get("edge", [])), ("user", crowd.get("user", []))):
+        if 1 < len(set(owners)) <= SHOWN:
+            pairs = zip(crowd["nodes"], owners, strict=True)
             return {node: f"{kind} {at}" if at >= 0 else f"no {kind}" for node, at in pairs}
     return {}
 

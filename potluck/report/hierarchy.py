@@ -77,7 +77,7 @@ def by_tier(comparison: Comparison) -> go.Figure | None:
 
 def name_of(run: Run, group: Any) -> str:
     """An aggregator by its tier and number; other groups as they call themselves."""
-    tiers: dict[str, int] = (run.devices or {}).get("tiers", {})
+    tiers = {} if run.devices is None else run.devices["tiers"]
     if not isinstance(group, int) or not tiers or group < tiers["cloud"]:
         return ROOT if group in ("", None) else str(group)
     tier = max((name for name in tiers if tiers[name] <= group), key=lambda name: tiers[name])

@@ -105,7 +105,7 @@ def what_was_run(results: Results) -> str:
     runs = [run for same in results.runs.values() for run in same]
     settings = "".join(f" --set {setting}" for setting in plan.settings)
     command = f"potluck study {results.name} --scale {plan.name}{settings}"
-    last = max(run.summary["finished"] for run in runs)[:10]
+    last = max(run.summary["finished"] or "" for run in runs)[:10]
     walls = [run.summary["wall_seconds"] for run in runs]
     trials = f" after {plan.trials} trials of rates" if plan.trials else ""
     experiment = runs[0].experiment

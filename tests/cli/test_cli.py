@@ -292,11 +292,11 @@ BAD = [
         r"algorithms.fedavg.train.lrr = 3: .* did you mean 'lr'\?",
     ),
     (
-        [*RUN, "--set", "algorithms.fedrac.kappa=1.5"],
+        [*RUN, "--set", "algorithm=fedrac", "--set", "algorithms.fedrac.kappa=1.5"],
         r"small.toml: algorithms.fedrac.kappa = 1.5: must be above 0 and below 1",
     ),
     (
-        [*RUN, "--set", "algorithms.auxo.inner={kind='fedprox', mu=-1}"],
+        [*RUN, "--set", "algorithm=auxo", "--set", "algorithms.auxo.inner={kind='fedprox', mu=-1}"],
         r"small.toml: algorithms.auxo.inner.mu = -1.0: must be 0 or more",
     ),
     ([*RUN, "--set", "algorithms.fedrac.gamma=2"], r"algorithms.fedrac.gamma = 2: .*; known: a, alpha,"),

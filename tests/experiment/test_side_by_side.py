@@ -324,7 +324,8 @@ def test_an_order_to_end_is_obeyed_between_events(tmp_path, monkeypatch, tells):
             (tmp_path / "ended").write_text(place.read_text())
             raise
 
-    with processes.stop_on_exit() as children:
+    children = []
+    with processes.stop_on_exit(children):
         children.append(processes.Child("a", call, []))
         until(lambda: place.exists() and place.read_text() == "within an event")
     assert (tmp_path / "ended").read_text() == ("between events" if tells else "within an event")

@@ -15,7 +15,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, NoReturn
+from types import FrameType
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import torch
 
@@ -27,13 +28,14 @@ from potluck.execute.process import start_process
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 GRACE = 3.0  # seconds in which it may choose where
 
+T = TypeVar("T")
 Tell = Callable[[Progress], None]  # the parent
 
 
-class Child:
+class Child(Generic[T]):
     """A process, as its parent sees it."""
 
-    def __init__(self, name: str, call: Callable[[Tell], Any], others: "Sequence[Child]") -> None:
+    def __init__(self, name: str, call: Callable[[Tell], T], others: "Sequence[Child[T]]") -> None:
         context = multiprocessing.get_context("fork")
         self.name = name
         self.pipe, theirs = context.Pipe()
@@ -42,7 +44,7 @@ class Child:
         start_process(self.process)
         theirs.close()
 
-    def next(self) -> Any:
+    def next(self) -> Progress | T:
         """How far it is, or what its call returned; raises what that raised."""
         try:
             said = self.pipe.recv()
@@ -55,6 +57,7 @@ class Child:
             ) from None
         if isinstance(said, Progress):
             return said
+        content: T
         content, failure = said
         self.process.join()  # before the pipe is closed, which would tell it to end
         self.pipe.close()
@@ -62,13 +65,18 @@ class Child:
             raise failure.as_error(self.name)
         return content
 
+    def wait(self) -> T:
+        """What its call returned, however far it said it was."""
+        while isinstance(said := self.next(), Progress):
+            pass
+        return said
+
 
 @contextlib.contextmanager
-def stop_on_exit() -> Iterator[list[Child]]:
+def stop_on_exit(children: list[Child[T]]) -> Iterator[None]:
     """Children that are left when something goes wrong are asked to end, and made to if they don't."""
-    children: list[Child] = []
     try:
-        yield children
+        yield
     finally:
         try:
             for child in children:
@@ -87,7 +95,7 @@ def stop_on_exit() -> Iterator[list[Child]]:
 # ---------------------------------------------------------------------------------------- what a child does
 
 
-def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], Any]) -> NoReturn:
+def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], object]) -> NoReturn:
     """Send how far a call is, and what it returns or what went wrong; then end: all else is the parent's."""
     try:
         for other in others:
@@ -104,7 +112,7 @@ def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], An
             with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
                 pipe.send(progress)
 
-        answer: tuple[Any, _Failure | None]
+        answer: tuple[object, _Failure | None]
         try:
             answer = call(tell), None
         except Exception as error:
@@ -122,7 +130,7 @@ class _Order:
         self.whose = os.getpid()
         self.given = False
 
-    def hear(self, *_: Any) -> None:
+    def hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self.whose:
             os._exit(1)  # a worker that this process has forked: it would tell of its interruption
         self.given = True
@@ -133,7 +141,7 @@ class _Order:
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise KeyboardInterrupt
 
-    def interrupt(self, *_: Any) -> NoReturn:
+    def interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
 

@@ -93,8 +93,9 @@ def compute(
     on_end: Callable[[Missing, Done], None],
 ) -> None:
     """Compute runs, `jobs` at a time, in their order; the first one that fails stops the rest."""
-    jobs, under_way = min(jobs, len(missing)), dict[Child, Missing]()
-    with stop_on_exit() as children:
+    jobs, under_way = min(jobs, len(missing)), dict[Child[Done], Missing]()
+    children: list[Child[Done]] = []
+    with stop_on_exit(children):
         waiting = list(zip(missing, choices, strict=True))[::-1]
         while waiting or children:
             while waiting and len(children) < jobs:
@@ -119,7 +120,8 @@ def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) 
     if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
         raise ConfigError(USED)
     choices: list[Choice | None] = []
-    with stop_on_exit() as children:
+    children: list[Child[Choice]] = []
+    with stop_on_exit(children):
         for run in missing:
             open_ = run.state != "begun" and run.experiment.run.executor in ("auto", "stacked")
             if not open_:
@@ -127,7 +129,7 @@ def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) 
                 continue
             federation = run.federation or build_federation(run.experiment)
             children.append(child := Child(run.name, partial(_choose_plan, run, federation), children))
-            choices.append(child.next())
+            choices.append(child.wait())
             children.remove(child)
     return choices
 

@@ -1,9 +1,10 @@
 """The [fleet] table of an experiment and the tables in it."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from potluck.core.codec import Json
 from potluck.core.errors import nearest
 from potluck.experiment.schema.settings import Count, Positive, Share, Table
 from potluck.fleet import SOURCES
@@ -121,7 +122,7 @@ class Devices(Table):
             )
         return self
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Json]:
         """What the source is told."""
         own = ("source", "users", "edges", "tiers", "links", "jitter", "claims", "stragglers", "forget")
         about = (

@@ -1,7 +1,7 @@
 """The [robust] table of an experiment: how updates are judged before they are merged."""
 
-from dataclasses import fields
-from typing import Annotated, Any, Self
+import inspect
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -48,8 +48,7 @@ class Robustness(Table):
 
 
 def _settings(kind: str) -> list[str]:
-    part: Any = KINDS[kind]
-    return [f.name for f in fields(part)]
+    return list(inspect.signature(KINDS[kind]).parameters)
 
 
 def _bare(name: str) -> str:
