@@ -36,7 +36,7 @@ from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
-from potluck.models.convolve import using
+from potluck.models.convolve import use_way
 from potluck.simulate import Simulation
 
 BATCH = 20
@@ -121,7 +121,7 @@ def plans(clients: int, model: str) -> dict[str, ExecutionPlan]:
 def steps(cohort: list[Item], plan: ExecutionPlan, of: Callable[[Callable[[], Any]], Any]) -> Any:
     """Something (seconds, a profile) of all steps of a cohort, its rows drawn and its models begun."""
     drawn = sorted(((item.job.draw(item.at), item) for item in cohort), key=lambda pair: -len(pair[0].index))
-    with using(plan.conv):
+    with use_way(plan.conv):
         stack = Stack([item for _, item in drawn], [draw for draw, _ in drawn])
         if not plan.graphs:
             return of(stack.train)

@@ -3,14 +3,14 @@
 from potluck.core.trees import Params
 from potluck.models.functional import Model, Models
 from potluck.models.registry import register
-from potluck.models.resize import padded, sliced
+from potluck.models.resize import cut_params, pad_params
 
 # These register their models.
 from potluck.models.zoo import sequences as sequences
 from potluck.models.zoo import small as small
 from potluck.models.zoo import vision as vision
 from potluck.models.zoo.blocks import PlainLSTM, Residual
-from potluck.models.zoo.small import scaled
+from potluck.models.zoo.small import scale_units
 
 __all__ = [
     "Model",
@@ -18,8 +18,8 @@ __all__ = [
     "Params",
     "PlainLSTM",
     "Residual",
-    "padded",
+    "cut_params",
+    "pad_params",
     "register",
-    "scaled",
-    "sliced",
+    "scale_units",
 ]

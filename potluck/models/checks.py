@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from potluck.core.errors import ModelError
-from potluck.models.layers import COUNTED, known
-from potluck.models.program import Layer, prepared
+from potluck.models.layers import COUNTED, is_known
+from potluck.models.program import Layer, prepare
 from potluck.models.zoo.blocks import PlainLSTM
 
 
@@ -52,9 +52,9 @@ def run(module: nn.Module, x: Tensor, name: str) -> Tensor:
     return out
 
 
-def trial(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
+def try_out(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
     """Refuse what shows when the module runs in training mode, on a batch x that may be written to."""
-    net, _ = prepared(module, {}, training=True)
+    net, _ = prepare(module, {}, training=True)
     before = {path: buffer.clone() for path, buffer in net.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         version, state = x._version, torch.random.get_rng_state()
@@ -90,7 +90,7 @@ def trial(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
 
 def _refuse_mixing(module: nn.Module, x: Tensor, name: str) -> None:
     """Refuse what sees more than a row: batches are padded, put together and taken apart."""
-    net, _ = prepared(module, {}, training=False)
+    net, _ = prepare(module, {}, training=False)
     with torch.no_grad():
         together, apart = run(net, x, name), torch.cat([run(net, row, name) for row in x.split(1)])
     if together.shape != apart.shape or not torch.allclose(together, apart, rtol=1e-3, atol=1e-4):
@@ -102,20 +102,20 @@ def _refuse_mixing(module: nn.Module, x: Tensor, name: str) -> None:
 
 def count_ops(module: nn.Module, layers: list[Layer], x: Tensor) -> int:
     """Multiply-accumulates of one forward pass of one row, at least 1; x is a batch."""
-    if all(known(layer.module) for layer in layers):
+    if all(is_known(layer.module) for layer in layers):
         return max(1, _tally(module, x) // len(x))
-    net = prepared(module, {}, training=False)[0]
+    net = prepare(module, {}, training=False)[0]
     with torch.no_grad():
         try:
             counted = _flops(net.to("meta"), x[:1].to("meta"))  # cheap, and sees through fused kernels
         except Exception:  # a tensor that is neither parameter nor buffer, or a branch on values
-            counted = _flops(prepared(module, {}, training=False)[0], x[:1])
+            counted = _flops(prepare(module, {}, training=False)[0], x[:1])
     return max(1, counted // 2)
 
 
 def _tally(module: nn.Module, x: Tensor) -> int:
     # By hand where that is easy: FlopCounterMode loads torch._dynamo, over a second in every process.
-    net = prepared(module, {id(p): p for p in module.parameters()}, training=False)[0]
+    net = prepare(module, {id(p): p for p in module.parameters()}, training=False)[0]
     total = 0
 
     def count(layer: nn.Module, _: object, out: Tensor) -> None:

@@ -7,20 +7,25 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from types import EllipsisType
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from potluck.models.autograd import Context, Sides, Slopes
+
+Place = slice | EllipsisType
+
 
 class Geometry(NamedTuple):
-    """How a convolution slides; one number a side."""
+    """How a convolution slides."""
 
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    stride: Sides
+    padding: Sides
+    dilation: Sides
     groups: int
 
 
@@ -30,14 +35,14 @@ Way = Callable[[Tensor, Tensor, Tensor | None, Geometry], Tensor]
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """Every client's rows with its own weights [clients, out, in, *kernel]."""
     if w.shape[3:].numel() == 1 and max(g.stride) > 1 and not any(g.padding):
-        seen: tuple[Any, ...] = (..., *(slice(None, None, s) for s in g.stride))
+        seen: tuple[Place, ...] = (..., *(slice(None, None, s) for s in g.stride))
         x = x[seen]  # single pixels: the others are never seen
         g = g._replace(stride=(1,) * len(g.stride))
     return _chosen[-1](x, w, b, g)
 
 
 @contextmanager
-def using(way: str) -> Iterator[None]:
+def use_way(way: str) -> Iterator[None]:
     """Compute the convolutions of stacks in the way of this name."""
     _chosen.append(WAYS[way])
     try:
@@ -57,13 +62,13 @@ def grouped(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     return apart.transpose(0, 1)
 
 
-def turns(w: Tensor, g: Geometry) -> bool:
-    """Whether `turned` can compute a convolution without stride, whose channels are few enough for it."""
+def has_fast_slopes(w: Tensor, g: Geometry) -> bool:
+    """Whether `convolve_by_slopes` can compute a convolution without stride, and its channels are few."""
     narrow = w.ndim == 5 and max(w.shape[1:3]) < 64
     return narrow and all(p < k for p, k in zip(g.padding, w.shape[3:], strict=True))
 
 
-def turned(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
+def convolve_by_slopes(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """As `grouped`, for images without stride; outputs are computed as the slopes of another convolution.
 
     Forward, cuDNN starts a kernel for every one of many groups, and for slopes it doesn't: with 200 clients
@@ -72,16 +77,24 @@ def turned(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     clients = len(x)
     rows = x.transpose(0, 1).flatten(1, 2)
     bias = None if b is None else b.flatten()
-    apply: Callable[..., Tensor] = _Turned.apply
+    apply: Callable[..., Tensor] = _ConvolutionBySlopes.apply
     apart: Tensor = apply(rows, w.flatten(0, 1), bias, g.padding, clients).unflatten(1, (clients, -1))
     return apart.transpose(0, 1)
 
 
-class _Turned(Function):
+class _SlopesMemory(Context, Protocol):
+    padding: Sides
+    groups: int
+    bias: list[int] | None  # its shape
+
+
+class _ConvolutionBySlopes(Function):
     """Rows [rows, groups * in, height, width] with weights [groups * out, in, kh, kw]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, padding: Any, groups: int) -> Tensor:
+    def forward(
+        ctx: _SlopesMemory, x: Tensor, w: Tensor, b: Tensor | None, padding: Sides, groups: int
+    ) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.padding, ctx.groups, ctx.bias = padding, groups, None if b is None else [len(b)]
         back = w.unflatten(0, (groups, -1)).transpose(1, 2).flip(3, 4).flatten(0, 1)
@@ -89,7 +102,7 @@ class _Turned(Function):
         return torch.conv_transpose2d(x, back, b, padding=room, groups=groups)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: _SlopesMemory, g: Tensor) -> Slopes:
         x, w = ctx.saved_tensors
         slopes = torch.ops.aten.convolution_backward(
             g,
@@ -125,12 +138,12 @@ def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """Triton's kernels of ours, which read the windows where they are; for float32 on a GPU.
 
     Where libraries are good at groups (larger kernels, no stride, more than a few channels) they compute, and
-    where they are good at slopes only, these are made to serve (`turned`).
+    where they are good at slopes only, these are made to serve (`convolve_by_slopes`).
     """
     if g.groups > 1 or max(g.dilation) > 1 or not x.is_cuda or x.dtype != torch.float32:
         return grouped(x, w, b, g)
     if min(w.shape[1:3]) >= 16 and w.shape[3:].numel() > 1 and max(g.stride) == 1:
-        return (turned if turns(w, g) else grouped)(x, w, b, g)
+        return (convolve_by_slopes if has_fast_slopes(w, g) else grouped)(x, w, b, g)
     from potluck.models.kernels import Convolution, reach
 
     if not reach(x, w, g.padding):
@@ -141,11 +154,20 @@ def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     return apply(x, w, b, g.stride, g.padding)
 
 
+class _ColumnsMemory(Context, Protocol):
+    shape: Sides
+    kernel: Sides
+    stride: Sides
+    padding: Sides
+
+
 class _Columns(Function):
     """[clients, channels, rows, *sides] as [clients, channels * kernel, rows * windows]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Any, stride: Any, padding: Any) -> Any:
+    def forward(
+        ctx: _ColumnsMemory, x: Tensor, kernel: Sides, stride: Sides, padding: Sides
+    ) -> tuple[Tensor, Sides]:
         ctx.shape, ctx.kernel, ctx.stride, ctx.padding = x.shape, kernel, stride, padding
         sides = len(kernel)
         if any(padding):
@@ -158,7 +180,7 @@ class _Columns(Function):
         return x.reshape(len(x), x.shape[1:].numel() // (x.shape[2 + sides] * math.prod(out)), -1), out
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, _: Any) -> Any:
+    def backward(ctx: _ColumnsMemory, g: Tensor, _: None) -> Slopes:
         clients, channels, rows, *sides = ctx.shape
         kernel, stride, padding = ctx.kernel, ctx.stride, ctx.padding
         padded = [n + 2 * p for n, p in zip(sides, padding, strict=True)]
@@ -167,12 +189,12 @@ class _Columns(Function):
         total = g.new_zeros(clients, channels, rows, *padded)
         for place, corner in enumerate(itertools.product(*map(range, kernel))):
             spans = zip(corner, stride, windows, strict=True)
-            cut: tuple[Any, ...] = (..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spans))
+            cut: tuple[Place, ...] = (..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spans))
             total[cut] += g[:, :, place]
-        inner: tuple[Any, ...] = (..., *(slice(p, p + n) for p, n in zip(padding, sides, strict=True)))
+        inner: tuple[Place, ...] = (..., *(slice(p, p + n) for p, n in zip(padding, sides, strict=True)))
         return total[inner], None, None, None
 
 
-_columns: Callable[..., tuple[Tensor, tuple[int, ...]]] = _Columns.apply
+_columns: Callable[..., tuple[Tensor, Sides]] = _Columns.apply
 WAYS: dict[str, Way] = {"grouped": grouped, "im2col": im2col, "kernels": kernels}
 _chosen: list[Way] = [grouped]

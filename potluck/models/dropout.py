@@ -43,7 +43,7 @@ class KeyedDropout(nn.Module):
         return x * (kept * (1 / (1 - self.p) if self.p < 1 else 0.0))
 
 
-def keyed(net: nn.Module) -> Draws:
+def key_dropouts(net: nn.Module) -> Draws:
     """Replace every dropout inside a network, which is changed; the key goes into what is returned."""
     draws = Draws()
     for parent in list(net.modules()):

@@ -7,7 +7,6 @@ module only says how to compute. Everything here works under `torch.func.vmap` a
 import copy
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from potluck.core.errors import ModelError, PotluckError
 from potluck.core.job import ModelSpec
 from potluck.core.trees import Params, nbytes, owned
-from potluck.models.checks import count_ops, refuse, run, trial
-from potluck.models.program import program
+from potluck.models.checks import count_ops, refuse, run, try_out
+from potluck.models.program import build_program
 from potluck.models.registry import find_builder
 from potluck.models.zoo.blocks import PlainLSTM
 
@@ -47,13 +46,13 @@ class Model:
         self._builder = find_builder(spec, self.shape, classes, self.vocabulary)
         self._template = module = self._build(0)
         refuse(module, spec.name)
-        trial(module, self._rows(), classes, spec.name)
+        try_out(module, self._rows(), classes, spec.name)
         params = _params(module)
         self.shapes = {name: tuple(p.shape) for name, p in params.items()}
-        self.gates = _gates(module)
+        self.gates = _count_gates(module)
         self.size = sum(p.numel() for p in params.values())
         self.nbytes = nbytes(params)
-        self._train, self._eval = program(module, training=True), program(module, training=False)
+        self._train, self._eval = build_program(module, training=True), build_program(module, training=False)
         self.ops = count_ops(module, self._eval.layers, self._rows())
         self._unsplit = self._find_split_fault(params)
 
@@ -95,7 +94,7 @@ class Model:
         device = next(iter(params.values())).device
         return copy.deepcopy(self._template, made).to(device).eval()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> "tuple[type[Model], tuple[object, ...]]":
         # Calls can't be pickled; what they are made from can.
         return Model, (self.spec, self.shape, self.vocabulary, self.dtype, self.inputs, self.device)
 
@@ -180,7 +179,7 @@ class Models:
     def __len__(self) -> int:
         return len(self._built)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> "tuple[type[Models], tuple[object, ...]]":
         return Models, (self.shape, self.classes, self.dtype, self.inputs, self.device)
 
     def on(self, device: str) -> "Models":
@@ -192,7 +191,7 @@ def _params(module: nn.Module) -> Params:
     return {name: owned(parameter) for name, parameter in module.named_parameters()}
 
 
-def _gates(module: nn.Module) -> dict[str, int]:
+def _count_gates(module: nn.Module) -> dict[str, int]:
     return {
         name: 3 if isinstance(part, nn.GRU | nn.GRUCell) else 4
         for path, part in module.named_modules()

@@ -6,13 +6,15 @@ PyTorch's builds for GPUs. Precision follows `torch.backends.cudnn.allow_tf32`, 
 """
 
 import math
-from typing import Any
+from typing import Protocol, TypedDict
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
+
+from potluck.models.autograd import Context, Sides, Slopes
 
 
 @triton.jit
@@ -206,11 +208,29 @@ PROGRAMS = 4096  # enough to fill a device
 FURTHEST = 2**31 - 1  # numbers of a tensor: places are counted in 32 bits
 
 
+class Slide(TypedDict):
+    """How the kernel slides, as Triton's constants: kernel, stride and padding of two sides."""
+
+    KH: int
+    KW: int
+    SH: int
+    SW: int
+    PH: int
+    PW: int
+    PRECISION: str
+
+
+class _Memory(Context, Protocol):
+    slide: Slide
+
+
 class Convolution(Function):
     """[clients, rows, channels, height, width] with weights [clients, out, channels, kh, kw]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Any, padding: Any) -> Tensor:
+    def forward(
+        ctx: _Memory, x: Tensor, w: Tensor, b: Tensor | None, stride: Sides, padding: Sides
+    ) -> Tensor:
         x, w = _planes(x), w.contiguous()
         ctx.save_for_backward(x, w)
         ctx.slide = slide = _slide(w, stride, padding)
@@ -231,7 +251,7 @@ class Convolution(Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: _Memory, g: Tensor) -> Slopes:
         x, w = ctx.saved_tensors
         g = _planes(g)
         gx = _rows_slope(g, w, x, ctx.slide) if ctx.needs_input_grad[0] else None
@@ -240,7 +260,7 @@ class Convolution(Function):
         return gx, gw, gb, None, None
 
 
-def _rows_slope(g: Tensor, w: Tensor, x: Tensor, slide: dict[str, Any]) -> Tensor:
+def _rows_slope(g: Tensor, w: Tensor, x: Tensor, slide: Slide) -> Tensor:
     clients, rows, channels, height, width = x.shape
     out, (high, wide) = w.shape[1], g.shape[3:]
     gx = x.new_empty(rows, clients, channels, height, width).transpose(0, 1)
@@ -254,7 +274,7 @@ def _rows_slope(g: Tensor, w: Tensor, x: Tensor, slide: dict[str, Any]) -> Tenso
     return gx
 
 
-def _weights_slope(g: Tensor, w: Tensor, x: Tensor, slide: dict[str, Any]) -> Tensor:
+def _weights_slope(g: Tensor, w: Tensor, x: Tensor, slide: Slide) -> Tensor:
     clients, rows, channels, height, width = x.shape
     out, (kh, kw), (high, wide) = w.shape[1], w.shape[3:], g.shape[3:]
     pixels = rows * high * wide
@@ -276,7 +296,7 @@ def _weights_slope(g: Tensor, w: Tensor, x: Tensor, slide: dict[str, Any]) -> Te
     return parts[:, 0] if splits == 1 else parts.sum(1)
 
 
-def reach(x: Tensor, w: Tensor, padding: Any) -> bool:
+def reach(x: Tensor, w: Tensor, padding: Sides) -> bool:
     """Whether tensors are small enough for these kernels."""
     widest = math.prod(n + 2 * p for n, p in zip(x.shape[3:], padding, strict=True))
     return bool(x.shape[:2].numel() * max(w.shape[1:3]) * widest <= FURTHEST)
@@ -287,7 +307,7 @@ def _planes(x: Tensor) -> Tensor:
     return x if x.stride(4) == 1 and x.stride(3) == x.shape[4] else x.contiguous()
 
 
-def _slide(w: Tensor, stride: Any, padding: Any) -> dict[str, Any]:
+def _slide(w: Tensor, stride: Sides, padding: Sides) -> Slide:
     (kh, kw), (sh, sw), (ph, pw) = w.shape[3:], stride, padding
     precision = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
     return {"KH": kh, "KW": kw, "SH": sh, "SW": sw, "PH": ph, "PW": pw, "PRECISION": precision}

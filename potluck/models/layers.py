@@ -16,24 +16,29 @@ from torch.nn import functional as F
 
 from potluck.core.keys import fold_in
 from potluck.core.trees import Params
+from potluck.models.conv_pool import MOST_CHANNELS, convolve_and_pool, fits
 from potluck.models.dropout import Draws, KeyedDropout
-from potluck.models.pooled import MOST_CHANNELS, convolved_maxima, fits
 from potluck.models.zoo.blocks import PlainLSTM, Residual, lstm
 
 Step = Callable[[Params, Tensor, Tensor | None], Tensor]
+_call: Callable[[nn.Module, dict[str, Tensor], tuple[Tensor]], Tensor] = functional_call
 Name = Callable[[Tensor | None], str]  # a parameter's name in the whole model; "" for one that isn't there
 
 
-def leaves(module: nn.Module) -> list[nn.Module]:
+def list_layers(module: nn.Module) -> list[nn.Module]:
     """The layers of a Sequential, in order; a single one for any other module."""
-    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and plain(module):
-        return [leaf for child in module for leaf in leaves(child)]
+    if (
+        isinstance(module, nn.Sequential)
+        and type(module).forward is nn.Sequential.forward
+        and is_plain(module)
+    ):
+        return [leaf for child in module for leaf in list_layers(child)]
     return [module]
 
 
-def joined(steps: Iterable[Step]) -> Step:
+def join(steps: Iterable[Step]) -> Step:
     """Calls one after another, as one."""
-    steps = tuple(_merged(steps))
+    steps = tuple(_merge(steps))
 
     def run(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         for step in steps:
@@ -43,7 +48,7 @@ def joined(steps: Iterable[Step]) -> Step:
     return steps[0] if len(steps) == 1 else run
 
 
-def _merged(steps: Iterable[Step]) -> list[Step]:
+def _merge(steps: Iterable[Step]) -> list[Step]:
     """Convolutions and the maxima right after them as one call, where that is faster."""
     merged: list[Step] = []
     for step in steps:
@@ -55,30 +60,30 @@ def _merged(steps: Iterable[Step]) -> list[Step]:
     return merged
 
 
-def compiled(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
+def compile_layer(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
     """One layer as a call; `streams` numbers the layers, so that no two dropouts share a mask."""
     stream = next(streams)
     if isinstance(leaf, KeyedDropout):
         return _dropout(leaf, stream)
-    if plain(leaf):
+    if is_plain(leaf):
         if type(leaf) is Residual:
             return _residual(leaf, name, draws, streams)
         if type(leaf) in _COMPILERS:
             return _COMPILERS[type(leaf)](leaf, name)
-        if _stateless(leaf):
-            return _bare(leaf)
-    return opaque(leaf, name, draws, stream)
+        if _is_stateless(leaf):
+            return _call_forward(leaf)
+    return wrap_module(leaf, name, draws, stream)
 
 
-def known(leaf: nn.Module) -> bool:
+def is_known(leaf: nn.Module) -> bool:
     """Whether only those of COUNTED can be what costs time in a layer."""
     if type(leaf) is Residual:
-        return all(map(known, [*leaves(leaf.body), *leaves(leaf.shortcut)]))
+        return all(map(is_known, [*list_layers(leaf.body), *list_layers(leaf.shortcut)]))
     ours = type(leaf).__module__.startswith(("torch.nn.", "potluck.models.zoo.blocks"))
-    return type(leaf) in _COMPILERS or (_stateless(leaf) and ours)
+    return type(leaf) in _COMPILERS or (_is_stateless(leaf) and ours)
 
 
-def opaque(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
+def wrap_module(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
     """Any module, by functional_call. It lends the module its tensors, so threads can't share it."""
     names = [(inner, name(parameter)) for inner, parameter in module.named_parameters()]
     buffers = dict(module.named_buffers())
@@ -93,33 +98,33 @@ def opaque(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
                     on[x.device] = {inner: buffer.to(x.device) for inner, buffer in buffers.items()}
             state.update(on[x.device])
         if key is None or not draws_any:
-            return functional_call(module, state, (x,))  # type: ignore[no-any-return]
+            return _call(module, state, (x,))
         draws.key, draws.count = fold_in(key, stream), 0
         try:
-            return functional_call(module, state, (x,))  # type: ignore[no-any-return]
+            return _call(module, state, (x,))
         finally:
             draws.key = None
 
     return step
 
 
-def plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Whether calling a module is calling its forward."""
     return not (module._forward_hooks or module._forward_pre_hooks)  # weight_norm, for one, works by a hook
 
 
-def _stateless(leaf: nn.Module) -> bool:
+def _is_stateless(leaf: nn.Module) -> bool:
     return not (leaf._parameters or leaf._buffers or leaf._modules)
 
 
-def _bare(leaf: nn.Module) -> Step:
+def _call_forward(leaf: nn.Module) -> Step:
     forward = leaf.forward  # without the hooks that __call__ looks for
     return lambda params, x, key: forward(x)
 
 
 def _residual(leaf: Residual, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
     body, shortcut = (
-        joined(compiled(part, name, draws, streams) for part in leaves(branch))
+        join(compile_layer(part, name, draws, streams) for part in list_layers(branch))
         for branch in (leaf.body, leaf.shortcut)
     )
     return lambda params, x, key: body(params, x, key) + shortcut(params, x, key)
@@ -132,14 +137,14 @@ def _dropout(leaf: KeyedDropout, stream: int) -> Step:
     return step
 
 
-def _linear(leaf: Any, name: Name) -> Step:
+def _linear(leaf: nn.Linear, name: Name) -> Step:
     w, b = name(leaf.weight), name(leaf.bias)
     if not b:
         return lambda params, x, key: F.linear(x, params[w])
     return lambda params, x, key: F.linear(x, params[w], params[b])
 
 
-def _conv(leaf: Any, name: Name) -> Step:
+def _conv(leaf: nn.Conv1d | nn.Conv2d, name: Name) -> Step:
     if leaf.padding_mode != "zeros":
         w, b, pad = name(leaf.weight), name(leaf.bias), leaf._conv_forward
         return lambda params, x, key: pad(x, params[w], params[b] if b else None)
@@ -147,48 +152,49 @@ def _conv(leaf: Any, name: Name) -> Step:
 
 
 class _Conv:
-    def __init__(self, leaf: Any, name: Name) -> None:
+    def __init__(self, leaf: nn.Conv1d | nn.Conv2d, name: Name) -> None:
         self.weight, self.bias = name(leaf.weight), name(leaf.bias)
-        self.conv = torch.conv2d if isinstance(leaf, nn.Conv2d) else torch.conv1d
-        self.padding = leaf.padding
+        self.conv: Callable[..., Tensor] = torch.conv2d if isinstance(leaf, nn.Conv2d) else torch.conv1d
         self.how = leaf.stride, leaf.padding, leaf.dilation, leaf.groups
         plain = (leaf.stride, leaf.dilation, leaf.groups) == ((1, 1), (1, 1), 1)
-        self.small = plain and isinstance(leaf.padding, tuple) and leaf.in_channels <= MOST_CHANNELS
+        self.small: tuple[int, int] | None = None  # its padding, if maxima are better taken along with it
+        if plain and isinstance(leaf.padding, tuple) and leaf.in_channels <= MOST_CHANNELS:
+            self.small = leaf.padding[0], leaf.padding[1]
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         return self.conv(x, params[self.weight], params[self.bias] if self.bias else None, *self.how)
 
 
-def _group_norm(leaf: Any, name: Name) -> Step:
+def _group_norm(leaf: nn.GroupNorm, name: Name) -> Step:
     w, b, groups, eps = name(leaf.weight), name(leaf.bias), leaf.num_groups, leaf.eps
     return lambda params, x, key: F.group_norm(
         x, groups, params[w] if w else None, params[b] if b else None, eps
     )
 
 
-def _layer_norm(leaf: Any, name: Name) -> Step:
+def _layer_norm(leaf: nn.LayerNorm, name: Name) -> Step:
     w, b, shape, eps = name(leaf.weight), name(leaf.bias), leaf.normalized_shape, leaf.eps
     return lambda params, x, key: F.layer_norm(
         x, shape, params[w] if w else None, params[b] if b else None, eps
     )
 
 
-def _embedding(leaf: Any, name: Name) -> Step:
+def _embedding(leaf: nn.Embedding, name: Name) -> Step:
     w, pad = name(leaf.weight), leaf.padding_idx
     return lambda params, x, key: F.embedding(x, params[w], pad)
 
 
-def _lstm(leaf: Any, name: Name) -> Step:
+def _lstm(leaf: PlainLSTM, name: Name) -> Step:
     names = [name(parameter) for parameter in leaf.parameters()]
     return lambda params, x, key: lstm(x, [params[n] for n in names])
 
 
-def _max_pool2d(leaf: Any, name: Name) -> Step:
-    return _bare(leaf) if leaf.return_indices else _MaxPool2d(leaf)
+def _max_pool2d(leaf: nn.MaxPool2d, name: Name) -> Step:
+    return _call_forward(leaf) if leaf.return_indices else _MaxPool2d(leaf)
 
 
 class _MaxPool2d:
-    def __init__(self, leaf: Any) -> None:
+    def __init__(self, leaf: nn.MaxPool2d) -> None:
         # F.max_pool2d chooses between two functions in Python first.
         self.how = leaf.kernel_size, leaf.stride, leaf.padding, leaf.dilation, leaf.ceil_mode
         sizes = [side if isinstance(side, tuple) else (side, side) for side in self.how[:4]]
@@ -204,23 +210,23 @@ class _ConvPool:
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         conv = self.conv
-        if not fits(x):
+        if conv.small is None or not fits(x):
             return self.pool(params, conv(params, x, key), key)
         bias = params[conv.bias] if conv.bias else None
-        return convolved_maxima(x, params[conv.weight], bias, conv.padding)
+        return convolve_and_pool(x, params[conv.weight], bias, conv.small)
 
 
-def _flatten(leaf: Any, name: Name) -> Step:
-    # In one piece: where rows lie apart (see `pooled`), products of the next layer take many times as long.
+def _flatten(leaf: nn.Flatten, name: Name) -> Step:
+    # In one piece: where rows lie apart (see `conv_pool`), the next layer takes many times as long.
     start, end = leaf.start_dim, leaf.end_dim
     return lambda params, x, key: x.flatten(start, end).contiguous()
 
 
-def _relu(leaf: Any, name: Name) -> Step:
+def _relu(leaf: nn.ReLU, name: Name) -> Step:
     return lambda params, x, key: torch.relu(x)
 
 
-def _tanh(leaf: Any, name: Name) -> Step:
+def _tanh(leaf: nn.Tanh, name: Name) -> Step:
     return lambda params, x, key: torch.tanh(x)
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from potluck.models.dropout import Draws, KeyedDropout, keyed
-from potluck.models.layers import Name, Step, compiled, joined, leaves, opaque
-from potluck.models.stack import Call, stacked
+from potluck.models.dropout import Draws, KeyedDropout, key_dropouts
+from potluck.models.layers import Name, Step, compile_layer, join, list_layers, wrap_module
+from potluck.models.stacked_layers import Call, stack_layer
 
 
 class Layer(NamedTuple):
@@ -26,19 +26,19 @@ class Program(NamedTuple):
     head_names: tuple[str, ...]  # its parameters
 
 
-def prepared(module: nn.Module, replace: dict[int, nn.Parameter], training: bool) -> tuple[nn.Module, Draws]:
+def prepare(module: nn.Module, replace: dict[int, nn.Parameter], training: bool) -> tuple[nn.Module, Draws]:
     """A copy with other parameters (by id, so that tied ones stay tied), keyed dropout, nothing in place."""
     net = copy.deepcopy(module, dict(replace)).train(training)
     for part in net.modules():
         if getattr(part, "inplace", False) is True:
             part.inplace = False  # type: ignore[assignment]  # it might write into the federation's samples
-    return net, keyed(net)
+    return net, key_dropouts(net)
 
 
-def program(module: nn.Module, training: bool) -> Program:
+def build_program(module: nn.Module, training: bool) -> Program:
     """A module for training, or for evaluation; it keeps names and shapes of parameters, no values."""
     hollow = {id(p): nn.Parameter(torch.empty_like(p, device="meta")) for p in module.parameters()}
-    net, draws = prepared(module, hollow, training)
+    net, draws = prepare(module, hollow, training)
     names = {id(parameter): name for name, parameter in net.named_parameters()}
 
     def name(parameter: Tensor | None) -> str:
@@ -46,26 +46,26 @@ def program(module: nn.Module, training: bool) -> Program:
 
     one, many = itertools.count(), itertools.count()
     layers = [
-        Layer(leaf, compiled(leaf, name, draws, one), stacked(leaf, name, draws, many))
-        for leaf in leaves(net)
+        Layer(leaf, compile_layer(leaf, name, draws, one), stack_layer(leaf, name, draws, many))
+        for leaf in list_layers(net)
         if training or not isinstance(leaf, KeyedDropout)
     ]
-    call = _joined(layers, name)
+    call = _join(layers, name)
     if layers[0].module is net and not isinstance(net, nn.Linear):
-        return Program(layers, call, *_custom(net, name, draws))
-    cut = _last_linear(layers)
+        return Program(layers, call, *_split_custom(net, name, draws))
+    cut = _find_last_linear(layers)
     if cut is None:
         return Program(layers, call, None, None, ())
     head_names = tuple(name(p) for p in layers[cut].module.parameters())
-    return Program(layers, call, _joined(layers[:cut], name), _joined(layers[cut:], name), head_names)
+    return Program(layers, call, _join(layers[:cut], name), _join(layers[cut:], name), head_names)
 
 
-def _joined(layers: list[Layer], name: Name) -> Step:
-    one, many = joined(layer.step for layer in layers), joined(layer.many for layer in layers)
+def _join(layers: list[Layer], name: Name) -> Step:
+    one, many = join(layer.step for layer in layers), join(layer.many for layer in layers)
     return Call([layer.module for layer in layers], one, many, name)
 
 
-def _last_linear(layers: list[Layer]) -> int | None:
+def _find_last_linear(layers: list[Layer]) -> int | None:
     """Where the head begins: the last Linear, if nothing after it has parameters."""
     for i in range(len(layers) - 1, -1, -1):
         if isinstance(layers[i].module, nn.Linear):
@@ -87,10 +87,12 @@ class _Features(nn.Module):
         return features.flatten(1)
 
 
-def _custom(net: nn.Module, name: Name, draws: Draws) -> tuple[Step | None, Step | None, tuple[str, ...]]:
+def _split_custom(
+    net: nn.Module, name: Name, draws: Draws
+) -> tuple[Step | None, Step | None, tuple[str, ...]]:
     head = getattr(net, "head", None)
     if not callable(getattr(net, "features", None)) or not isinstance(head, nn.Module):
         return None, None, ()
     head_names = tuple(name(p) for p in head.parameters())
     # The same stream as the whole: features then drops what a call drops.
-    return opaque(_Features(net), name, draws, 0), opaque(head, name, draws, 1), head_names
+    return wrap_module(_Features(net), name, draws, 0), wrap_module(head, name, draws, 1), head_names

@@ -16,13 +16,13 @@ from potluck.core.trees import Params
 from potluck.models.functional import Model
 
 
-def sliced(params: Params, big: Model, small: Model) -> Params:
+def cut_params(params: Params, big: Model, small: Model) -> Params:
     """The small model's part of the big model's parameters: their first channels; views where possible."""
     _check_fit(big, small)
     return {name: _slice(params[name], name, big, small) for name in small.shapes}
 
 
-def padded(params: Params, big: Model, small: Model) -> Params:
+def pad_params(params: Params, big: Model, small: Model) -> Params:
     """The small model's parameters at their places in the big model; zeros elsewhere."""
     _check_fit(big, small)
     one, like = next((params[name], shape) for name, shape in small.shapes.items())

@@ -13,7 +13,7 @@ from torch import Tensor
 from potluck.core.errors import ModelError
 from potluck.core.job import Net
 from potluck.core.trees import Params
-from potluck.models import Model, padded, sliced
+from potluck.models import Model, cut_params, pad_params
 
 
 class Part(NamedTuple):
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 def cut(params: Params, big: Net, small: Net) -> Params:
     """The small model's part of the big one's parameters, as it is sent."""
-    part = sliced(params, known(big), known(small))
+    part = cut_params(params, known(big), known(small))
     return {name: p.contiguous() for name, p in part.items()}
 
 
@@ -48,9 +48,9 @@ def owners_mean(full: Params, big: Net, parts: Sequence[Part]) -> Params:
             votes_of = torch.stack([_votes(part, name) for part in alike])
             weighted[name] = (table * votes_of).sum(0)
             weights[name] = votes_of.expand_as(table).sum(0)
-        for name, p in padded(weighted, known(big), net).items():
+        for name, p in pad_params(weighted, known(big), net).items():
             sums[name] = sums[name] + p
-        for name, p in padded(weights, known(big), net).items():
+        for name, p in pad_params(weights, known(big), net).items():
             votes[name] = votes[name] + p
     return {
         name: torch.where(v > 0, sums[name] / v.clamp_min(1e-30), full[name]) for name, v in votes.items()

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
-from potluck.models.convolve import Geometry, turned, turns
+from potluck.models.convolve import Geometry, convolve_by_slopes, has_fast_slopes
 from potluck.models.kernels import FEW, Convolution, reach
 
 #           clients, rows, channels, out, kernel, stride, padding, sides, bias
@@ -48,17 +48,19 @@ def test_outputs_as_slopes_agree_with_torch(kernel, padding, bias):
     w = torch.randn(3, 5, 4, *kernel, generator=make).requires_grad_()
     b = torch.randn(3, 5, generator=make).requires_grad_() if bias else None
     slide = Geometry((1, 1), padding, (1, 1), 1)
-    _check(turned(x, w, b, slide), x, w, b, (1, 1), padding)
+    _check(convolve_by_slopes(x, w, b, slide), x, w, b, (1, 1), padding)
 
 
 def test_what_can_be_turned():
     def asked(channels, kernel, padding):
-        return turns(torch.empty(2, channels, 16, *kernel), Geometry((1,) * 2, padding, (1,) * 2, 1))
+        return has_fast_slopes(
+            torch.empty(2, channels, 16, *kernel), Geometry((1,) * 2, padding, (1,) * 2, 1)
+        )
 
     assert asked(16, (3, 3), (1, 1))
     assert asked(32, (3, 5), (2, 4))
     assert not asked(64, (3, 3), (1, 1))
-    assert not asked(16, (3, 3), (3, 1))  # there is no turned convolution of negative padding
+    assert not asked(16, (3, 3), (3, 1))  # there is no convolve_by_slopes convolution of negative padding
     assert not asked(16, (3,), (1,))
 
 

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from potluck.core.errors import ConfigError, ModelError
 from potluck.core.job import ModelSpec
 from potluck.core.keys import as_tensor
-from potluck.models import Model, Models, register, scaled
+from potluck.models import Model, Models, register, scale_units
 from potluck.models.registry import MODELS
-from potluck.models.stack import PIECE
+from potluck.models.stacked_layers import PIECE
 
 DIGIT, IMAGE = (1, 8, 8), (1, 28, 28)
 ZOO = ("linear", "mlp", "lenet5", "convnet")
@@ -126,8 +126,8 @@ def test_images_only():
 
 
 def test_widths_round_up():
-    assert [scaled(6, w) for w in (0.5, 0.51, 0.01, 2.0)] == [3, 4, 1, 12]
-    assert scaled(200, 0.07) == 14
+    assert [scale_units(6, w) for w in (0.5, 0.51, 0.01, 2.0)] == [3, 4, 1, 12]
+    assert scale_units(200, 0.07) == 14
 
 
 def test_ops_of_lenet5_by_hand():

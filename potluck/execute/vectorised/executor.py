@@ -15,7 +15,7 @@ from potluck.core.trees import form
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.reference import DrawsTogether, Item, recall, train
 from potluck.execute.vectorised.stack import Outcome, Stack
-from potluck.models.convolve import using
+from potluck.models.convolve import use_way
 
 SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
 ONE_BY_ONE = 32  # clients in one stack that are trained one by one: what comes of all of them takes memory
@@ -64,7 +64,7 @@ class Stacked:
             )
             alike.setdefault(kind, []).append(i)
         trained: list[tuple[list[int], Outcome | list[Result]]] = []
-        with using(self.conv):
+        with use_way(self.conv):
             for named, group in alike.items():
                 while group:
                     places = group[: self.together]

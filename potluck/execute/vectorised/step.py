@@ -13,7 +13,7 @@ from torch import Tensor
 from potluck.core.job import Batch, Net, Samples, Training
 from potluck.core.trees import Tree
 from potluck.core.vmap import Part, over
-from potluck.models.stack import FUSED, fusable
+from potluck.models.stacked_layers import FUSED, find_fusable
 
 Rebuild = Callable[[Sequence[Tensor]], Tree]
 Rates = float | Tensor  # for all clients, or one each
@@ -72,7 +72,7 @@ class Recipe(NamedTuple):
             _FUSABLE[self.kind] = set()
             if isinstance(optim, Descent) and optim.plain:
                 (losses, _), _ = over(self._loss, clients, *parts)
-                _FUSABLE[self.kind] = {i for i, yes in enumerate(fusable(losses.sum(), params)) if yes}
+                _FUSABLE[self.kind] = {i for i, yes in enumerate(find_fusable(losses.sum(), params)) if yes}
         fused = _FUSABLE[self.kind]
         FUSED.update({params[i].data_ptr(): rates for i in fused})
         try:

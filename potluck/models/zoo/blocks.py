@@ -23,7 +23,8 @@ class Residual(nn.Module):
         self.shortcut = shortcut or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(x) + self.shortcut(x)  # type: ignore[no-any-return]
+        out: Tensor = self.body(x) + self.shortcut(x)
+        return out
 
 
 class Steps(nn.Module):

@@ -7,7 +7,7 @@ from torch import nn
 from potluck.core.errors import ModelError
 from potluck.models.registry import register
 from potluck.models.zoo.blocks import Last, PlainLSTM, Steps
-from potluck.models.zoo.small import Shape, scaled
+from potluck.models.zoo.small import Shape, scale_units
 
 
 def har_cnn(shape: Shape, classes: int, width: float) -> nn.Module:
@@ -17,7 +17,7 @@ def har_cnn(shape: Shape, classes: int, width: float) -> nn.Module:
     1, which the paper leaves open, so that windows of any length do.
     """
     channels, left = _check_signal("har_cnn", shape)
-    filters = (channels, 128, *(scaled(units, width) for units in (64, 128, 256, 512)))
+    filters = (channels, 128, *(scale_units(units, width) for units in (64, 128, 256, 512)))
     for _ in filters[1:]:
         left = (left + 1) // 2
     return nn.Sequential(*_convs(filters, 3), nn.Flatten(), nn.Linear(filters[-1] * left, classes))
@@ -28,15 +28,18 @@ def har_cnn_light(shape: Shape, classes: int, width: float) -> nn.Module:
 
     Stride 2, and the mean over time before the last layer. At a width of 1/8 it has 1,454 parameters.
     """
-    filters = (_check_signal("har_cnn_light", shape)[0], *(scaled(units, width) for units in (64, 64, 128)))
+    filters = (
+        _check_signal("har_cnn_light", shape)[0],
+        *(scale_units(units, width) for units in (64, 64, 128)),
+    )
     pool = (nn.AdaptiveAvgPool1d(1), nn.Flatten())
     return nn.Sequential(*_convs(filters, 5), *pool, nn.Linear(filters[-1], classes))
 
 
 def har_lstm(shape: Shape, classes: int, width: float, depth: float) -> nn.Module:
     """A signal read step by step by an LSTM of 64: 19,590 parameters for 9x128 and 6 classes."""
-    channels, hidden = _check_signal("har_lstm", shape)[0], scaled(64, width)
-    memory = PlainLSTM(channels, hidden, scaled(1, depth))
+    channels, hidden = _check_signal("har_lstm", shape)[0], scale_units(64, width)
+    memory = PlainLSTM(channels, hidden, scale_units(1, depth))
     return nn.Sequential(Steps(), memory, Last(), nn.Linear(hidden, classes))
 
 
@@ -47,8 +50,8 @@ def char_lstm(shape: Shape, classes: int, vocabulary: int, width: float, depth: 
     """
     if len(shape) != 1:
         raise ModelError(f"model 'char_lstm' needs rows of tokens (steps,), but they have shape {shape}")
-    hidden = scaled(256, width)
-    memory = PlainLSTM(8, hidden, scaled(2, depth))
+    hidden = scale_units(256, width)
+    memory = PlainLSTM(8, hidden, scale_units(2, depth))
     return nn.Sequential(nn.Embedding(vocabulary, 8), memory, Last(), nn.Linear(hidden, classes))
 
 

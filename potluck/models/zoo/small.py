@@ -10,7 +10,7 @@ from potluck.models.registry import register
 Shape = tuple[int, ...]
 
 
-def scaled(units: int, width: float) -> int:
+def scale_units(units: int, width: float) -> int:
     """Units of a layer at a width: rounded up, at least 1."""
     return max(1, math.ceil(units * width - 1e-9))  # 200 * 0.07 is a little above 14
 
@@ -23,8 +23,8 @@ def linear(shape: Shape, classes: int) -> nn.Module:
 def mlp(shape: Shape, classes: int, width: float, depth: float) -> nn.Module:
     """A perceptron with hidden layers of 200: one, or `depth`. Depth 2 is the 2NN of the FedAvg paper."""
     layers, size = _flat(shape), math.prod(shape)
-    for _ in range(scaled(1, depth)):
-        layers += [nn.Linear(size, size := scaled(200, width)), nn.ReLU()]
+    for _ in range(scale_units(1, depth)):
+        layers += [nn.Linear(size, size := scale_units(200, width)), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(size, classes))
 
 
@@ -40,7 +40,7 @@ def lenet5(shape: Shape, classes: int, width: float) -> nn.Module:
     pad2 = tuple(2 if s < 6 else 0 for s in half)
     quarter = [(s + 2 * p - 4) // 2 for s, p in zip(half, pad2, strict=True)]
     _check_side("lenet5", shape, quarter)
-    c1, c2, d1, d2 = (scaled(units, width) for units in (6, 16, 120, 84))
+    c1, c2, d1, d2 = (scale_units(units, width) for units in (6, 16, 120, 84))
     return nn.Sequential(
         *layers,
         *_conv_block(channels, c1, pad1),
@@ -59,7 +59,7 @@ def convnet(shape: Shape, classes: int, width: float) -> nn.Module:
     channels, side, layers = image("convnet", shape)
     quarter = [s // 2 // 2 for s in side]
     _check_side("convnet", shape, quarter)
-    c1, c2, d1 = (scaled(units, width) for units in (32, 64, 512))
+    c1, c2, d1 = (scale_units(units, width) for units in (32, 64, 512))
     return nn.Sequential(
         *layers,
         *_conv_block(channels, c1, (2, 2)),

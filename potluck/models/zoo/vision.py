@@ -12,7 +12,7 @@ from torch import nn
 
 from potluck.models.registry import register
 from potluck.models.zoo.blocks import Residual
-from potluck.models.zoo.small import Shape, image, scaled
+from potluck.models.zoo.small import Shape, image, scale_units
 
 Block = Callable[[int, int, int], nn.Module]  # channels before and after, stride
 Stage = tuple[Block, int, int, int]  # block, channels at width 1, blocks at depth 1, stride of the first
@@ -78,14 +78,14 @@ def _staged(
     top: int = 0,
 ) -> nn.Module:
     before, _, layers = image(name, shape)
-    layers.append(nn.Sequential(*_conv(before, before := scaled(stem, width)), act()))
+    layers.append(nn.Sequential(*_conv(before, before := scale_units(stem, width)), act()))
     for block, units, blocks, stride in stages:
-        after = scaled(units, width)
-        rest = (block(after, after, 1) for _ in range(scaled(blocks, depth) - 1))
+        after = scale_units(units, width)
+        rest = (block(after, after, 1) for _ in range(scale_units(blocks, depth) - 1))
         layers.append(nn.Sequential(block(before, after, stride), *rest))
         before = after
     if top:
-        layers.append(nn.Sequential(*_conv(before, before := scaled(top, width), 1), act()))
+        layers.append(nn.Sequential(*_conv(before, before := scale_units(top, width), 1), act()))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
 
 

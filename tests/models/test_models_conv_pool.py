@@ -16,8 +16,8 @@ from potluck.execute.vectorised.executor import Stacked
 from potluck.federation import Federation
 from potluck.fleet import Always
 from potluck.jobs import SGD, Train
-from potluck.models import Models, pooled, register
-from potluck.models.pooled import convolved_maxima
+from potluck.models import Models, conv_pool, register
+from potluck.models.conv_pool import convolve_and_pool
 
 # channels in and out, image, kernel, padding
 SIZES = {
@@ -56,7 +56,7 @@ def test_it_is_what_torch_computes(size, constant):
         (x.detach(), weight, bias),
         (x, weight.detach(), bias),
     ):
-        ours, theirs = convolved_maxima(*given, padding), plainly(*given, padding)
+        ours, theirs = convolve_and_pool(*given, padding), plainly(*given, padding)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
         wanted = [t for t in given if t is not None and t.requires_grad]
         g = torch.randn(ours.shape, dtype=torch.float64)
@@ -66,8 +66,8 @@ def test_it_is_what_torch_computes(size, constant):
 
 def test_its_gradient_has_a_gradient():
     given = drawn(2, 3, (6, 7), (3, 3), rows=2)
-    assert torch.autograd.gradcheck(lambda *t: convolved_maxima(*t, (1, 1)), given)
-    assert torch.autograd.gradgradcheck(lambda *t: convolved_maxima(*t, (1, 1)), given)
+    assert torch.autograd.gradcheck(lambda *t: convolve_and_pool(*t, (1, 1)), given)
+    assert torch.autograd.gradgradcheck(lambda *t: convolve_and_pool(*t, (1, 1)), given)
 
 
 def convs(shape, classes, channels=1):
@@ -94,8 +94,8 @@ def federation():
 @pytest.fixture
 def calls(monkeypatch):
     """Batches that were computed here."""
-    seen, real = [], pooled._columns
-    monkeypatch.setattr(pooled, "_columns", lambda x, size: seen.append(len(x)) or real(x, size))
+    seen, real = [], conv_pool._columns
+    monkeypatch.setattr(conv_pool, "_columns", lambda x, size: seen.append(len(x)) or real(x, size))
     return seen
 
 
@@ -141,7 +141,7 @@ def test_transforms_and_large_batches_are_left_to_torch(federation, calls, monke
     tracked = {name: p.requires_grad_() for name, p in params.items()}
     here = torch.autograd.grad(loss(tracked), list(tracked.values()))
     assert calls == [5]
-    monkeypatch.setattr(pooled, "MOST_ROWS", 4)
+    monkeypatch.setattr(conv_pool, "MOST_ROWS", 4)
     there = torch.autograd.grad(loss(tracked), list(tracked.values()))
     assert calls == [5]
     for a, b, c in zip(transformed.values(), here, there, strict=True):

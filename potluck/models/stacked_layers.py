@@ -7,7 +7,7 @@ long batch. A layer that isn't known here is mapped by vmap. Results agree with 
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from potluck.core import vmap as stacks
 from potluck.core.trees import Params
+from potluck.models.autograd import Context, Slopes
 from potluck.models.convolve import Geometry, convolve
 from potluck.models.dropout import Draws, KeyedDropout
-from potluck.models.layers import Name, Step, compiled, joined, leaves, plain
+from potluck.models.layers import Name, Step, compile_layer, is_plain, join, list_layers
 from potluck.models.zoo.blocks import Last, PlainLSTM, Residual, Steps
 
 PIECE = 128  # rows: the quickest for convolutions on a CPU, and hardly slower for other layers
@@ -57,14 +58,14 @@ class Call:
         return torch.cat([self.one(params, rows, None) for rows in x.split(PIECE)])
 
 
-def stacked(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
-    """One layer as a call for a stack; `streams` numbers the layers as in `compiled`."""
+def stack_layer(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
+    """One layer as a call for a stack; `streams` numbers the layers as in `compile_layer`."""
     stream = next(streams)
-    if isinstance(leaf, KeyedDropout) or not plain(leaf):
-        return _mapped(leaf, name, draws, stream)
+    if isinstance(leaf, KeyedDropout) or not is_plain(leaf):
+        return _map_layer(leaf, name, draws, stream)
     if type(leaf) is Residual:
         body, shortcut = (
-            joined(stacked(part, name, draws, streams) for part in leaves(branch))
+            join(stack_layer(part, name, draws, streams) for part in list_layers(branch))
             for branch in (leaf.body, leaf.shortcut)
         )
         return lambda params, x, key: body(params, x, key) + shortcut(params, x, key)
@@ -75,11 +76,11 @@ def stacked(leaf: nn.Module, name: Name, draws: Draws, streams: Iterator[int]) -
         return _planes(leaf.forward, _PLANES[type(leaf)])
     maker = _STACKED.get(type(leaf))
     step = None if maker is None else maker(leaf, name)
-    return _mapped(leaf, name, draws, stream) if step is None else step
+    return _map_layer(leaf, name, draws, stream) if step is None else step
 
 
-def _mapped(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
-    one = compiled(leaf, name, draws, itertools.repeat(stream))
+def _map_layer(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
+    one = compile_layer(leaf, name, draws, itertools.repeat(stream))
     names = list(dict.fromkeys(name(p) for p in leaf.parameters()))
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
@@ -92,18 +93,22 @@ def _mapped(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
     return step
 
 
+class _LinearMemory(Context, Protocol):
+    rate: float | Tensor | None
+
+
 class _Linear(Function):
     """x W' + b for each client. A weight that nothing else uses can descend right here: see FUSED."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    def forward(ctx: _LinearMemory, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.rate = FUSED.get(w.data_ptr())
         wt = w.transpose(1, 2)
         return torch.bmm(x, wt) if b is None else torch.baddbmm(b.unsqueeze(1), x, wt)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: _LinearMemory, g: Tensor) -> Slopes:
         x, w = ctx.saved_tensors
         to_x, to_w, to_b = ctx.needs_input_grad
         gx = torch.bmm(g, w) if to_x else None
@@ -121,9 +126,9 @@ class _Linear(Function):
 _product: Callable[..., Tensor] = _Linear.apply
 
 
-def fusable(losses: Tensor, leaf_tensors: list[Tensor]) -> list[bool]:
+def find_fusable(losses: Tensor, leaf_tensors: list[Tensor]) -> list[bool]:
     """Which leaves have but one use, as the weight of a linear layer: the graph of a step tells."""
-    uses: dict[Any, list[bool]] = {}
+    uses: dict[int, list[bool]] = {}
     seen, todo = set(), [losses.grad_fn]
     while todo:
         node = todo.pop()
@@ -138,7 +143,7 @@ def fusable(losses: Tensor, leaf_tensors: list[Tensor]) -> list[bool]:
     return [uses.get(id(t)) == [True] for t in leaf_tensors]
 
 
-def _linear(leaf: Any, name: Name) -> Step:
+def _linear(leaf: nn.Linear, name: Name) -> Step:
     w, b = name(leaf.weight), name(leaf.bias)
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
@@ -149,7 +154,7 @@ def _linear(leaf: Any, name: Name) -> Step:
     return step
 
 
-def _conv(leaf: Any, name: Name) -> Step | None:
+def _conv(leaf: nn.Conv1d | nn.Conv2d, name: Name) -> Step | None:
     if leaf.padding_mode != "zeros" or isinstance(leaf.padding, str):
         return None
     w, b = name(leaf.weight), name(leaf.bias)
@@ -157,7 +162,7 @@ def _conv(leaf: Any, name: Name) -> Step | None:
     return lambda params, x, key: convolve(x, params[w], params[b] if b else None, geometry)
 
 
-def _group_norm(leaf: Any, name: Name) -> Step:
+def _group_norm(leaf: nn.GroupNorm, name: Name) -> Step:
     w, b, groups, eps = name(leaf.weight), name(leaf.bias), leaf.num_groups, leaf.eps
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
@@ -176,7 +181,7 @@ def _group_norm(leaf: Any, name: Name) -> Step:
     return step
 
 
-def _layer_norm(leaf: Any, name: Name) -> Step:
+def _layer_norm(leaf: nn.LayerNorm, name: Name) -> Step:
     w, b, shape, eps = name(leaf.weight), name(leaf.bias), leaf.normalized_shape, leaf.eps
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
@@ -189,18 +194,20 @@ def _layer_norm(leaf: Any, name: Name) -> Step:
     return step
 
 
-def _embedding(leaf: Any, name: Name) -> Step:
-    w, pad = name(leaf.weight), leaf.padding_idx
+def _embedding(leaf: nn.Embedding, name: Name) -> Step | None:
+    w = name(leaf.weight)
+    if leaf.padding_idx is not None:
+        return None
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         table = params[w]
         first = torch.arange(len(table), device=x.device).view(-1, *[1] * (x.ndim - 1)) * table.shape[1]
         return F.embedding(x + first, table.flatten(0, 1))
 
-    return step if pad is None else None  # type: ignore[return-value]
+    return step
 
 
-def _lstm(leaf: Any, name: Name) -> Step:
+def _lstm(leaf: PlainLSTM, name: Name) -> Step:
     names = [name(parameter) for parameter in leaf.parameters()]
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
@@ -224,13 +231,13 @@ def _lstm(leaf: Any, name: Name) -> Step:
     return step
 
 
-def _flatten(leaf: Any, name: Name) -> Step | None:
+def _flatten(leaf: nn.Flatten, name: Name) -> Step | None:
     if leaf.start_dim != 1 or leaf.end_dim != -1:
         return None
     return lambda params, x, key: x.flatten(2) if x.ndim > 2 else x.unsqueeze(2)
 
 
-def _unflatten(leaf: Any, name: Name) -> Step | None:
+def _unflatten(leaf: nn.Unflatten, name: Name) -> Step | None:
     if leaf.dim < 1:
         return None
     return lambda params, x, key: x.unflatten(leaf.dim + 1, leaf.unflattened_size)
@@ -250,11 +257,11 @@ def _planes(forward: Callable[[Tensor], Tensor], sides: int) -> Step:
     return step
 
 
-def _steps(leaf: Any, name: Name) -> Step:
+def _steps(leaf: Steps, name: Name) -> Step:
     return lambda params, x, key: x.transpose(2, 3)
 
 
-def _last(leaf: Any, name: Name) -> Step:
+def _last(leaf: Last, name: Name) -> Step:
     return lambda params, x, key: x[:, :, -1]
 
 

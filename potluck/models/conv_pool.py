@@ -4,15 +4,21 @@ A CPU's libraries fill up few channels to many, and take maxima one by one. Here
 maximum are four products with the same, slightly larger window: one matrix product over a quarter of the
 places, then the maximum of four tables that lie side by side. The rows of the batch come last in memory, so
 that all of it runs over long stretches. It computes what torch does, down to which of equal values is taken.
+
+A captured step of LeNet-5 takes 1.6 to 1.7 times as long without it (batches of 10 to 32 rows, one core of a
+Xeon), a plain one 1.1 to 1.2 times.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import Function
+
+from potluck.models.autograd import Context, Slopes
 
 MOST_CHANNELS = 8  # a library's convolution is faster when more come in
 MOST_ROWS = 512  # bounds memory
@@ -28,10 +34,9 @@ def fits(x: Tensor) -> bool:
     )
 
 
-def convolved_maxima(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
+def convolve_and_pool(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
     """max_pool2d(conv2d(x, weight, bias, padding=padding), 2)"""
-    out: Tensor = _ConvolvedMaxima.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
-    return out
+    return _apply(x, weight, bias, padding)
 
 
 class _Sizes(NamedTuple):
@@ -47,20 +52,24 @@ class _Sizes(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _sizes(x: torch.Size, weight: torch.Size, padding: Pair) -> _Sizes:
+def _find_sizes(x: torch.Size, weight: torch.Size, padding: Pair) -> _Sizes:
     out = [(n + 2 * p - k + 1) // 2 for n, k, p in zip(x[2:], weight[2:], padding, strict=True)]
     window = [k // 2 + 1 for k in weight[2:]]
     plane = [n + w - 1 for n, w in zip(out, window, strict=True)]
     return _Sizes(x[0], x[1], *((a, b) for a, b in (x[2:], padding, out, window, plane)))
 
 
+class _Memory(Context, Protocol):
+    size: _Sizes
+
+
 class _ConvolvedMaxima(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
-        size, channels = _sizes(x.shape, weight.shape, padding), len(weight)
+    def forward(ctx: _Memory, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
+        size, channels = _find_sizes(x.shape, weight.shape, padding), len(weight)
         columns = _columns(x, size)
         wide = weight.new_zeros(2, 2, *weight.shape[:2], 2 * size.window[0], 2 * size.window[1])
-        _inside(wide, weight.shape).copy_(weight)
+        _view_inside(wide, weight.shape).copy_(weight)
         left, right = (wide.view(4 * channels, -1) @ columns).view(2, 2, channels, -1).unbind(1)
         upper, lower = torch.maximum(left, right).unbind()
         out = torch.maximum(upper, lower)
@@ -71,7 +80,7 @@ class _ConvolvedMaxima(Function):
         return out.view(channels, *size.out, size.rows).permute(3, 0, 1, 2)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Memory, *grads: Tensor) -> Slopes:
         x, weight, bias, columns, wide, left, right, upper, lower = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated in its turn: leave that to torch
             given = [t for t in (x, weight, bias) if t is not None and t.requires_grad]
@@ -81,15 +90,15 @@ class _ConvolvedMaxima(Function):
         g = grads[0].permute(1, 2, 3, 0).reshape(len(weight), -1)
         # Of equal values the first in reading order has the gradient: left before right, upper before lower.
         by_row = g.new_empty(2, *g.shape)
-        _shared_out(g, upper, lower, *by_row.unbind())
+        _share_out(g, upper, lower, *by_row.unbind())
         by_place = g.new_empty(2, 2, *g.shape)
-        _shared_out(by_row, left, right, *by_place.unbind(1))
+        _share_out(by_row, left, right, *by_place.unbind(1))
         spread = by_place.view(4 * len(weight), -1)
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
-            to_x = _folded(wide.view(4 * len(weight), -1).t() @ spread, ctx.size)
+            to_x = _fold(wide.view(4 * len(weight), -1).t() @ spread, ctx.size)
         if ctx.needs_input_grad[1]:
-            upper, lower = _inside((spread @ columns.t()).view(wide.shape), weight.shape).unbind()
+            upper, lower = _view_inside((spread @ columns.t()).view(wide.shape), weight.shape).unbind()
             left, right = torch.add(upper, lower).unbind()
             to_weight = left + right
         if ctx.needs_input_grad[2]:
@@ -97,7 +106,10 @@ class _ConvolvedMaxima(Function):
         return to_x, to_weight, to_bias, None
 
 
-def _inside(wide: Tensor, shape: torch.Size) -> Tensor:
+_apply: Callable[..., Tensor] = _ConvolvedMaxima.apply
+
+
+def _view_inside(wide: Tensor, shape: torch.Size) -> Tensor:
     """Of weights [2, 2, out, in, *window]: those of the kernel itself, moved by its place [2, 2, *shape]."""
     window = wide.shape[4] * wide.shape[5]
     place, channel, line = wide[0, 0].numel(), shape[1] * window, wide.shape[5]
@@ -105,7 +117,7 @@ def _inside(wide: Tensor, shape: torch.Size) -> Tensor:
     return wide.as_strided((2, 2, *shape), steps)
 
 
-def _shared_out(g: Tensor, first: Tensor, second: Tensor, to_first: Tensor, to_second: Tensor) -> None:
+def _share_out(g: Tensor, first: Tensor, second: Tensor, to_first: Tensor, to_second: Tensor) -> None:
     """The gradient of the larger of two goes to it; of equal ones, to the first."""
     torch.gt(second, first, out=to_second).mul_(g)
     torch.sub(g, to_second, out=to_first)
@@ -126,7 +138,7 @@ def _columns(x: Tensor, size: _Sizes) -> Tensor:
     return apart.as_strided((c, wh, 2, ww, 2, oh, ow, n), steps).reshape(c * 4 * wh * ww, oh * ow * n)
 
 
-def _folded(columns: Tensor, size: _Sizes) -> Tensor:
+def _fold(columns: Tensor, size: _Sizes) -> Tensor:
     """What all windows say of each place, summed up: the gradient of `_columns`."""
     n, c, (height, width), (top, side), (oh, ow), (wh, ww), (h, w) = size
     lines = columns.new_zeros(c, 2, ww, 2, h, ow * n)
