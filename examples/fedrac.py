@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import potluck
-from potluck.report.by_tier import members, moves
+from potluck.algorithms.fedrac.results import find_members, list_moves
 
 
 def main(*settings: str, out: str = "runs/fedrac") -> None:
@@ -16,11 +16,11 @@ def main(*settings: str, out: str = "runs/fedrac") -> None:
 
     run = compared.of("fedrac")[0]
     made = run.records.query("metric == 'tiers'")["value"].iloc[0]
-    where = members(run)
+    where = find_members(run)
     phones = Counter(where.values())
     for tier, (width, size) in enumerate(zip(made["scales"], made["bytes"], strict=True)):
         print(f"tier {tier}: {phones[tier]} phones, width {width:g}, a model of {size / 1000:.0f} kB")
-    print(f"moved after they had been placed: {len(moves(run)) - len(where)}")
+    print(f"moved after they had been placed: {len(list_moves(run)) - len(where)}")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NotRequired, TypedDict
 
-from potluck.engine.records import Group, Record
+from potluck.core.records import Group, Record
 
 
 class Point(NamedTuple):

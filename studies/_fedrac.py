@@ -13,17 +13,28 @@ From one round to the next accuracy jumps by several points, so at the end it is
 evaluations; of a tier, of those within its own rounds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from potluck import metrics
+from potluck.algorithms.fedrac.results import (
+    count_in_time,
+    count_late,
+    count_rounds_to,
+    count_tiers,
+    count_total_rounds,
+    find_members,
+    find_trained,
+    list_device_accuracies,
+    measure_f1,
+    trace_tier,
+)
 from potluck.core.units import NONE, duration, percent
 from potluck.experiment.runs import Run
-from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
+from potluck.experiment.study import TRAFFIC, Arm, Measure, Results, overlay
 from potluck.fleet import fedrac40
 from potluck.metrics import Point
-from potluck.report import by_tier
 from potluck.report.reproduction import markdown, tables
 
 PHONES = 40
@@ -90,7 +101,7 @@ def within(rounds: int, seconds: float, every: int, slack: float = 20.0) -> dict
     return {
         "stop": {"rounds": rounds, "seconds": rounds * seconds + slack},
         "algorithms": {
-            "fedrac": {"rounds": rounds, "mar": rounds * seconds},
+            "fedrac": {"rounds": rounds, "time": {"mar": rounds * seconds}},
             "fedavg": plain,
             "heterofl": plain,
             "tifl": {"clients": PHONES // 5, "deadline": seconds},
@@ -105,11 +116,12 @@ MNIST_TIME = within(20, seconds=34.0, every=2)
 QUICK_TIME = within(3, seconds=0.6, every=1, slack=3.0)
 
 
-def fedrac(name: str = "Fed-RAC", rate_of: str | None = None, **more: Any) -> Arm:
-    """The leader's rounds, and then as many of the others."""
-    rule = {
-        key: value for key, value in {"tiers": TIERS, "kappa": KAPPA, **more}.items() if value is not None
-    }
+def fedrac(
+    name: str = "Fed-RAC", rate_of: str | None = None, k: int | None = TIERS, **more: Mapping[str, Any] | bool
+) -> Arm:
+    """The leader's rounds, and then as many of the others; `k` tiers, or None: as the Dunn index says."""
+    tiers = {} if k is None else {"clustering": {"k": k}}
+    rule = overlay(tiers, {"time": {"kappa": KAPPA}}, more)
     return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, rate_of)  # or fewer: it ends by itself
 
 
@@ -141,8 +153,8 @@ def level(points: Sequence[Point]) -> float | None:
 
 def tier_levels(run: Run) -> list[float | None]:
     """Of every tier's model; None of one that never had members."""
-    there = by_tier.peopled(run)
-    return [level(by_tier.curve(run, f)) if f in there else None for f in range(by_tier.tiers(run))]
+    there = find_trained(run)
+    return [level(trace_tier(run, f)) if f in there else None for f in range(count_tiers(run))]
 
 
 def viewed(run: Run, view: str = "global") -> float | None:
@@ -158,7 +170,7 @@ def served(run: Run) -> float | None:
     """Mean over devices of the model that each is served, on the whole test set."""
     if tiered(run):
         found = tier_levels(run)
-        return mean([found[tier] for tier in by_tier.members(run).values()])
+        return mean([found[tier] for tier in find_members(run).values()])
     levels = next((r["value"] for r in run.lines if r["metric"] == "levels"), None)
     if levels is None:
         return performance(run)
@@ -175,24 +187,24 @@ def smallest(run: Run) -> float | None:
 
 def f1(run: Run) -> float | None:
     """The plain mean over tiers' models, macro."""
-    return mean([by_tier.f1(run, tier) for tier in by_tier.peopled(run)])
+    return mean([measure_f1(run, tier) for tier in find_trained(run)])
 
 
 def overall(run: Run) -> list[Point]:
     """Performance over rounds, a tier's own rounds one after another as the paper counts them."""
     if not tiered(run):
         return metrics.series(run.lines, "global_accuracy", "global")
-    curves = [by_tier.curve(run, tier) for tier in by_tier.peopled(run)]
+    curves = [trace_tier(run, tier) for tier in find_trained(run)]
     moments = zip(*curves, strict=True)
     return [Point(p[0].round + max((q.round for q in p[1:]), default=0), p[0].time,
                   fmean(q.value for q in p)) for p in moments]  # fmt: skip
 
 
-TOOK_PART = Measure("took part in time", lambda run: float(by_tier.in_time(run)), better="more")
+TOOK_PART = Measure("took part in time", lambda run: float(count_in_time(run)), better="more")
 PERFORMANCE = Measure("performance", performance, "share", "more", paired=True)
 SERVED = Measure("mean over devices", served, "share", "more", paired=True)
 DURATION = Measure("training", "virtual_seconds", "seconds", "less")
-LATE = Measure("late updates", lambda run: float(by_tier.late(run)), better="less")
+LATE = Measure("late updates", lambda run: float(count_late(run)), better="less")
 SMALLEST = Measure("smallest tier", smallest, "share", "more", paired=True)
 F1 = Measure("F1", f1, "share", "more")
 MEASURES = (TOOK_PART, PERFORMANCE, SERVED, DURATION, LATE, TRAFFIC)
@@ -298,7 +310,7 @@ def _at(points: Sequence[Point], share: float) -> float:
 # ---------------------------------------------------------------------------------------------- distillation
 
 ALONE, TAUGHT = "without distillation", "with distillation"
-TEACHING = [fedrac(ALONE, teach=False), fedrac(TAUGHT)]
+TEACHING = [fedrac(ALONE, distillation={"enabled": False}), fedrac(TAUGHT)]
 TEACH = (PERFORMANCE, SERVED, SMALLEST)
 
 
@@ -316,10 +328,10 @@ def taught(results: Results, scenario: str) -> str:
     """Every tier's model on the test set, and its members' on their own test rows (Figure 2)."""
     both = [results.runs[scenario, name] for name in (ALONE, TAUGHT)]
     rows = []
-    for tier in range(max(by_tier.tiers(run) for runs in both for run in runs)):
+    for tier in range(max(count_tiers(run) for runs in both for run in runs)):
         line = [f"C{tier + 1}"]
-        for of in (tier_levels, by_tier.device_accuracies):
-            found = [[of(run)[tier] if tier < by_tier.tiers(run) else None for run in runs] for runs in both]
+        for of in (tier_levels, list_device_accuracies):
+            found = [[of(run)[tier] if tier < count_tiers(run) else None for run in runs] for runs in both]
             apart = [None if a is None or b is None else b - a for a, b in zip(*found, strict=True)]
             line += [percent(mean(found[0])), percent(mean(found[1])), with_error(apart)]
         rows.append(line)
@@ -333,9 +345,9 @@ def required(results: Results, scenario: str, wanted: Sequence[float]) -> str:
     for goal in wanted:
         for name in (ALONE, TAUGHT):
             runs = results.runs[scenario, name]
-            found = [by_tier.rounds_to(run, goal) for run in runs]
+            found = [count_rounds_to(run, goal) for run in runs]
             each = [[rounds[f] if f < len(rounds) else None for rounds in found] for f in range(TIERS)]
-            together = [by_tier.total_required(run, goal) for run in runs]
+            together = [count_total_rounds(run, goal) for run in runs]
             rows.append([f"{100 * goal:g} %, {name}", *map(_rounds, each), _rounds(together)])
     head = ["", *(f"C{f + 1}" for f in range(TIERS)), "TRR"]
     return markdown(head, [list(column) for column in zip(*rows, strict=True)])

@@ -18,9 +18,9 @@ from _fedrac import (
     phones,
 )
 
+from potluck.algorithms.fedrac.results import count_rounds_astray, find_members
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Results, Scale, Study, overlay
-from potluck.report import by_tier
 from potluck.report.reproduction import markdown, tables
 
 LIARS = {
@@ -32,8 +32,8 @@ FLEETS = {"rates": {}, "memory": phones(MNIST_MEMORY, small=LIARS["memory"])}
 SOON = 5  # rounds
 
 
-def lying(name: str, **more: object) -> Arm:
-    return fedrac(name, remeasure=0, **more)
+def lying(name: str, checked: bool = True) -> Arm:
+    return fedrac(name, verification={"remeasure": 0, "enabled": checked})
 
 
 def honest() -> Arm:
@@ -43,7 +43,7 @@ def honest() -> Arm:
 
 def lateness(run: Run, node: int) -> tuple[int, bool]:
     """Rounds that a phone was late in, and whether it still was in the last one of its tier."""
-    tier = by_tier.members(run)[node]
+    tier = find_members(run)[node]
     rounds = [r for r in run.lines if r["metric"] == "tier_round"]
     own = [r for r in rounds if r["group"] == tier]
     return sum(node in r["value"]["late"] for r in rounds), bool(own) and node in own[-1]["value"]["late"]
@@ -52,12 +52,12 @@ def lateness(run: Run, node: int) -> tuple[int, bool]:
 def ended(results: Results, scenario: str) -> str:
     """Where liars are in the end, and how long it took."""
     rows = []
-    truth = [by_tier.members(run) for run in results.runs[scenario, results.plan.arms[0].name]]
+    truth = [find_members(run) for run in results.runs[scenario, results.plan.arms[0].name]]
     for arm in (arm.name for arm in results.plan.arms[1:]):
         each = list(zip(results.runs[scenario, arm], truth, strict=True))
         liars = [(run, node, places[node]) for run, places in each for node in LIARS[scenario]]
         late = [lateness(run, node) for run, node, _ in liars]
-        same = sum(by_tier.rounds_astray(run, node, tier) is not None for run, node, tier in liars)
+        same = sum(count_rounds_astray(run, node, tier) is not None for run, node, tier in liars)
         settled = sum(not still for _, still in late)
         soon = sum(rounds <= SOON and not still for rounds, still in late)
         told = [f"{count} of {len(liars)}" for count in (settled, soon, same)]
@@ -78,7 +78,7 @@ STUDY = Study(
     title="Fed-RAC: phones that claim too much",
     question="Five phones claim 20 times their rates, or three claim 6 times their memory. Do they end in "
     "the right tier, and what do lies cost where nobody checks?",
-    arms=[honest(), lying("lies, checked"), lying("lies, unchecked", verify=False)],
+    arms=[honest(), lying("lies, checked"), lying("lies, unchecked", checked=False)],
     scenarios={
         name: {"fleet": {**FLEETS[name], "claims": [{"nodes": nodes, **CLAIMS[name]}]}}
         for name, nodes in LIARS.items()

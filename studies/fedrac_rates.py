@@ -4,19 +4,19 @@
 with `--jobs 2`.
 """
 
-from _fedrac import HAR, KAPPA, MNIST, QUICK, TIERS
+from _fedrac import HAR, MNIST, QUICK, fedrac
 
+from potluck.algorithms.fedrac.results import trace_tier
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
-from potluck.report import by_tier
 
 
 def at(rate: float) -> Arm:
-    return Arm(f"{rate:g}", "fedrac", {"tiers": TIERS, "kappa": KAPPA}, {"train": {"lr": rate}})
+    return Arm(f"{rate:g}", "fedrac", fedrac().parameters, {"train": {"lr": rate}})
 
 
 def leading(run: Run) -> float | None:
-    found = by_tier.curve(run, 0)
+    found = trace_tier(run, 0)
     return found[-1].value if found else None
 
 

@@ -50,7 +50,7 @@ def vary(study: Study, *experiment: dict[str, Any], tuned: bool = True, **change
 
 def weigh_labels(share: float, temperature: float = 1.0, name: str = TAUGHT) -> Arm:
     """Followers for whom labels count so much, and their teacher's answers the rest."""
-    return fedrac(name, a=share, temperature=temperature)
+    return fedrac(name, distillation={"a": share, "temperature": temperature})
 
 
 def fix_rates(study: Study) -> list[Arm]:
@@ -84,7 +84,7 @@ LONGER = vary(
     title="Fed-RAC: what followers learn from the leader in longer training",
     question="As above with 60 rounds of two epochs in place of 40 of one: is it the temperature that costs "
     "small models so much, or the lack of time?",
-    arms=[*TEACHING, fedrac("at temperature 1", temperature=1.0)],
+    arms=[*TEACHING, fedrac("at temperature 1", distillation={"temperature": 1.0})],
     scenarios=EVEN_ONLY,
     notes="",
 )
@@ -139,7 +139,7 @@ STUDIES = {
         title="Fed-RAC: what followers learn from a leader at temperature 1",
         question="As above, but the teacher's answers aren't softened: small models have few rounds to come "
         "near logits at a third of their size.",
-        arms=[TEACHING[0], fedrac(TAUGHT, temperature=1.0)],
+        arms=[TEACHING[0], fedrac(TAUGHT, distillation={"temperature": 1.0})],
         notes="Temperature 1 was chosen among four settings by one seed's validation rows.",
     ),
     "few": vary(

@@ -8,7 +8,7 @@ import numpy as np
 from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, per_tier, scales, tier_levels
 
 from potluck.algorithms.fedrac.clustering.methods import Method, find_clusters
-from potluck.algorithms.fedrac.clustering.resources import weighed
+from potluck.algorithms.fedrac.clustering.resources import weigh_resources
 from potluck.core.units import NONE
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.fleet import fedrac40
@@ -27,7 +27,7 @@ PRINTED = {
 def dunn_indices() -> str:
     """Of the 40 phones' clusters, by three methods; the greatest in bold."""
     known = fedrac40(PHONES)
-    resources = weighed(np.stack([1 / known.compute, known.down, known.memory], axis=1))
+    resources = weigh_resources(np.stack([1 / known.compute, known.down, known.memory], axis=1))
     names, rows = list[str](), list[list[str]]()
     for method in METHODS:
         index = find_clusters(resources, method).index
@@ -51,7 +51,7 @@ def page(results: Results) -> str:
 STUDY = Study(
     title="Fed-RAC: how many tiers",
     question="Which number of clusters is best by the Dunn index, and which by what is learnt?",
-    arms=[fedrac(f"{count} tiers", tiers=count, smallest_tier=3) for count in reversed(COUNTS)],
+    arms=[fedrac(f"{count} tiers", k=count, clustering={"smallest": 3}) for count in reversed(COUNTS)],
     scenarios={
         "activities": {},
         "digits": overlay(MNIST, {"algorithms": {"fedrac": {"rounds": 20}}}),

@@ -7,10 +7,10 @@
 import numpy as np
 from _fedrac import F1, HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac
 
+from potluck.algorithms.fedrac.results import find_trained
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
 from potluck.fleet import fedrac40
-from potluck.report import by_tier
 
 
 def unnormalised() -> list[float]:
@@ -23,8 +23,9 @@ def unnormalised() -> list[float]:
     return shares
 
 
-def weighed(name: str, weights: list[float]) -> Arm:
-    return fedrac(name, tiers=None, fewer=0, smallest_tier=3, weights=weights, by_class=True)
+def weigh(name: str, weights: list[float]) -> Arm:
+    tables = {"fewer": 0, "smallest": 3, "weights": weights}
+    return fedrac(name, k=None, clustering=tables, by_class=True)
 
 
 def clusters(run: Run) -> float:
@@ -38,11 +39,11 @@ STUDY = Study(
     question="Clusters depend on what speed, rate and memory count for. How many are there, and how good are "
     "their models?",
     arms=[
-        weighed("0.4, 0.4, 0.2", [0.4, 0.4, 0.2]),
-        weighed("1/3 each", [1 / 3, 1 / 3, 1 / 3]),
-        weighed("0.2, 0.2, 0.6", [0.2, 0.2, 0.6]),
-        weighed("0.3, 0.3, 0.4", [0.3, 0.3, 0.4]),
-        weighed("unnormalised", unnormalised()),
+        weigh("0.4, 0.4, 0.2", [0.4, 0.4, 0.2]),
+        weigh("1/3 each", [1 / 3, 1 / 3, 1 / 3]),
+        weigh("0.2, 0.2, 0.6", [0.2, 0.2, 0.6]),
+        weigh("0.3, 0.3, 0.4", [0.3, 0.3, 0.4]),
+        weigh("unnormalised", unnormalised()),
     ],
     scenarios={
         "activities": {},
@@ -50,7 +51,7 @@ STUDY = Study(
     },
     measures=(
         Measure("clusters", clusters),
-        Measure("tiers with members", lambda run: float(len(by_tier.peopled(run)))),
+        Measure("tiers with members", lambda run: float(len(find_trained(run)))),
         PERFORMANCE,
         F1,
         SERVED,

@@ -27,7 +27,7 @@ first, _, *others = columns(small=0.125, clouds=10)  # FedAvg with the full mode
 STUDY = Study(
     title="Fed-RAC: a class that nobody trains on",
     question="The class with most rows is taken from devices, but not from the test set. Who loses least?",
-    arms=[first, fedrac("Fed-RAC without distillation", teach=False), *others],
+    arms=[first, fedrac("Fed-RAC without distillation", distillation={"enabled": False}), *others],
     scenarios={
         "activities": {"data": {"without": LYING}},
         "digits": overlay(MNIST, MNIST_TIME, {"data": {"without": ONE}}),

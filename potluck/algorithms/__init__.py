@@ -19,8 +19,9 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -136,15 +137,16 @@ def check(name: str, /, **params: object) -> None:
 
 def complete(name: str, /, **params: object) -> dict[str, object]:
     """The parameters and all defaults beside them, as TOML can hold them."""
-    from potluck.algorithms._parameters import fit, parameters, plain
+    from potluck.algorithms._parameters import fit, is_table, list_settings, parameters, plain
 
     build = find(name)
-    given = fit(build, params, f"algorithms.{canonical(name)}", Train()).given
-    defaults = {key: p.default for key, p in parameters(build).items() if p.default is not p.empty}
-    merged = {**defaults, **given}
+    given, known = fit(build, params, f"algorithms.{canonical(name)}", Train()).given, parameters(build)
+    merged = {key: p.default for key, p in known.items() if p.default is not p.empty} | given
     for key, value in params.items():
         if isinstance(value, dict | str):
             merged[key] = value
+    tables = {key: list_settings(given.get(key, p.default)) for key, p in known.items() if is_table(p)}
+    merged |= tables  # whole, and without their kind: there is one
     return {
         key: told for key, value in merged.items() if key != "local" and (told := plain(value)) is not None
     }
@@ -152,17 +154,27 @@ def complete(name: str, /, **params: object) -> dict[str, object]:
 
 def describe(name: str) -> Description:
     """What the file of an algorithm says: paper, idea, parameters."""
-    from potluck.algorithms._parameters import meanings, parameters, short
-
     build, name = find(name), canonical(name)
     words = (inspect.getdoc(_module(name)) or inspect.getdoc(build) or "").strip()
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", words)]
-    said, listed = meanings(build), []
-    for key, p in parameters(build).items():
-        default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
-        listed.append(Parameter(key, short(p.annotation), default, said.get(key, "")))
     idea = paragraphs[1] if len(paragraphs) > 1 else ""
-    return Description(name, paragraphs[0], idea, fidelity(name), tuple(listed))
+    return Description(name, paragraphs[0], idea, fidelity(name), tuple(_list_parameters(build)))
+
+
+def _list_parameters(build: Build) -> Iterator[Parameter]:
+    """A callable's parameters; below a table of settings, its keys with their own defaults."""
+    from potluck.algorithms._parameters import is_table, meanings, parameters, short
+
+    said = meanings(build)
+    for key, p in parameters(build).items():
+        if is_table(p):
+            yield Parameter(key, "table", "", said.get(key, ""))
+            for own in _list_parameters(p.annotation):
+                default = own.default if own.type == "table" else str(attrgetter(own.name)(p.default))
+                yield replace(own, name=f"{key}.{own.name}", default=default)
+        else:
+            default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
+            yield Parameter(key, short(p.annotation), default, said.get(key, ""))
 
 
 def fidelity(name: str) -> str:

@@ -41,6 +41,11 @@ def meanings(build: Build) -> dict[str, str]:
     return {name: text for name, hint in annotated.items() for text in hint.__metadata__ if type(text) is str}
 
 
+def is_table(p: inspect.Parameter) -> bool:
+    """Whether a parameter is a table of settings: its type is one class of values, that of its default."""
+    return dataclasses.is_dataclass(p.annotation) and type(p.default) is p.annotation is not Train
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
     """What is to be made of parameters that fit: parts that aren't made yet are calls themselves."""
@@ -52,7 +57,7 @@ class Call:
     def make(self) -> Any:
         filled = {key: v.make() if isinstance(v, Call) else v for key, v in self.given.items()}
         try:
-            with error_context(self.path, filled):
+            with error_context(self.path, parameters(self.build)):
                 return self.build(**filled)
         except ValueError as error:
             raise ConfigError(f"{self.path}: {error}") from None
@@ -80,6 +85,20 @@ def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> C
     good = not isinstance(clients, int) or clients >= 1
     require(good, f"{path}.clients", clients, "must be at least 1 device a round")
     return Call(build, filled, path)
+
+
+def list_settings(table: object) -> dict[str, object]:
+    """A table of settings, those that it was given and its defaults, as TOML can hold them."""
+    if isinstance(table, Call):
+        given = {name: p.default for name, p in parameters(table.build).items()} | table.given
+    else:
+        assert dataclasses.is_dataclass(table)
+        given = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
+    told = {
+        name: {"kind": v.build.__name__, **list_settings(v)} if isinstance(v, Call) else plain(v)
+        for name, v in given.items()
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def plain(value: object) -> object:

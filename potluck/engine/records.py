@@ -3,23 +3,10 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, NotRequired, TypedDict
+from typing import Any, BinaryIO
 
 from potluck.core.errors import SnapshotError
-
-Group = int | str  # an aggregator's node, or a name that an algorithm gave
-
-
-class Record(TypedDict):
-    """One line of records.jsonl: a fact, when it was so on the virtual clock, and whose it is."""
-
-    round: int
-    time: float
-    metric: str
-    value: Any  # what a rule notes is anything that JSON can hold
-    node: NotRequired[int]
-    group: NotRequired[Group]
-    view: NotRequired[str]
+from potluck.core.records import Group, Record
 
 
 class Records:

@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Iterable, Sequence
 
 from potluck.core.errors import ConfigError
-from potluck.engine.records import Record
+from potluck.core.records import Record
 from potluck.metrics import Privacy
 
 PER_CLIP = 2.0  # distance of two clipped updates, in clips: a client's data replaced by any other

@@ -26,8 +26,8 @@ from torch import nn
 
 from potluck.core.errors import ConfigError, SnapshotError
 from potluck.core.job import ModelSpec
+from potluck.core.records import Record
 from potluck.core.trees import Params
-from potluck.engine.records import Record
 from potluck.experiment.device_summary import DeviceSummary
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment

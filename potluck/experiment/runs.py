@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from potluck.core.errors import ConfigError
+from potluck.core.records import Record
 from potluck.data import Pool
-from potluck.engine.records import Record
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
 from potluck.experiment import build, folder

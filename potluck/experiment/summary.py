@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from potluck import metrics
-from potluck.engine.records import Record
+from potluck.core.records import Record
 from potluck.experiment.accountant import summarise_privacy
 from potluck.experiment.schema.experiment import Experiment
 

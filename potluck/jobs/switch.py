@@ -5,7 +5,7 @@ below make of a row is computed once. No label of a test row is looked at to cho
 """
 
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Annotated, ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -145,9 +145,9 @@ def _right(said: Tensor, batch: Batch) -> Tensor:
 class Personal:
     """How a device makes the general model its own, and when it trusts which: its last layer is trained."""
 
-    epochs: int = 5  # passes over its own rows; 0: everybody uses the general model
-    lr: float = 0.01
-    switch: Chooser = Entropy()  # who answers: Entropy, Threshold, Cosine or Familiar
+    epochs: Annotated[int, "passes over its own rows; 0: everybody uses the general model"] = 5
+    lr: Annotated[float, "learning rate of its last layer"] = 0.01
+    switch: Annotated[Chooser, "who answers: Entropy, Threshold, Cosine or Familiar"] = Entropy()
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, "personal.epochs", self.epochs, "must be 0 or more")

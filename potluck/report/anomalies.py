@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from potluck.engine.records import Record
+from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.report.canvas import blank, clock
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from potluck.engine.records import Record
+from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.metrics import Point, headline, series, time_to, totals
 from potluck.report.canvas import blank, clock, colour

@@ -23,13 +23,14 @@ from potluck.core.messages import (
     Until,
     Wake,
 )
+from potluck.core.records import Record
 from potluck.core.trees import Params
 from potluck.engine import snapshot
 from potluck.engine.accounts import Accounts
 from potluck.engine.checks import check_run
 from potluck.engine.context import Lots, SimContext
 from potluck.engine.memories import Keeps
-from potluck.engine.records import Record, Records
+from potluck.engine.records import Records
 from potluck.engine.schedule import EvaluateAt, Progress, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor, make_executor
 from potluck.execute.process import tune_process

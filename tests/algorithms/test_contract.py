@@ -43,8 +43,10 @@ FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it 
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
 FEW |= {"syncs": 2}  # FedGS
 FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
-FEW |= {"smallest_tier": 1, "fewer": 0, "head_start": 2, "remeasure": 3}  # Fed-RAC: two tiers
 FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL and SHARE
+# Tables of settings, some of whose names others have too; Fed-RAC: two tiers.
+TIERED = {"clustering": {"smallest": 1, "fewer": 0}, "schedule": {"head_start": 2}}
+TABLES = {"fedrac": TIERED | {"verification": {"remeasure": 3}}}
 NAMES = algorithms.names()
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
 EDGED = ("fededge", "hierfl", "hybridfl", "maverick")  # their rounds take devices of all edges
@@ -61,7 +63,7 @@ def parameters(name):
 def make(name, local=LOCAL, **params):
     """The algorithm with momentum where it allows it."""
     few = FEW | {"clients": 5} if name in EDGED else FEW  # Krum needs so many
-    params = {k: v for k, v in few.items() if k in parameters(name)} | params
+    params = {k: v for k, v in few.items() if k in parameters(name)} | TABLES.get(name, {}) | params
     try:
         return algorithms.make(name, local, **params)
     except ConfigError:

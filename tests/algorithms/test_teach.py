@@ -9,7 +9,7 @@ from federations import LOCAL, SPEC, pool
 from torch import nn
 
 from potluck.algorithms.classter.device.distil import divergence
-from potluck.algorithms.fedrac.device.teach import ADAPTER, Teach, marks
+from potluck.algorithms.fedrac.device.teach import ADAPTER, Teach, mark_rows
 from potluck.algorithms.fedrac.device.trial import Trial
 from potluck.core.errors import ConfigError, ModelError
 from potluck.core.job import Batch, Local, ModelSpec
@@ -128,8 +128,8 @@ def test_without_a_lesson_labels_alone_count(models):
 def test_marks_tell_rows_apart():
     x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
     # weights 1, 1.5, 2: 1 + 3 + 6 = 10; 3 + 3 + 2 = 8
-    assert marks(x).tolist() == [10.0, 8.0, 0.0]
-    assert marks(x.to(torch.int64)).tolist() == [10.0, 8.0, 0.0]
+    assert mark_rows(x).tolist() == [10.0, 8.0, 0.0]
+    assert mark_rows(x.to(torch.int64)).tolist() == [10.0, 8.0, 0.0]
 
 
 def test_the_teacher_is_used_as_it_is(models):
@@ -154,7 +154,11 @@ def test_other_outputs_are_refused(models):
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [({"a": 1.1}, "teach.a = 1.1"), ({"heat": 0}, "teach.heat = 0"), ({"hint": -1}, "teach.hint")],
+    [
+        ({"a": 1.1}, "teach.a = 1.1"),
+        ({"temperature": 0}, "teach.temperature = 0"),
+        ({"hint": -1}, "teach.hint"),
+    ],
 )
 def test_bad_settings_are_refused(how, said):
     with pytest.raises(ConfigError, match=said):

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from potluck.algorithms.fedrac.clustering.dunn import dunn
 from potluck.algorithms.fedrac.clustering.kmeans import kmeans
-from potluck.algorithms.fedrac.clustering.methods import cluster, find_clusters, merge_small, richest_first
-from potluck.algorithms.fedrac.clustering.resources import weighed
+from potluck.algorithms.fedrac.clustering.methods import cluster, find_clusters, merge_small, rank_clusters
+from potluck.algorithms.fedrac.clustering.resources import weigh_resources
 from potluck.core.errors import ConfigError
 
 THIRD = (1 / 3, 1 / 3, 1 / 3)
@@ -95,7 +95,7 @@ def phones():
 
 
 def test_table_one_is_normalised_as_printed_but_for_its_fourth_row():
-    made = weighed(TEN, THIRD).vectors
+    made = weigh_resources(TEN, THIRD).vectors
     others = np.arange(10) != 3
     assert made[others] == pytest.approx(PRINTED[others])
     # (125-50)/100, (10-7)/8, (15-10)/20; the print has one minus that.
@@ -104,22 +104,22 @@ def test_table_one_is_normalised_as_printed_but_for_its_fourth_row():
 
 
 def test_distances_are_those_of_the_paper():
-    points = weighed(TEN, THIRD).points
+    points = weigh_resources(TEN, THIRD).points
     far = lambda i, j: np.linalg.norm(points[i - 1] - points[j - 1])  # noqa: E731
     # sqrt((.5^2 + .625^2 + .5^2) / 3) and sqrt((.25^2 + .375^2 + .25^2) / 3)
     assert far(1, 2) == pytest.approx(0.544862, abs=1e-6)
     assert far(4, 5) == pytest.approx(0.297560, abs=1e-6)
     # A weight counts once, inside the root: .4 for a full difference in speed alone.
-    two = weighed(np.array([[0.0, 1, 1], [1.0, 1, 1]]), (0.4, 0.4, 0.2))
+    two = weigh_resources(np.array([[0.0, 1, 1], [1.0, 1, 1]]), (0.4, 0.4, 0.2))
     assert np.linalg.norm(two.points[0] - two.points[1]) == pytest.approx(math.sqrt(0.4))
 
 
 def test_scores_are_weighted_sums_and_a_column_without_difference_counts_nothing():
-    made = weighed(np.array([[1.0, 5, 2], [3.0, 5, 4], [2.0, 5, 2]]), (0.5, 0.3, 0.2))
+    made = weigh_resources(np.array([[1.0, 5, 2], [3.0, 5, 4], [2.0, 5, 2]]), (0.5, 0.3, 0.2))
     assert made.constant == ("rate",)
     assert made.vectors[:, 1] == pytest.approx([0, 0, 0])
     assert made.scores == pytest.approx([0, 0.7, 0.25])
-    raw = weighed(np.array([[1.0, 5, 2], [3.0, 5, 4]]), (0.5, 0.3, 0.2), normalise=False)
+    raw = weigh_resources(np.array([[1.0, 5, 2], [3.0, 5, 4]]), (0.5, 0.3, 0.2), normalise=False)
     assert raw.scores == pytest.approx([2.4, 3.8])
     assert raw.constant == ("rate",)
 
@@ -127,7 +127,7 @@ def test_scores_are_weighted_sums_and_a_column_without_difference_counts_nothing
 @pytest.mark.parametrize("weights", [(0.5, 0.5), (0.5, 0.6, -0.1), (0.3, 0.3, 0.3), (math.nan, 0.5, 0.5)])
 def test_weights_are_three_shares(weights):
     with pytest.raises(ConfigError, match=r"weights = .*: give speed, rate, memory shares of 0 or more"):
-        weighed(TEN, weights)
+        weigh_resources(TEN, weights)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
@@ -135,16 +135,16 @@ def test_a_participant_without_sound_resources_is_named(bad):
     vectors = TEN.copy()
     vectors[6, 1] = bad
     with pytest.raises(ConfigError, match=r"vectors\[6\] = \[125.0, .*: resources are finite, and 0 or more"):
-        weighed(vectors)
+        weigh_resources(vectors)
     with pytest.raises(
         ConfigError, match=r"vectors = \(10, 2\): give every participant its speed, rate, mem"
     ):
-        weighed(TEN[:, :2])
+        weigh_resources(TEN[:, :2])
 
 
 @given(fleets)
 def test_normalised_resources_span_nought_to_one(vectors):
-    made = weighed(vectors)
+    made = weigh_resources(vectors)
     assert made.vectors.min() == 0
     assert made.vectors.max() == 1
     for column, name in enumerate(("speed", "rate", "memory")):
@@ -156,7 +156,7 @@ def test_normalised_resources_span_nought_to_one(vectors):
 
 
 def test_the_index_of_table_one():
-    points = weighed(TEN, THIRD).points
+    points = weigh_resources(TEN, THIRD).points
     assert dunn(points, labels(*TWO)) == pytest.approx(0.394771, abs=1e-6)
     assert dunn(points, labels(*THREE)) == pytest.approx(0.392232, abs=1e-6)
 
@@ -173,7 +173,7 @@ def test_clusters_without_any_width_are_infinitely_good():
     twins = np.repeat([[0.0, 0, 0], [1.0, 0, 1]], 3, axis=0)
     assert dunn(twins, np.array([0, 0, 0, 1, 1, 1])) == math.inf
     assert dunn(twins, np.array([0, 0, 1, 1, 1, 1])) == 0  # twins apart
-    found = find_clusters(weighed(twins[[0, 1, 3, 4]]))
+    found = find_clusters(weigh_resources(twins[[0, 1, 3, 4]]))
     assert found.index == {2: math.inf}
     with pytest.raises(ConfigError, match="the index needs two clusters"):
         dunn(twins, np.zeros(6, np.int64))
@@ -192,17 +192,17 @@ def test_the_index_of_many_points_is_computed_in_parts():
 
 @pytest.mark.parametrize("count, clusters, least", [(2, TWO, 0.68269), (3, THREE, 0.41139)])
 def test_the_best_clusters_of_table_one(count, clusters, least):
-    points = weighed(TEN, THIRD).points
+    points = weigh_resources(TEN, THIRD).points
     found = kmeans(points, count, starts=50)
     assert as_sets(found) == set(map(frozenset, clusters))
     assert error(points, found) == pytest.approx(least, abs=1e-5)
 
 
 def test_three_clusters_in_the_papers_example_come_of_its_misprint():
-    corrected = find_clusters(weighed(TEN, THIRD))
+    corrected = find_clusters(weigh_resources(TEN, THIRD))
     assert corrected.count == 2
     assert corrected.index == pytest.approx({2: 0.394771, 3: 0.392232}, abs=1e-6)
-    misprinted = find_clusters(weighed(PRINTED, THIRD))  # its columns span 0 to 1 as they are
+    misprinted = find_clusters(weigh_resources(PRINTED, THIRD))  # its columns span 0 to 1 as they are
     assert misprinted.count == 3
     assert misprinted.index == pytest.approx({2: 0.490957, 3: 0.5}, abs=1e-6)
 
@@ -232,14 +232,14 @@ TABLE_THREE = [
 
 @pytest.mark.parametrize("weights, normalise, expected", TABLE_THREE)
 def test_the_index_of_table_three(weights, normalise, expected):
-    found = find_clusters(weighed(phones(), weights, normalise))
+    found = find_clusters(weigh_resources(phones(), weights, normalise))
     assert list(found.index.values()) == pytest.approx(expected, abs=1e-4)
     assert list(found.index) == [2, 3, 4, 5, 6]
     assert found.count == 2 + int(np.argmax(np.round(expected, 4)))  # not what the paper has, 5 or 4
 
 
 def test_the_clusters_do_not_depend_on_the_seed():
-    fleet = weighed(phones(), (0.4, 0.4, 0.2))
+    fleet = weigh_resources(phones(), (0.4, 0.4, 0.2))
     found = {tuple(find_clusters(fleet, seed=seed, starts=100).labels.tolist()) for seed in range(5)}
     assert len(found) == 1
     # Where it starts once, they do.
@@ -250,35 +250,35 @@ def test_equal_indices_choose_fewer_clusters():
     # Three clusters 3 wide and 2 apart at the nearest; the two at the left, as one, 8 wide and 16/3 away.
     # Both indices are 2/3, of which rounding makes the second one greater.
     line = np.append([0, 1.5, 3, 5, 6.5, 8], np.array([0, 1.5, 3]) + (8 + 16 / 3))
-    found = find_clusters(weighed(np.c_[line, line, line], THIRD))
+    found = find_clusters(weigh_resources(np.c_[line, line, line], THIRD))
     assert found.index == pytest.approx({2: 2 / 3, 3: 2 / 3})
     assert found.count == 2
 
 
 def test_no_more_clusters_than_participants_that_differ():
     twins = np.repeat([[0.0, 0, 0], [1.0, 1, 1]], 8, axis=0)
-    assert list(find_clusters(weighed(twins)).index) == [2]  # though the root of 16 is 4
+    assert list(find_clusters(weigh_resources(twins)).index) == [2]  # though the root of 16 is 4
     with pytest.raises(ConfigError, match="clusters = 3: of 16 participants 2 differ: make 2 to 2 clusters"):
-        cluster(weighed(twins), 3)
+        cluster(weigh_resources(twins), 3)
     with pytest.raises(ConfigError, match="participants = 16: all have the same resources"):
-        find_clusters(weighed(np.ones((16, 3))))
+        find_clusters(weigh_resources(np.ones((16, 3))))
 
 
 def test_fewer_than_four_cannot_be_clustered():
     with pytest.raises(ConfigError, match="participants = 3: clusters are 2 to the root of their number"):
-        find_clusters(weighed(TEN[:3]))
-    assert find_clusters(weighed(TEN[:4])).count == 2
+        find_clusters(weigh_resources(TEN[:3]))
+    assert find_clusters(weigh_resources(TEN[:4])).count == 2
 
 
 def test_settings_are_checked():
-    fleet = weighed(TEN)
+    fleet = weigh_resources(TEN)
     with pytest.raises(ConfigError, match=r"method = 'k-means': did you mean 'kmeans'\?"):
         find_clusters(fleet, "k-means")
     with pytest.raises(ConfigError, match="starts = 0: start k-means once at least"):
         find_clusters(fleet, starts=0)
     with pytest.raises(ConfigError, match="most = 1: try two clusters at least"):
         find_clusters(fleet, most=1)
-    assert list(find_clusters(weighed(phones()), most=3).index) == [2, 3]
+    assert list(find_clusters(weigh_resources(phones()), most=3).index) == [2, 3]
 
 
 def check_clusters(fleet, method):
@@ -292,13 +292,13 @@ def check_clusters(fleet, method):
 @settings(deadline=None)
 @given(fleets)
 def test_clusters_are_ordered_by_mean_score_and_found_again(vectors):
-    check_clusters(weighed(vectors), "kmeans")
+    check_clusters(weigh_resources(vectors), "kmeans")
 
 
 @pytest.mark.parametrize("method", ["dbscan", "optics"])
 @pytest.mark.parametrize("seed", range(3))
 def test_so_are_those_of_density(method, seed):
-    check_clusters(weighed(np.random.default_rng(seed).random((16, 3))), method)
+    check_clusters(weigh_resources(np.random.default_rng(seed).random((16, 3))), method)
 
 
 def test_density_may_find_no_clusters():
@@ -306,13 +306,13 @@ def test_density_may_find_no_clusters():
     with pytest.raises(
         ConfigError, match="method = 'dbscan': it finds no 2 to 3 clusters here; take 'kmeans'"
     ):
-        find_clusters(weighed(np.c_[even, even, even]), "dbscan")
+        find_clusters(weigh_resources(np.c_[even, even, even]), "dbscan")
 
 
 def test_order_is_by_score_not_by_label():
     scores = np.array([0.1, 0.9, 0.2, 0.8, 0.5, 0.5])
-    assert richest_first(np.array([0, 1, 0, 1, 2, 2]), scores).tolist() == [2, 0, 2, 0, 1, 1]
-    assert richest_first(np.array([5, 3, 5, 3]), np.ones(4)).tolist() == [0, 1, 0, 1]  # equal: who is first
+    assert rank_clusters(np.array([0, 1, 0, 1, 2, 2]), scores).tolist() == [2, 0, 2, 0, 1, 1]
+    assert rank_clusters(np.array([5, 3, 5, 3]), np.ones(4)).tolist() == [0, 1, 0, 1]  # equal: who is first
 
 
 # -- density (Table II)
@@ -322,7 +322,7 @@ BLOBS = np.array([0, 1, 2, 3, 20, 21, 22, 23, 60, 61, 62, 63, 90, 91, 92, 93], f
 
 @pytest.mark.parametrize("method", ["dbscan", "optics"])
 def test_dense_places_become_clusters(method):
-    found = find_clusters(weighed(np.c_[BLOBS, BLOBS, BLOBS], THIRD), method)
+    found = find_clusters(weigh_resources(np.c_[BLOBS, BLOBS, BLOBS], THIRD), method)
     assert found.count == 4
     assert found.labels.tolist() == [3] * 4 + [2] * 4 + [1] * 4 + [0] * 4
     assert found.index[4] == pytest.approx(17 / 3)
@@ -331,17 +331,17 @@ def test_dense_places_become_clusters(method):
 @pytest.mark.parametrize("method", ["dbscan", "optics"])
 def test_noise_joins_the_cluster_of_its_nearest_point(method):
     line = np.append(BLOBS, 123.0)  # 30 from the last, while the first two clusters are 17 apart
-    found = cluster(weighed(np.c_[line, line, line], THIRD), 4, method)
+    found = cluster(weigh_resources(np.c_[line, line, line], THIRD), 4, method)
     assert found.labels.tolist() == [3] * 4 + [2] * 4 + [1] * 4 + [0] * 5
     with pytest.raises(ConfigError, match=rf"clusters = 17: {method} finds \[.*take 'kmeans'"):
-        cluster(weighed(np.c_[line, line, line], THIRD), 17, method)
+        cluster(weigh_resources(np.c_[line, line, line], THIRD), 17, method)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", ["dbscan", "optics"])
 def test_kinds_that_are_the_same_are_clusters(method):
     kinds = np.repeat([0.0, 1.0, 3.0], 4)
-    found = find_clusters(weighed(np.c_[kinds, kinds, kinds], THIRD), method)
+    found = find_clusters(weigh_resources(np.c_[kinds, kinds, kinds], THIRD), method)
     assert found.labels.tolist() == [2] * 4 + [1] * 4 + [0] * 4
     assert found.index[3] == math.inf
 
@@ -350,7 +350,7 @@ def test_kinds_that_are_the_same_are_clusters(method):
 
 
 def test_compaction_makes_fewer_clusters():
-    fleet = weighed(phones(), (0.4, 0.4, 0.2))
+    fleet = weigh_resources(phones(), (0.4, 0.4, 0.2))
     k = find_clusters(fleet)
     m = cluster(fleet, k.count - 1)  # the paper prints k < m, and goes from 5 to 4
     assert m.count == k.count - 1 < k.count

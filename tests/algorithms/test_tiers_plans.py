@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from potluck.algorithms.fedrac.admission import Bound, Surrogate, grow_threshold
+from potluck.algorithms.fedrac.assignment import Place, Terms, allow_by_score, assign
 from potluck.algorithms.fedrac.bounds import (
     Landscape,
     drift,
@@ -18,19 +20,10 @@ from potluck.algorithms.fedrac.bounds import (
     whole_rounds,
 )
 from potluck.algorithms.fedrac.budgets import share_time
-from potluck.algorithms.fedrac.costs import (
-    Bound,
-    Crowd,
-    Place,
-    Surrogate,
-    Terms,
-    assign,
-    near_enough,
-    thresholds,
-)
-from potluck.algorithms.fedrac.sizing import least_scale, scales
+from potluck.algorithms.fedrac.costs import Costs
+from potluck.algorithms.fedrac.results import add_rounds
+from potluck.algorithms.fedrac.sizing import find_least_scale, find_scales
 from potluck.core.errors import ConfigError
-from potluck.report.by_tier import total_rounds
 
 # -- budgets
 
@@ -130,39 +123,39 @@ def test_a_landscape_is_checked():
 
 def test_poorer_tiers_have_smaller_models():
     # The print's M_{i-1} = alpha M_i would make them bigger.
-    assert scales(0.5, [math.inf] * 4, lambda scale: 1.0) == pytest.approx([1, 0.5, 0.25, 0.125])
+    assert find_scales(0.5, [math.inf] * 4, lambda scale: 1.0) == pytest.approx([1, 0.5, 0.25, 0.125])
 
 
 def test_models_shrink_until_they_fit_by_real_bytes():
     def size(scale):  # half the width, a quarter of the bytes
         return 1600 * scale**2
 
-    assert scales(0.5, [1600, 400, 25], size) == pytest.approx([1, 0.5, 0.125])
-    assert scales(0.5, [1599, 400, 100], size) == pytest.approx([0.5, 0.5, 0.25])
+    assert find_scales(0.5, [1600, 400, 25], size) == pytest.approx([1, 0.5, 0.125])
+    assert find_scales(0.5, [1599, 400, 100], size) == pytest.approx([0.5, 0.5, 0.25])
     # A small device among the rich shrinks all models after it, too.
-    assert scales(0.5, [100, 1600, 1600], size) == pytest.approx([0.25, 0.25, 0.25])
+    assert find_scales(0.5, [100, 1600, 1600], size) == pytest.approx([0.25, 0.25, 0.25])
 
 
 def test_a_memory_that_no_model_fits_is_an_error():
     with pytest.raises(ConfigError, match=r"memory of tier 1 = 5 bytes: its model needs 10 even at scale"):
-        scales(0.5, [20, 5], lambda scale: 10.0)
+        find_scales(0.5, [20, 5], lambda scale: 10.0)
 
 
 @pytest.mark.parametrize(("alpha", "times"), [(0.5, 9), (0.1, 3), (1e-3 ** (1 / 2), 1), (1e-4, 0)])
 def test_the_smallest_scale_is_the_last_that_is_tried(alpha, times):
     """0.5^10 is below 1/1000, and so is the square of its root, in floating point; 0.1^3 isn't."""
-    least = least_scale(alpha)
+    least = find_least_scale(alpha)
     assert least == pytest.approx(alpha**times)
     tried = []
     with pytest.raises(ConfigError):
-        scales(alpha, [1.0], lambda scale: tried.append(scale) or 2.0)
+        find_scales(alpha, [1.0], lambda scale: tried.append(scale) or 2.0)
     assert min(tried) == least
 
 
 @pytest.mark.parametrize("alpha", [0, 1, 2, -0.5, math.nan])
 def test_alpha_is_a_share(alpha):
     with pytest.raises(ConfigError, match=r"alpha = .*: a tier's model is a share"):
-        scales(alpha, [1.0], lambda scale: 1.0)
+        find_scales(alpha, [1.0], lambda scale: 1.0)
 
 
 # -- measures
@@ -170,9 +163,9 @@ def test_alpha_is_a_share(alpha):
 
 def test_measures_by_hand():
     # Table VII, HAR: 36 + max(17, 29, 41), not the sum.
-    assert total_rounds([36, 17, 29, 41]) == 77
-    assert total_rounds([36]) == 36
-    assert total_rounds([36, None, 29]) is None
+    assert add_rounds([36, 17, 29, 41]) == 77
+    assert add_rounds([36]) == 36
+    assert add_rounds([36, None, 29]) is None
 
 
 # -- assignment
@@ -187,7 +180,7 @@ def crowd(n=3, tiers=2, **more):
         compute=np.tile(0.5 ** np.arange(tiers), (n, 1)),
         link=np.ones((n, tiers)),
     )
-    return Crowd(**(given | more))
+    return Costs(**(given | more))
 
 
 def terms(seconds=(201.0, 201.0), epochs=(2, 2), **more):
@@ -253,24 +246,24 @@ def test_memory_halves_the_batch_and_then_closes_the_tier():
 
 def test_the_richest_choose_first_and_ties_go_by_participant():
     # Room for one: a second loss makes the spread too large.
-    judge = Surrogate(np.array([0.1, 0.2, 0.3]), thresholds(2, 9.0), np.array([0.04, 9.0]))
+    judge = Surrogate(np.array([0.1, 0.2, 0.3]), grow_threshold(2, 9.0), np.array([0.04, 9.0]))
     assert tiers(assign(crowd(scores=np.array([0.1, 0.9, 0.5])), terms(), small, judge)) == [1, 0, 1]
     assert tiers(assign(crowd(scores=np.ones(3)), terms(), small, judge)) == [0, 1, 1]
 
 
 def test_losses_are_judged_with_the_candidate_included():
     losses = np.array([0.02, 0.05, 0.03, 0.03])
-    judge = Surrogate(losses, thresholds(2, 0.03), thresholds(2, 0.03, 1.2))
+    judge = Surrogate(losses, grow_threshold(2, 0.03), grow_threshold(2, 0.03, 1.2))
     # .02; (.02 + .05) / 2 = .035 > .03; (.02 + .03) / 2; (.02 + .03 + .03) / 3
     assert tiers(assign(crowd(4), terms(), small, judge)) == [0, 1, 0, 0]
     # .005 is as far as the second may be from the mean, .025, but the fourth would leave the first .0067 off.
     tight = replace(judge, spread=np.array([0.0051, 1.0]))
     assert tiers(assign(crowd(4), terms(), small, tight)) == [0, 1, 0, 1]
-    assert thresholds(3, 0.03, 1.2) == pytest.approx([0.03, 0.036, 0.0432])
+    assert grow_threshold(3, 0.03, 1.2) == pytest.approx([0.03, 0.036, 0.0432])
 
 
 def test_an_unknown_loss_leaves_the_placing_to_resources():
-    judge = Surrogate(np.array([np.nan, 0.5, 0.01]), thresholds(2, 0.03), thresholds(2, 0.03))
+    judge = Surrogate(np.array([np.nan, 0.5, 0.01]), grow_threshold(2, 0.03), grow_threshold(2, 0.03))
     assert tiers(assign(crowd(), terms(), small, judge)) == [0, 1, 0]
 
 
@@ -299,7 +292,7 @@ def test_bounds_place_a_crowd():
 def test_scores_may_stand_in_for_times():
     scores, labels = np.array([0.9, 0.7, 0.55, 0.3, 0.1]), np.array([0, 0, 1, 1, 2])
     # Means .8, .425 and .1: .55 is nearer to .425 than to .8, and .3 nearer to .425 than to .1.
-    allowed = near_enough(scores, labels)
+    allowed = allow_by_score(scores, labels)
     assert allowed.tolist() == [
         [True, True, True],
         [True, True, True],
@@ -330,7 +323,7 @@ def test_crowds_and_terms_are_checked():
     with pytest.raises(ConfigError, match=r"compute.shape = \(3, 3\): there are terms for 2 tiers"):
         assign(crowd(tiers=3), terms(), small)
     with pytest.raises(ConfigError, match="threshold = 0"):
-        thresholds(3, 0)
+        grow_threshold(3, 0)
 
 
 @st.composite
@@ -340,7 +333,7 @@ def situations(draw):
     def floats(shape, low, high):
         return draw(hnp.arrays(np.float64, shape, elements=st.floats(low, high)))
 
-    people = Crowd(
+    people = Costs(
         floats(n, 0, 1),
         draw(hnp.arrays(np.int64, n, elements=st.integers(1, 300))),
         floats(n, 0, 500),

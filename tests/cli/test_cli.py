@@ -156,6 +156,16 @@ def test_algorithms(potluck):
     assert json.loads(out)["parameters"][0]["name"] == "clients"
 
 
+def test_tables_of_settings_are_listed_key_by_key(potluck):
+    _, out, _ = potluck("algorithms", "fedrac")
+    assert re.search(r"clustering +table +which devices are alike", out)
+    assert re.search(r"clustering.smallest +int +5 +clusters with fewer", out)
+    _, out, _ = potluck("algorithms", "fedrac", "--json")
+    told = {p["name"]: p for p in json.loads(out)["parameters"]}
+    assert told["landscape.start"]["default"] == "0.0064"
+    assert told["distillation.a"]["meaning"] == "how much labels count beside what the teacher says"
+
+
 def test_a_terminal_sees_one_live_line():
     screen, text = Screen(quiet=False), io.StringIO()
     screen.console = Console(file=text, force_terminal=True, width=80, color_system=None)
@@ -292,14 +302,21 @@ BAD = [
         r"algorithms.fedavg.train.lrr = 3: .* did you mean 'lr'\?",
     ),
     (
-        [*RUN, "--set", "algorithm=fedrac", "--set", "algorithms.fedrac.kappa=1.5"],
-        r"small.toml: algorithms.fedrac.kappa = 1.5: must be above 0 and below 1",
+        [*RUN, "--set", "algorithm=fedrac", "--set", "algorithms.fedrac.time.kappa=1.5"],
+        r"small.toml: algorithms.fedrac.time.kappa = 1.5: must be above 0 and below 1",
     ),
     (
         [*RUN, "--set", "algorithm=auxo", "--set", "algorithms.auxo.inner={kind='fedprox', mu=-1}"],
         r"small.toml: algorithms.auxo.inner.mu = -1.0: must be 0 or more",
     ),
-    ([*RUN, "--set", "algorithms.fedrac.gamma=2"], r"algorithms.fedrac.gamma = 2: .*; known: a, alpha,"),
+    (
+        [*RUN, "--set", "algorithm=fedrac", "--set", "algorithms.fedrac.clustering.k=0"],
+        r"small.toml: algorithms.fedrac.clustering.k = 0: must be at least 1 tier",
+    ),
+    (
+        [*RUN, "--set", "algorithms.fedrac.gamma=2"],
+        r"algorithms.fedrac.gamma = 2: .*; known: admission, by_class,",
+    ),
     ([*RUN, "--set", "run.dtype=int8"], r"run.dtype = 'int8': should be one of float32, float64$"),
     (["report", ".", "--csv", "small.toml"], r"--csv small.toml: a file; name a folder"),
     (["report", ".", "--out", "."], r"--out \.: a folder; name a file, such as report.html"),

@@ -17,7 +17,7 @@ SMALLER = {  # what each takes besides, and what its last lines must tell
     "classter": (("train.epochs=1", "algorithms.classter.distil.every=1"), "distilled"),
     "maverick": (("data.clients=15", "data.smallest=20"), "of devices that lie"),
     "shufflefl": (("data.users=4", "algorithms.shufflefl.users=2"), "rows moved in all"),
-    "fedrac": (("algorithms.fedrac.rounds=1", "algorithms.fedrac.head_start=0"), "tier 0:"),
+    "fedrac": (("algorithms.fedrac.rounds=1", "algorithms.fedrac.schedule.head_start=0"), "tier 0:"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Annotated
 
 from potluck.algorithms.classter.state import Detectors
 from potluck.core.codec import value
@@ -13,8 +14,8 @@ from potluck.core.messages import Command, Note, Reply
 class Convergence:
     """A model has converged once its loss falls by no more than `tolerance` from one window to the next."""
 
-    window: int = 10  # answers
-    tolerance: float = 0.01  # of the loss of the window before
+    window: Annotated[int, "answers that are averaged"] = 10
+    tolerance: Annotated[float, "share of the loss of the window before"] = 0.01
 
     def __post_init__(self) -> None:
         fix = "must be at least 1: answers that are averaged"

@@ -6,8 +6,8 @@ by speed, rate and memory; each cluster is a tier with a model of its size; and 
 tier whose model it can hold and train in time. The richest tier, the leader, trains first. The others follow
 with federated averaging of their own; they learn from labels and from what the leader says of their rows.
 
-There is authors' code (a notebook). Where it and the paper differ, or the paper is in error, aggregate/tiers
-says what was settled: distances, the number of clusters, alpha's direction, the bounds, Procedure 2.
+There is authors' code (a notebook). Where it and the paper differ, or the paper is in error, the files here
+say what was settled: distances, the number of clusters, alpha's direction, the bounds, Procedure 2.
 
 Readings and deviations. Small clusters are merged before models are sized, not after the assignment. `delta`
 and `theta` are compared with measured losses in units of a guess's (ln classes): the notebook's 0.03, made
@@ -20,7 +20,7 @@ start, followers learn from the leader of that moment, and once more from the fi
 are measured before anybody is placed (the paper: rates, in the first round; speeds are looked up), again
 every `remeasure` rounds of a tier, and rates by every reply. Training that needs more memory than there is
 swaps and is slow, which is how a lie about memory shows; who was sent down for it doesn't come up again.
-`confident_rate` is a formula of Potluck's own (aggregate/leading.py), and so is what `mix` makes: tiers keep
+`confident_rate` is a formula of Potluck's own (distillation.py), and so is what `mixing` makes: tiers keep
 their own models. Everybody says how many rows it has. The last tier's model is small enough for those, too,
 who aren't there yet when tiers are made. Rounds are the leader's and those of the follower that had most.
 """

@@ -1,4 +1,4 @@
-"""What theory promises of a tier: its precision after so many rounds, and the error of uneven work.
+"""What theory promises of Fed-RAC's tiers: precision after so many rounds, and the error of uneven work.
 
 Eq. 6 is FedAvg's convergence on strongly convex losses (Li et al., ICLR 2020) with all participants; Eq. 8 is
 FedNova's first theorem (Wang et al., NeurIPS 2020) for plain local SGD. The print leaves the norm in Eq. 6
@@ -7,6 +7,7 @@ empty: it is the distance of the start from the optimum, as in Eq. 7.
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from potluck.core.errors import require
 class Landscape:
     """What the bounds assume of the losses; to be estimated, as none of it can be measured exactly."""
 
-    smooth: float  # L
-    convex: float  # mu
-    noise: float  # sigma^2, of a stochastic gradient
-    steep: float  # G^2, of a gradient's squared norm
-    start: float  # E|w_1 - w*|^2
-    gap: float = 1.0  # b_1: loss at the start above the least
-    unlike: float = 0.0  # h_2^2, by which participants' gradients differ
-    gamma: float = 0.0  # 0 where data are IID, as the paper has it
+    smooth: Annotated[float, "L, of a gradient's change"] = 1.5
+    convex: Annotated[float, "mu, of strong convexity"] = 0.7
+    noise: Annotated[float, "sigma^2, of a stochastic gradient"] = 1.0
+    steep: Annotated[float, "G^2, of a gradient's squared norm"] = 1.0
+    start: Annotated[float, "E|w_1 - w*|^2: how far the start is from the optimum"] = 0.0064
+    gap: Annotated[float, "b_1: loss at the start above the least"] = 1.0
+    unlike: Annotated[float, "h_2^2, by which participants' gradients differ"] = 0.0
+    gamma: Annotated[float, "0 where data are IID, as the paper has it"] = 0.0
 
     def __post_init__(self) -> None:
         require(0 < self.convex < math.inf, "convex", self.convex, "the bounds need mu above 0")

@@ -1,12 +1,17 @@
-"""How much of the maximum allowable response time (MAR) every tier may use.
+"""How much of the maximum allowable response time (MAR) every tier of Fed-RAC may use.
 
 The print's chained formula leaves out a term and the time of the last tier; here the times add up.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from potluck.algorithms.fedrac.clustering.resources import Floats
+from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
+from potluck.algorithms.fedrac.costs import Costs
 from potluck.core.errors import require
+
+SLACK = 1.2  # of the time that is taken if none is given: rates and speeds are known to about as much
 
 
 def share_time(total: float, tiers: int, kappa: float = 0.5, chained: bool = False) -> Floats:
@@ -24,3 +29,16 @@ def share_time(total: float, tiers: int, kappa: float = 0.5, chained: bool = Fal
     together = times.sum() if chained or tiers == 1 else times[0] + times[-1]
     seconds: Floats = times * (total / together)
     return seconds
+
+
+def estimate_time(
+    costs: Costs, labels: Ints, epochs: Ints, rounds: Sequence[int], kappa: float, chained: bool
+) -> float:
+    """The least time in which everybody could train as its own cluster does, and some slack."""
+    shares = share_time(1.0, int(labels.max()) + 1, kappa, chained)
+    total = 0.0
+    for tier, share in enumerate(shares.tolist()):
+        mine = labels == tier
+        seconds = epochs[tier] * costs.rows[mine] * costs.compute[mine, tier] + costs.link[mine, tier]
+        total = max(total, float(seconds.max()) * rounds[tier] / share)
+    return SLACK * total

@@ -1,4 +1,4 @@
-"""What devices say of themselves, checked: rates and speed by timed trials, memory by who is always late.
+"""What devices tell Fed-RAC of themselves, checked: rates and speed by timed trials, memory by being late.
 
 A claim that a measurement bears out, to within a tolerance, stays as it was made; else what was measured
 takes its place. Memory can't be timed: who is late again and again although its speed and rates were verified
@@ -17,7 +17,7 @@ from potluck.core.rule import Got
 from potluck.core.trees import nbytes
 from potluck.fleet import REFERENCE_OPS
 
-False_ = dict[str, tuple[float, float]]  # what was believed and what was measured, by name
+Differences = dict[str, tuple[float, float]]  # what was believed and what was measured, by name
 
 
 @value
@@ -42,24 +42,24 @@ class Device:
         return 1 / self.compute, self.rate, self.memory
 
 
-def claimed(nodes: Sequence[Node], said: Claims, rows: Sequence[int]) -> dict[Node, Device]:
+def read_claims(nodes: Sequence[Node], said: Claims, rows: Sequence[int]) -> dict[Node, Device]:
     """Everybody as they say, with so many rows."""
     columns = (said.compute, said.up, said.down, said.latency, said.memory)
     each = zip(nodes, *(column.tolist() for column in columns), rows, strict=True)
     return {node: Device(*values) for node, *values in each}
 
 
-def checked(
+def check_claims(
     believed: Device, reply: Reply, tolerance: float, ops: int | None = None
-) -> tuple[Device, False_]:
+) -> tuple[Device, Differences]:
     """The device after what a reply showed, and what was off; `ops`: of a row, if it was a `Trial`."""
     found = {
-        "up": rate(nbytes(reply.body), reply.spent.up, believed.latency),
-        "down": rate(nbytes(reply.task.send), reply.spent.down, believed.latency),
+        "up": measure_rate(nbytes(reply.body), reply.spent.up, believed.latency),
+        "down": measure_rate(nbytes(reply.task.send), reply.spent.down, believed.latency),
     }
     if ops is not None and isinstance(reply.task.job, Trial):
         found["compute"] = 1000 * reply.spent.compute * REFERENCE_OPS / (reply.task.job.passes * ops)
-    off: False_ = {}
+    off: Differences = {}
     for name, measured in found.items():
         told: float = getattr(believed, name)
         if measured > 0 and isfinite(measured) and abs(measured - told) > tolerance * told:
@@ -69,13 +69,13 @@ def checked(
     return after, off
 
 
-def rate(size: int, seconds: float, latency: float) -> float:
+def measure_rate(size: int, seconds: float, latency: float) -> float:
     """Bits per second of a transfer; the device's latency is taken off where it can be true."""
     passing = seconds - latency if seconds > latency else seconds
     return 8 * size / passing if passing > 0 and size > 0 else float("inf")
 
 
-def lateness(late: dict[Node, int], got: Got) -> dict[Node, int]:
+def count_late(late: dict[Node, int], got: Got) -> dict[Node, int]:
     """Rounds in a row that each was late in, after one more."""
     answered = {r.task.to for r in got.replies}
     after = {node: times for node, times in late.items() if node not in answered}

@@ -1,25 +1,21 @@
-"""Who trains in which tier, with how much work: the paper's Procedure 2, with an end to both of its loops.
+"""What the models of Fed-RAC's tiers cost devices: seconds of training, of sending and of a lesson."""
 
-The print goes on to the next tier after it has placed a participant, and may reduce work for ever: here the
-first tier that takes a participant is its tier, and work has a floor. Time is real, too: of training and
-sending the model of a tier, beside the bytes that it takes.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
-from potluck.algorithms.fedrac.bounds import Landscape, drift, inconsistency, precision
-from potluck.algorithms.fedrac.clustering.resources import Bools, Floats, Ints
+from potluck.algorithms.fedrac.claims import Device
+from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
 from potluck.core.codec import value
 from potluck.core.errors import require
+from potluck.core.job import ModelSpec, Net, Nets
+from potluck.fleet import TRAINING_FACTOR, compute_seconds, swapping
+from potluck.models.footprint import inference_bytes
+from potluck.rules.nested import known
 
-Need = Callable[[int, int], float]  # (tier, batch) -> bytes that training the tier's model takes
 
-
-@value(name="fedrac.Crowd", eq=False)
-class Crowd:
+@value(eq=False)
+class Costs:
     """Participants, and what the tiers' models would cost them."""
 
     scores: Floats  # [participants] they choose in the order of these, from the highest
@@ -30,195 +26,61 @@ class Crowd:
 
     def __post_init__(self) -> None:
         n, tiers = len(self.scores), np.shape(self.compute)[-1]
-        for name, shape in (
-            ("rows", (n,)),
-            ("memory", (n,)),
-            ("compute", (n, tiers)),
-            ("link", (n, tiers)),
+        for name, column, shape in (
+            ("rows", self.rows, (n,)),
+            ("memory", self.memory, (n,)),
+            ("compute", self.compute, (n, tiers)),
+            ("link", self.link, (n, tiers)),
         ):
-            of = np.asarray(getattr(self, name))
-            require(of.shape == shape, f"{name}.shape", of.shape, f"should be {shape}")
-            require(bool((of >= 0).all()), name, of.tolist(), "give 0 or more")
+            require(np.shape(column) == shape, f"{name}.shape", np.shape(column), f"should be {shape}")
+            require(bool((column >= 0).all()), name, column.tolist(), "give 0 or more")
         require(bool((self.rows >= 1).all()), "rows", self.rows.tolist(), "who takes part has a row at least")
 
 
-@value(eq=False)
-class Terms:
-    """What a tier asks of its members, and how far it meets those who can't."""
+def estimate_costs(
+    devices: Sequence[Device],
+    scores: Floats,
+    models: Nets,
+    specs: Sequence[ModelSpec],
+    rounds: Sequence[int],
+    teachers: Sequence[ModelSpec | None],
+    hints: bool,
+) -> Costs:
+    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds.
 
-    seconds: Floats  # [tiers] for a round: T_f / R_f; infinite: no limit
-    epochs: Ints  # [tiers] E_f
-    batch: int = 32
-    least_rows: float = 0.5  # share of its rows that a participant trains on at least
-    least_steps: int = 1  # tau that no reduction goes below
-
-    def __post_init__(self) -> None:
-        require(self.batch >= 1, "batch", self.batch, "train on one row at a time at least")
-        require(bool((self.epochs >= 1).all()), "epochs", self.epochs.tolist(), "train for at least 1")
-        require(0 < self.least_rows <= 1, "least_rows", self.least_rows, "give a share above 0, up to 1")
-        require(self.least_steps >= 1, "least_steps", self.least_steps, "a round has one step at least")
-        shape = np.shape(self.seconds)
-        require(shape == np.shape(self.epochs), "seconds.shape", shape, "give every tier seconds and epochs")
-
-
-@value
-class Place:
-    """One participant's tier and work."""
-
-    who: int
-    tier: int
-    epochs: int
-    rows: int
-    batch: int
-    reduced: bool = False  # it trains less than the tier asks
-    late: bool = False  # in the last tier, over its time even with the least work
-
-    @property
-    def steps(self) -> int:
-        """Local steps in a round (tau), at least one."""
-        return max(1, self.epochs * self.rows // self.batch)
-
-
-@value
-class Assignment:
-    """Everyone's place, and those for whom even the last tier's model is too big."""
-
-    places: tuple[Place, ...]  # by participant
-    unable: tuple[int, ...]
-
-    def members(self, tier: int) -> tuple[Place, ...]:
-        """The places of a tier, by participant."""
-        return tuple(place for place in self.places if place.tier == tier)
-
-
-class Judge(Protocol):
-    """Whether a tier stays precise and even enough with these members, the last of whom is new."""
-
-    def admits(self, tier: int, members: Sequence[Place]) -> bool: ...
-
-
-@value(eq=False)
-class Surrogate:
-    """By measured losses: their mean is `precision` at most, and none is farther from it than `spread`.
-
-    A participant whose loss isn't known yet (NaN) doesn't count: its resources alone place it. The authors'
-    notebook draws these losses at random, which makes the assignment noise.
+    `hints`: a map between features is trained and sent with a follower's model.
     """
-
-    losses: Floats  # [participants] recent local losses, as measured
-    precision: Floats  # [tiers] delta_f
-    spread: Floats  # [tiers] theta_f
-
-    def admits(self, tier: int, members: Sequence[Place]) -> bool:
-        losses = self.losses[[place.who for place in members]]
-        if np.isnan(losses[-1]):
-            return True
-        losses = losses[~np.isnan(losses)]
-        mean = losses.mean()
-        return bool(mean <= self.precision[tier] and np.abs(losses - mean).max() <= self.spread[tier])
-
-
-@value(eq=False)
-class Bound:
-    """By the bounds of Eq. 6 and 8; where members' epochs differ, by their mean over rows."""
-
-    land: Landscape
-    rounds: Floats  # [tiers] R_f
-    lr: float
-    precision: Floats  # [tiers] delta_f
-    spread: Floats  # [tiers] theta_f
-
-    def admits(self, tier: int, members: Sequence[Place]) -> bool:
-        rows = np.array([place.rows for place in members], np.float64)
-        shares, rounds = rows / rows.sum(), float(self.rounds[tier])
-        epochs = float(shares @ [place.epochs for place in members])
-        above = precision(rounds, epochs, self.land, drift(shares, epochs, self.land))
-        uneven = inconsistency([place.steps for place in members], shares, self.lr, rounds, self.land)
-        return bool(above <= self.precision[tier] and uneven <= self.spread[tier])
+    nets, ops, sizes = [models[spec] for spec in specs], list[int](), list[int]()
+    for net, spec in zip(nets, teachers, strict=True):
+        numbers = count_features(net) * count_features(models[spec]) if hints and spec is not None else 0
+        ops.append(TRAINING_FACTOR * (net.ops + numbers))
+        sizes.append(net.nbytes + numbers * (net.nbytes // known(net).size))
+    compute = [[compute_seconds(each, d.compute) for each in ops] for d in devices]
+    link = np.array([[2 * d.latency + 8 * size * (1 / d.down + 1 / d.up) for size in sizes] for d in devices])
+    for tier, spec in enumerate(teachers):
+        if spec is not None:
+            link[:, tier] += [lesson_seconds(d, models[spec]) / rounds[tier] for d in devices]
+    return Costs(
+        scores,
+        np.array([d.rows for d in devices], np.int64),
+        np.array([d.memory for d in devices], np.float64),
+        np.array(compute, np.float64),
+        link,
+    )
 
 
-def thresholds(tiers: int, base: float = 0.03, growth: float = 1.0) -> Floats:
-    """A threshold for every tier, `growth` times the one above: in the notebook 1 (delta) and 1.2 (theta)."""
-    require(base > 0, "threshold", base, "give a loss above 0")
-    require(growth > 0, "growth", growth, "give a factor above 0")
-    return base * growth ** np.arange(tiers, dtype=np.float64)
+def lesson_seconds(device: Device, net: Net) -> float:
+    """What a teacher costs a device, once: its download, and its pass over all rows."""
+    passing: float = compute_seconds(device.rows * net.ops, device.compute)
+    return 8 * net.nbytes / device.down + streaming_factor(device, net) * passing
 
 
-def near_enough(scores: Floats, labels: Ints) -> Bools:
-    """Who may train in which tier [participants, tiers], by score alone: the authors' stand-in for times.
-
-    A tier is open to scores of at least its cluster's mean, or nearer to it than to the next poorer one's.
-    """
-    means = np.bincount(labels, scores) / np.bincount(labels)
-    off = np.abs(scores[:, None] - means)
-    allowed = scores[:, None] >= means
-    allowed[:, :-1] |= off[:, :-1] < off[:, 1:]
-    allowed[:, -1] = True
-    return allowed
+def streaming_factor(device: Device, net: Net) -> float:
+    """How many times longer a teacher's pass takes on a device: 1, or more if its weights don't fit."""
+    return swapping(inference_bytes(net), device.memory)
 
 
-def assign(
-    crowd: Crowd, terms: Terms, need: Need, judge: Judge | None = None, allowed: Bools | None = None
-) -> Assignment:
-    """A place for everyone, in order of score: the first tier that it can train in time and that admits it.
-
-    The last tier takes all who are left, if they can hold its model. `allowed` [participants, tiers]
-    (`near_enough`) closes tiers to some, but never the last.
-    """
-    tiers = len(terms.seconds)
-    shape = np.shape(crowd.compute)
-    require(shape[1] == tiers, "compute.shape", shape, f"there are terms for {tiers} tiers")
-    inside: list[list[Place]] = [[] for _ in range(tiers)]
-    unable: list[int] = []
-    for who in np.argsort(-crowd.scores, kind="stable").tolist():
-        for tier, members in enumerate(inside):
-            last = tier == tiers - 1
-            if not last and allowed is not None and not allowed[who, tier]:
-                continue
-            place = _offer(crowd, terms, need, who, tier)
-            if place is None:
-                if last:
-                    unable.append(who)
-                continue
-            fits = not place.late and (judge is None or judge.admits(tier, [*members, place]))
-            if fits or last:
-                members.append(place)
-                break
-    placed = sorted((place for members in inside for place in members), key=lambda place: place.who)
-    return Assignment(tuple(placed), tuple(sorted(unable)))
-
-
-def _offer(crowd: Crowd, terms: Terms, need: Need, who: int, tier: int) -> Place | None:
-    """The most work that a participant can do in a tier's time, or the least, and late; None: no memory."""
-    batch = terms.batch
-    while need(tier, batch) > crowd.memory[who]:
-        if batch == 1:
-            return None
-        batch //= 2
-    compute, link = float(crowd.compute[who, tier]), float(crowd.link[who, tier])
-    full = int(terms.epochs[tier]), int(crowd.rows[who])
-    place: Place | None = None
-    for work in _less_and_less(*full, terms.least_rows):
-        epochs, rows = work
-        late = epochs * rows * compute + link > terms.seconds[tier]
-        less = Place(who, tier, epochs, rows, batch, work != full, late)
-        if place is not None and less.steps < terms.least_steps:
-            break
-        place = less
-        if not late:
-            break
-    return place
-
-
-def _less_and_less(epochs: int, rows: int, least: float) -> Iterator[tuple[int, int]]:
-    """Epochs and rows: all, then fewer rows by tenths of all of them, then fewer epochs."""
-    kept = rows
-    for tenths in range(10):
-        fewer = rows - rows * tenths // 10
-        if fewer < least * rows - 1e-9:
-            break
-        if tenths == 0 or fewer < kept:
-            yield epochs, fewer
-        kept = fewer
-    for fewer in range(epochs - 1, 0, -1):
-        yield fewer, kept
+def count_features(net: Net) -> int:
+    """How many numbers a model's head sees."""
+    shapes = known(net).shapes
+    return next(shape[1] for name in net.head_names if len(shape := shapes[name]) == 2)

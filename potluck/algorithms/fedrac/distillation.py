@@ -1,110 +1,114 @@
-"""What members of a tier are asked to do in a round (Fed-RAC): their work, and the lesson that they lack."""
+"""Fed-RAC's distillation: what members of a tier do in a round, and the lesson that they lack."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from math import exp
+from typing import Final
 
+from potluck.algorithms.fedrac.costs import count_features, lesson_seconds, streaming_factor
 from potluck.algorithms.fedrac.device.teach import Teach
-from potluck.algorithms.fedrac.schedule import confidence, features, lesson_seconds, streaming, teacher
+from potluck.algorithms.fedrac.schedule import find_teacher
+from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.job import ModelSpec
+from potluck.core.job import Job, ModelSpec
 from potluck.core.messages import Node, Task
+from potluck.core.trees import Tree
 from potluck.jobs import Shuffled, Train
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said
 
 
-@value
-class Lessons:
-    """How followers learn from a richer tier."""
-
-    local: Train
-    teach: bool
-    a: float
-    temperature: float
-    hint: float
-    confident_rate: bool
-
-    def __post_init__(self) -> None:
-        self._objective(self.local.model)  # refuses what it can't do
-        fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
-        private = self.local.privacy is not None
-        require(not (self.confident_rate and private), "confident_rate", self.confident_rate, fix)
-
-    def tasks(
-        self, m: Tiers, tier: int, nodes: Sequence[Node], ctx: Context
-    ) -> tuple[Tiers, list[Task], float]:
-        """A round's tasks, and seconds that lessons may add to it."""
-        plain: dict[str, Any] = {"params": m.params[tier]}
-        source = teacher(tier, m.left, m.done, m.chained) if self.teach else None
-        if source is None:
-            jobs = {n: self._job(m, tier, n) for n in nodes}
-            return m, _shared([Task(n, jobs[n], plain) for n in nodes]), 0.0
-        m, edition = _opened(m, source)
-        if self.hint:
-            m = self._adapted(m, tier, source, ctx)
-            plain = {**plain, "adapter": m.adapters[tier]}
-        lesson = {**plain, "teacher": m.frozen[source][1]}
-        spec, net, tasks, extra = m.specs[source], ctx.models[m.specs[source]], [], 0.0
-        room = _room(max(device.rows for device in m.known.values()))
-        factor = self._factor(m, source)
-        for n in nodes:
-            device, new = m.known[n], m.taught.get(n) != (source, edition)
-            slower = streaming(device, net) if new else 1.0
-            objective = replace(self._objective(spec), room=room, slower=slower)
-            job = replace(self._job(m, tier, n), objective=objective).scale_rate(factor)
-            if new:
-                extra = max(extra, lesson_seconds(device, net))
-                if slower == 1.0:  # it holds the teacher, if what it says of its memory is true
-                    job = replace(job, needs=float(inference_bytes(net)))
-            tasks.append(Task(n, job, lesson if new else plain, (source, edition), SLOT))
-        return m, _shared(tasks), extra
-
-    def _objective(self, spec: ModelSpec) -> Teach:
-        require(self.temperature > 0, "temperature", self.temperature, "must be above 0, such as 3.0")
-        return Teach(spec, self.a, self.temperature, self.hint)
-
-    def _job(self, m: Tiers, tier: int, node: Node) -> Train:
-        place = m.places[node]
-        sampler = Shuffled(place.rows) if place.reduced else self.local.sampler
-        return replace(
-            self.local, model=m.specs[tier], epochs=place.epochs, batch=place.batch, sampler=sampler
-        )
-
-    def _adapted(self, m: Tiers, tier: int, source: int, ctx: Context) -> Tiers:
-        """With a map from a follower's features to its teacher's: zeros at first."""
-        sizes = [features(ctx.models[m.specs[f]]) for f in (source, tier)]
-        if tier in m.adapters and list(m.adapters[tier].shape) == sizes:
-            return m
-        like = next(iter(m.params[tier].values()))
-        return replace(m, adapters=m.adapters | {tier: like.new_zeros(sizes)})
-
-    def _factor(self, m: Tiers, source: int) -> float:
-        """Of followers' learning rate."""
-        if not self.confident_rate:
-            return 1.0
-        members = max(1, m.sizes[source])  # who trained it may have moved since
-        return confidence(m.means.get(source, 0.0), members, len(m.places) / len(m.specs))
+def plan_round(
+    s: FedRACSettings, m: Tiers, tier: int, nodes: Sequence[Node], ctx: Context
+) -> tuple[Tiers, list[Task], float]:
+    """A round's tasks, and seconds that lessons may add to it."""
+    teacher = find_teacher(tier, m.done, m.chained) if s.distillation.enabled else None
+    if teacher is None:
+        jobs = {n: _make_job(s, m, tier, n) for n in nodes}
+        return m, _share_jobs([Task(n, jobs[n], {"params": m.params[tier]}) for n in nodes]), 0.0
+    return _plan_lessons(s, m, tier, teacher, nodes, ctx)
 
 
-def _opened(m: Tiers, source: int) -> tuple[Tiers, int]:
+def find_teachers(s: FedRACSettings, specs: Sequence[ModelSpec]) -> list[ModelSpec | None]:
+    """Whose model teaches each tier, if all of them have members."""
+    if not s.distillation.enabled:
+        return [None] * len(specs)
+    return [None if f == 0 else specs[f - 1 if s.schedule.chained else 0] for f in range(len(specs))]
+
+
+def confidence(loss: float, members: int, share: float) -> float:
+    """How far to trust a leader: its probability of the right class, less so if its tier has few members.
+
+    `loss`: its mean cross-entropy; `share`: members that an even division would give it.
+    """
+    return exp(-max(0.0, loss)) * min(1.0, members / share)
+
+
+def _plan_lessons(
+    s: FedRACSettings, m: Tiers, tier: int, teacher: int, nodes: Sequence[Node], ctx: Context
+) -> tuple[Tiers, list[Task], float]:
+    m, edition = _freeze_teacher(m, teacher)
+    sent: dict[str, Tree] = {"params": m.params[tier]}
+    if s.distillation.hint:
+        m = _add_adapter(m, tier, teacher, ctx)
+        sent = {**sent, "adapter": m.adapters[tier]}
+    lesson = {**sent, "teacher": m.frozen[teacher][1]}
+    spec = m.specs[teacher]
+    net, tasks, extra = ctx.models[spec], list[Task](), 0.0
+    room = _round_up(max(device.rows for device in m.known.values()))
+    how, factor = s.distillation, _rate_factor(s, m, teacher)
+    for n in nodes:
+        device, new = m.known[n], m.taught.get(n) != (teacher, edition)
+        slower = streaming_factor(device, net) if new else 1.0
+        objective = Teach(spec, how.a, how.temperature, how.hint, room, slower)
+        job = replace(_make_job(s, m, tier, n), objective=objective).scale_rate(factor)
+        if new:
+            extra = max(extra, lesson_seconds(device, net))
+            if slower == 1.0:  # it holds the teacher, if what it says of its memory is true
+                job = replace(job, needs=float(inference_bytes(net)))
+        tasks.append(Task(n, job, lesson if new else sent, (teacher, edition), SLOT))
+    return m, _share_jobs(tasks), extra
+
+
+def _make_job(s: FedRACSettings, m: Tiers, tier: int, node: Node) -> Train:
+    place = m.places[node]
+    sampler = Shuffled(place.rows) if place.reduced else s.local.sampler
+    return replace(s.local, model=m.specs[tier], epochs=place.epochs, batch=place.batch, sampler=sampler)
+
+
+def _add_adapter(m: Tiers, tier: int, teacher: int, ctx: Context) -> Tiers:
+    """With a map from a follower's features to its teacher's: zeros at first."""
+    sizes = [count_features(ctx.models[m.specs[f]]) for f in (teacher, tier)]
+    if tier in m.adapters and list(m.adapters[tier].shape) == sizes:
+        return m
+    like = next(iter(m.params[tier].values()))
+    return replace(m, adapters=m.adapters | {tier: like.new_zeros(sizes)})
+
+
+def _rate_factor(s: FedRACSettings, m: Tiers, teacher: int) -> float:
+    """Of followers' learning rate."""
+    if not s.distillation.confident_rate:
+        return 1.0
+    members = max(1, m.sizes[teacher])  # who trained it may have moved since
+    return confidence(m.means.get(teacher, 0.0), members, len(m.places) / len(m.specs))
+
+
+def _freeze_teacher(m: Tiers, teacher: int) -> tuple[Tiers, int]:
     """The teacher's edition: the first when it begins to teach, the second when it has finished training."""
-    edition = 1 if m.left[source] else 2
-    if m.frozen.get(source, (0, None))[0] == edition:
+    edition = 1 if m.left[teacher] else 2
+    if m.frozen.get(teacher, (0, None))[0] == edition:
         return m, edition
-    return replace(m, frozen=m.frozen | {source: (edition, m.params[source])}), edition
+    return replace(m, frozen=m.frozen | {teacher: (edition, m.params[teacher])}), edition
 
 
-def _room(rows: int) -> int:
+def _round_up(rows: int) -> int:
     """A power of two, so that it doesn't change with every row that somebody gains."""
     return 1 << max(0, rows - 1).bit_length()
 
 
-def _shared(tasks: list[Task]) -> list[Task]:
+def _share_jobs(tasks: list[Task]) -> list[Task]:
     """The same, with one object for equal jobs: runtimes recognise them faster."""
-    jobs: dict[Any, Any] = {}
+    jobs: dict[Job, Job] = {}
     return [replace(task, job=jobs.setdefault(task.job, task.job)) for task in tasks]

@@ -1,126 +1,175 @@
-"""From participants' resources to tiers (Fed-RAC): clusters, their models, their time."""
+"""How Fed-RAC forms tiers: clusters of devices, a model and a time for each, everybody's place in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from math import ceil, isfinite, log
 
 import numpy as np
 
-from potluck.algorithms.fedrac.budgets import share_time
-from potluck.algorithms.fedrac.claims import Device
-from potluck.algorithms.fedrac.clustering.methods import Method, cluster, find_clusters, merge_small
-from potluck.algorithms.fedrac.clustering.resources import Floats, Ints, Resources
-from potluck.algorithms.fedrac.costs import Crowd
-from potluck.algorithms.fedrac.schedule import features, lesson_seconds
-from potluck.algorithms.fedrac.sizing import least_scale, scales
-from potluck.core.errors import ConfigError
+from potluck.algorithms.fedrac.admission import GROWTH, Bound, Surrogate, grow_threshold
+from potluck.algorithms.fedrac.assignment import Judge, Place, Terms, allow_by_score, assign
+from potluck.algorithms.fedrac.bounds import drift, whole_rounds
+from potluck.algorithms.fedrac.budgets import estimate_time, share_time
+from potluck.algorithms.fedrac.clustering.methods import cluster, find_clusters, merge_small
+from potluck.algorithms.fedrac.clustering.resources import Floats, Ints, Resources, weigh_resources
+from potluck.algorithms.fedrac.costs import Costs, estimate_costs
+from potluck.algorithms.fedrac.distillation import find_teachers
+from potluck.algorithms.fedrac.notes import CONSTANT_RESOURCES, LATE_AT_BEST, LEFT_OUT, TIERS
+from potluck.algorithms.fedrac.settings import Clustering, FedRACSettings
+from potluck.algorithms.fedrac.sizing import (
+    find_models,
+    find_unable,
+    measure_bytes,
+    read_scale,
+    refuse_unable,
+)
+from potluck.algorithms.fedrac.state import (
+    Tiers,
+    close_tiers,
+    find_nearest_clusters,
+    note_place,
+    place_devices,
+)
+from potluck.core.context import Context
+from potluck.core.errors import require
 from potluck.core.job import ModelSpec, Nets
-from potluck.core.messages import Node
-from potluck.fleet import TRAINING_FACTOR, compute_seconds
-from potluck.jobs import Train
-from potluck.models.footprint import training_bytes
-from potluck.rules.nested import known
+from potluck.core.messages import Command, Node, Note
+from potluck.rules.nested import cut
 
-By = Literal["width", "depth"]
-SMALLEST = 1e-3  # scale of a model, below which none is tried
-SLACK = 1.2  # of the time that is taken if none is given: rates and speeds are known to about as much
+LEAST = 4  # participants: with fewer there are no two clusters to choose from
 
 
-def gathered(
-    resources: Resources, tiers: int | None, fewer: int, smallest_tier: int, method: Method, seed: int
-) -> tuple[Ints, dict[int, float]]:
+def leave_out(s: FedRACSettings, ctx: Context) -> frozenset[Node]:
+    """Those, there or not, that can't hold even the smallest model: refused, unless that is allowed."""
+    memory = _read_memory(ctx)
+    lacking = find_unable(s, memory, ctx.models)
+    if not s.sizes.leave_out:
+        refuse_unable(lacking, memory)
+    fix = "too few are left without them; choose a smaller model or batch"
+    enough = len(memory) - len(lacking) >= LEAST
+    require(enough or not lacking, "sizes.leave_out", s.sizes.leave_out, fix)
+    return frozenset(lacking)
+
+
+def build_tiers(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[Command]]:
+    """The tiers of everybody who is known."""
+    why = "too little memory for the smallest model"
+    notes: list[Command] = [Note(LEFT_OUT, why, n) for n in sorted(m.left_out)]
+    nodes = sorted(m.known)
+    resources = _weigh_devices(s, m, nodes)
+    if resources.constant:
+        notes.append(Note(CONSTANT_RESOURCES, list(resources.constant)))
+    labels, index = cluster_devices(s.clustering, resources)
+    specs = _find_specs(s, m, dict(zip(nodes, labels.tolist(), strict=True)), ctx)
+    m = _begin(s, m, specs, labels, nodes, ctx)
+    total = s.time.mar
+    if total is None:
+        costs, epochs = _find_costs(s, m, nodes, resources.scores, ctx.models), s.list_epochs(len(specs))
+        total = estimate_time(costs, labels, epochs, m.rounds, s.time.kappa, s.schedule.chained)
+    times = share_time(total, len(specs), s.time.kappa, s.schedule.chained)
+    m = replace(m, seconds=tuple(float(t) / r for t, r in zip(times, m.rounds, strict=True)))
+    places = find_places(s, m, ctx)
+    m = place_devices(m, places)
+    found = {k: reached if isfinite(reached) else "infinite" for k, reached in index.items()}
+    told = {"index": found, "clusters": np.bincount(labels).tolist(), "members": list(m.sizes),
+            "scales": [read_scale(spec, s.sizes.by) for spec in specs],
+            "bytes": [ctx.models[spec].nbytes for spec in specs], "mar": total,
+            "seconds": list(m.seconds), "rounds": list(m.rounds)}  # fmt: skip
+    late = [n for n, place in places.items() if place.late]
+    notes += [Note(TIERS, told), *(note_place(n, place, "resources") for n, place in places.items())]
+    return m, [*notes, *([Note(LATE_AT_BEST, late)] if late else [])]
+
+
+def cluster_devices(how: Clustering, resources: Resources, seed: int = 0) -> tuple[Ints, dict[int, float]]:
     """Each participant's cluster, the richest first, and the Dunn indices of the numbers that were tried."""
+    alone = np.zeros(len(resources.scores), np.int64)
     if not resources.points.any():  # nothing that has a weight tells them apart
-        return np.zeros(len(resources.scores), np.int64), {}
+        return alone, {}
     index: dict[int, float] = {}
-    if tiers is None:
-        found = find_clusters(resources, method, seed)
-        index, tiers = found.index, max(2, found.count - fewer)
-    if tiers == 1:
-        return np.zeros(len(resources.scores), np.int64), index
-    return merge_small(cluster(resources, tiers, method, seed).labels, smallest_tier), index
+    k = how.k
+    if k is None:
+        found = find_clusters(resources, how.method, seed)
+        index, k = found.index, max(2, found.count - how.fewer)
+    if k == 1:
+        return alone, index
+    return merge_small(cluster(resources, k, how.method, seed).labels, how.smallest), index
 
 
-def scaled(spec: ModelSpec, scale: float, by: By) -> ModelSpec:
-    """A smaller variant of a model."""
-    return replace(spec, **{by: getattr(spec, by) * scale})
-
-
-def bytes_of(models: Nets, spec: ModelSpec, local: Train, batch: int | None = None) -> int:
-    """Memory that training a model takes."""
-    return training_bytes(models[spec], local.optim, batch or local.batch)
-
-
-def unable(memory: Mapping[Node, float], models: Nets, local: Train, alpha: float, by: By) -> list[Node]:
-    """Devices that can't hold even the smallest model."""
-    need = bytes_of(models, scaled(local.model, least_scale(alpha, SMALLEST), by), local)
-    return [node for node, there in memory.items() if there < need]
-
-
-def refuse(nodes: Sequence[Node], memory: Mapping[Node, float]) -> None:
-    """Name devices that can train nothing."""
-    if nodes:
-        said = ", ".join(f"{node} ({memory[node]:,.0f} bytes)" for node in nodes[:5])
-        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        raise ConfigError(
-            f"devices {said}{more}: too little memory to train even the smallest model; "
-            "lower model.width or train.batch, or leave them out by algorithms.fedrac.leave_out = true"
-        )
-
-
-def sized(
-    memory: Floats, labels: Ints, models: Nets, local: Train, alpha: float, by: By
-) -> tuple[ModelSpec, ...]:
-    """A model for each tier, small enough for the least memory in it."""
-    least = [float(memory[labels == tier].min()) for tier in range(int(labels.max()) + 1)]
-
-    def size(scale: float) -> float:
-        return bytes_of(models, scaled(local.model, scale, by), local)
-
-    found = scales(alpha, least, size, SMALLEST)
-    return tuple(scaled(local.model, float(scale), by) for scale in found)
-
-
-def costs(
-    devices: Sequence[Device],
-    scores: Floats,
-    models: Nets,
-    specs: Sequence[ModelSpec],
-    rounds: Sequence[int],
-    teachers: Sequence[ModelSpec | None],
-    hints: bool,
-) -> Crowd:
-    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds.
-
-    `hints`: a map between features is trained and sent with a follower's model.
-    """
-    nets, ops, sizes = [models[spec] for spec in specs], list[int](), list[int]()
-    for net, spec in zip(nets, teachers, strict=True):
-        numbers = features(net) * features(models[spec]) if hints and spec is not None else 0
-        ops.append(TRAINING_FACTOR * (net.ops + numbers))
-        sizes.append(net.nbytes + numbers * (net.nbytes // known(net).size))
-    compute = [[compute_seconds(each, d.compute) for each in ops] for d in devices]
-    link = np.array([[2 * d.latency + 8 * size * (1 / d.down + 1 / d.up) for size in sizes] for d in devices])
-    for tier, spec in enumerate(teachers):
-        if spec is not None:
-            link[:, tier] += [lesson_seconds(d, models[spec]) / rounds[tier] for d in devices]
-    return Crowd(
-        scores,
-        np.array([d.rows for d in devices], np.int64),
-        np.array([d.memory for d in devices], np.float64),
-        np.array(compute, np.float64),
-        link,
+def find_places(s: FedRACSettings, m: Tiers, ctx: Context) -> dict[Node, Place]:
+    """Everybody's place, by what is known of them now."""
+    nodes = sorted(m.known)
+    scores = _weigh_devices(s, m, nodes).scores
+    clusters = find_nearest_clusters(m, nodes, scores)
+    labels = np.array([clusters[n] for n in nodes])
+    allowed = allow_by_score(scores, labels) if s.admission.judge == "surrogate" else None
+    found = assign(
+        _find_costs(s, m, nodes, scores, ctx.models),
+        Terms(np.array(m.seconds), s.list_epochs(len(m.specs)), s.local.batch, s.time.least_rows),
+        lambda tier, batch: measure_bytes(ctx.models, m.specs[tier], s.local, batch),
+        _make_judge(s, m, nodes, ctx),
+        close_tiers(m, nodes, allowed),
     )
+    if not s.sizes.leave_out:
+        refuse_unable([nodes[i] for i in found.unable], _read_memory(ctx))
+    return {nodes[place.who]: place for place in found.places}
 
 
-def response_time(
-    crowd: Crowd, labels: Ints, epochs: Ints, rounds: Sequence[int], kappa: float, chained: bool
-) -> float:
-    """The least time in which everybody could train as its own cluster does, and some slack."""
-    shares = share_time(1.0, int(labels.max()) + 1, kappa, chained)
-    total = 0.0
-    for tier, share in enumerate(shares.tolist()):
-        mine = labels == tier
-        seconds = epochs[tier] * crowd.rows[mine] * crowd.compute[mine, tier] + crowd.link[mine, tier]
-        total = max(total, float(seconds.max()) * rounds[tier] / share)
-    return SLACK * total
+def find_richest(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], share: float) -> list[Node]:
+    """This share of some devices, rounded up, by what is known of everybody now."""
+    everybody = sorted(m.known)
+    scores = dict(zip(everybody, _weigh_devices(s, m, everybody).scores.tolist(), strict=True))
+    return sorted(sorted(nodes, key=lambda n: -scores[n])[: ceil(share * len(nodes))])
+
+
+def _weigh_devices(s: FedRACSettings, m: Tiers, nodes: Sequence[Node]) -> Resources:
+    return weigh_resources(np.array([m.known[n].vector for n in nodes]), s.clustering.weights)
+
+
+def _find_costs(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], scores: Floats, models: Nets) -> Costs:
+    devices, teachers = [m.known[n] for n in nodes], find_teachers(s, m.specs)
+    return estimate_costs(devices, scores, models, m.specs, m.rounds, teachers, s.distillation.hint > 0)
+
+
+def _find_specs(
+    s: FedRACSettings, m: Tiers, clusters: dict[Node, int], ctx: Context
+) -> tuple[ModelSpec, ...]:
+    """The tiers' models."""
+    memory = {n: there for n, there in _read_memory(ctx).items() if n not in m.left_out}
+    last = max(clusters.values())  # its model is for those who come later, too
+    labels = np.array([clusters.get(n, last) for n in memory])
+    return find_models(s, np.array(list(memory.values())), labels, ctx.models)
+
+
+def _begin(
+    s: FedRACSettings, m: Tiers, specs: tuple[ModelSpec, ...], labels: Ints, nodes: list[Node], ctx: Context
+) -> Tiers:
+    """Models before training, and how many rounds each has."""
+    big, whole = ctx.models[specs[0]], ctx.models[specs[0]].init(ctx.key)
+    nets = [ctx.models[spec] for spec in specs]
+    # Layers can be averaged across tiers only if their channels mean the same: parts of one model then.
+    params = [cut(whole, big, net) if s.mixing.enabled else net.init(ctx.key) for net in nets]
+    rounds = s.list_rounds(len(specs))
+    if s.goal is not None:
+        rows = np.array([m.known[n].rows for n in nodes], np.float64)
+        for f, epochs in enumerate(s.list_epochs(len(specs)).tolist()):
+            shares = rows[labels == f] / rows[labels == f].sum()
+            rounds[f] = whole_rounds(s.goal, epochs, s.landscape, drift(shares, epochs, s.landscape))
+    clusters = dict(zip(nodes, labels.tolist(), strict=True))
+    none = (0,) * len(specs)
+    return replace(m, specs=specs, params=tuple(params), rounds=tuple(rounds), done=none, sizes=none,
+                   clusters=clusters)  # fmt: skip
+
+
+def _make_judge(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context) -> Judge:
+    tiers = len(m.specs)
+    delta, theta = grow_threshold(tiers, s.admission.delta), grow_threshold(tiers, s.admission.theta, GROWTH)
+    if s.admission.judge == "bound":
+        return Bound(s.landscape, np.array(m.rounds, np.float64), s.local.optim.lr, delta, theta)
+    guess = log(max(2, ctx.models[m.specs[0]].classes))  # the loss of a guess
+    return Surrogate(np.array([m.losses.get(n, np.nan) for n in nodes]) / guess, delta, theta)
+
+
+def _read_memory(ctx: Context) -> dict[Node, float]:
+    """Bytes that everybody says to have, whether there or not."""
+    nodes = [int(n) for n in ctx.children]
+    return dict(zip(nodes, ctx.profiles(nodes).memory.tolist(), strict=True))

@@ -1,20 +1,27 @@
-"""How big the tiers' models are: alpha times the one above, and smaller where memory asks for it.
+"""How big the models of Fed-RAC's tiers are: alpha times the one above, and smaller where memory asks for it.
 
 The print has M_{i-1} = alpha M_i, which would make poorer tiers' models bigger; its next line, and here, have
-M_i = alpha M_{i-1}. Alpha acts on the width, as in the authors' notebook, or on the depth: whoever reads the
-scales decides.
+M_i = alpha M_{i-1}. Alpha acts on the width, as in the authors' notebook, or on the depth.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from potluck.algorithms.fedrac.clustering.resources import Floats
+from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
+from potluck.algorithms.fedrac.settings import Dimension, FedRACSettings
 from potluck.core.errors import ConfigError, require
+from potluck.core.job import ModelSpec, Nets
+from potluck.core.messages import Node
+from potluck.jobs import Train
+from potluck.models.footprint import training_bytes
+
+SMALLEST = 1e-3  # scale of a model, below which none is tried
 
 
-def scales(
-    alpha: float, memory: Sequence[float] | Floats, size: Callable[[float], float], smallest: float = 1e-3
+def find_scales(
+    alpha: float, memory: Sequence[float] | Floats, size: Callable[[float], float], smallest: float = SMALLEST
 ) -> Floats:
     """Scales [tiers], of width or depth: alpha^f, smaller by alphas until training fits the tier's memory.
 
@@ -39,9 +46,55 @@ def scales(
     return np.array(found)
 
 
-def least_scale(alpha: float, smallest: float = 1e-3) -> float:
-    """The last scale that `scales` tries."""
+def find_least_scale(alpha: float, smallest: float = SMALLEST) -> float:
+    """The last scale that `find_scales` tries."""
     scale = 1.0
     while scale * alpha >= smallest:
         scale *= alpha
     return scale
+
+
+def find_models(s: FedRACSettings, memory: Floats, labels: Ints, models: Nets) -> tuple[ModelSpec, ...]:
+    """A model for each tier, small enough for the least memory in it."""
+    least = [float(memory[labels == tier].min()) for tier in range(int(labels.max()) + 1)]
+
+    def size(scale: float) -> float:
+        return measure_bytes(models, scale_model(s.local.model, scale, s.sizes.by), s.local)
+
+    found = find_scales(s.sizes.alpha, least, size)
+    return tuple(scale_model(s.local.model, float(scale), s.sizes.by) for scale in found)
+
+
+def find_unable(s: FedRACSettings, memory: Mapping[Node, float], models: Nets) -> list[Node]:
+    """Devices that can't hold even the smallest model."""
+    smallest = scale_model(s.local.model, find_least_scale(s.sizes.alpha), s.sizes.by)
+    need = measure_bytes(models, smallest, s.local)
+    return [node for node, there in memory.items() if there < need]
+
+
+def refuse_unable(nodes: Sequence[Node], memory: Mapping[Node, float]) -> None:
+    """Name devices that can train nothing."""
+    if nodes:
+        said = ", ".join(f"{node} ({memory[node]:,.0f} bytes)" for node in nodes[:5])
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        raise ConfigError(
+            f"devices {said}{more}: too little memory to train even the smallest model; "
+            "lower model.width or train.batch, or leave them out by algorithms.fedrac.sizes.leave_out = true"
+        )
+
+
+def scale_model(spec: ModelSpec, scale: float, by: Dimension) -> ModelSpec:
+    """A smaller variant of a model."""
+    return (
+        replace(spec, width=spec.width * scale) if by == "width" else replace(spec, depth=spec.depth * scale)
+    )
+
+
+def read_scale(spec: ModelSpec, by: Dimension) -> float:
+    """The width or depth of a model."""
+    return spec.width if by == "width" else spec.depth
+
+
+def measure_bytes(models: Nets, spec: ModelSpec, local: Train, batch: int | None = None) -> int:
+    """Memory that training a model takes."""
+    return training_bytes(models[spec], local.optim, batch or local.batch)

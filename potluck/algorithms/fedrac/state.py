@@ -1,16 +1,16 @@
-"""Who trains in which tier: what Fed-RAC remembers from round to round, and how participants move."""
+"""Fed-RAC's state: the tiers' models, who trains in which of them, and how devices move."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from potluck.algorithms.fedrac.assignment import Place
 from potluck.algorithms.fedrac.claims import Device
-from potluck.algorithms.fedrac.clustering.resources import Floats
-from potluck.algorithms.fedrac.costs import Place
-from potluck.algorithms.fedrac.schedule import elapsed
+from potluck.algorithms.fedrac.clustering.resources import Bools, Floats
+from potluck.algorithms.fedrac.notes import TIER
+from potluck.algorithms.fedrac.schedule import count_rounds
 from potluck.core.codec import value
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Node, Note
@@ -51,13 +51,13 @@ class Tiers:
 
     @property
     def round(self) -> int:
-        return elapsed(self.left, self.done, self.chained) + self.idle
+        return count_rounds(self.left, self.done, self.chained) + self.idle
 
     def members(self, tier: int) -> list[Node]:
         return [node for node, place in self.places.items() if place.tier == tier]
 
 
-def settled(m: Tiers, moves: Mapping[Node, Place]) -> Tiers:
+def place_devices(m: Tiers, moves: Mapping[Node, Place]) -> Tiers:
     """The same with some in other places; who moves begins anew in being late."""
     places = dict(sorted({**m.places, **moves}.items()))
     count = np.bincount([place.tier for place in places.values()], minlength=len(m.specs))
@@ -65,32 +65,32 @@ def settled(m: Tiers, moves: Mapping[Node, Place]) -> Tiers:
     return replace(m, places=places, sizes=tuple(int(n) for n in count), late=late)
 
 
-def moved(m: Tiers, found: Mapping[Node, Place], why: Mapping[Node, str]) -> tuple[Tiers, list[Note]]:
+def move_devices(m: Tiers, found: Mapping[Node, Place], why: Mapping[Node, str]) -> tuple[Tiers, list[Note]]:
     """Those that have a reason to move, in the places that were found for them, and a note of each."""
     moves = {node: found[node] for node in why if node in found and _differs(m.places.get(node), found[node])}
-    notes = [placed(node, place, why[node], m.places.get(node)) for node, place in moves.items()]
-    return settled(m, moves), notes
+    notes = [note_place(node, place, why[node], m.places.get(node)) for node, place in moves.items()]
+    return place_devices(m, moves), notes
 
 
-def placed(node: Node, place: Place, why: str, before: Place | None = None) -> Note:
+def note_place(node: Node, place: Place, why: str, before: Place | None = None) -> Note:
     """What is recorded of a device's place."""
-    told: dict[str, Any] = {"tier": place.tier, "epochs": place.epochs, "rows": place.rows,
-                            "batch": place.batch, "why": why}  # fmt: skip
-    return Note("tier", told if before is None else {**told, "from": before.tier}, node)
+    work = {"tier": place.tier, "epochs": place.epochs, "rows": place.rows, "batch": place.batch}
+    told = {**work, "why": why}
+    return Note(TIER, told if before is None else {**told, "from": before.tier}, node)
 
 
 def _differs(before: Place | None, after: Place) -> bool:
     return before is None or replace(before, who=after.who) != after
 
 
-def lighter(place: Place) -> Place:
+def lighten(place: Place) -> Place:
     """The same place with less work: for those who are late in the last tier. One row stays."""
     if place.epochs > 1:
         return replace(place, epochs=place.epochs - 1, reduced=True)
     return replace(place, rows=max(1, int(0.9 * place.rows)), reduced=True)
 
 
-def nearest_cluster(m: Tiers, nodes: Sequence[Node], scores: Floats) -> dict[Node, int]:
+def find_nearest_clusters(m: Tiers, nodes: Sequence[Node], scores: Floats) -> dict[Node, int]:
     """Clusters of all nodes; a newcomer's is the one whose mean score is nearest."""
     known = [m.clusters.get(node, -1) for node in nodes]
     labels = np.array(known)
@@ -101,8 +101,8 @@ def nearest_cluster(m: Tiers, nodes: Sequence[Node], scores: Floats) -> dict[Nod
     return {n: int(near) if said < 0 else said for n, said, near in zip(nodes, known, nearest, strict=True)}
 
 
-def open_tiers(m: Tiers, nodes: Iterable[Node], allowed: "np.ndarray[Any, Any] | None") -> Any:
-    """Which tiers each may join: those allowed, but none above its floor."""
+def close_tiers(m: Tiers, nodes: Iterable[Node], allowed: Bools | None) -> Bools:
+    """Which tiers each may join [nodes, tiers]: those allowed, but none above its floor."""
     order = list(nodes)
     table = np.ones((len(order), len(m.specs)), bool) if allowed is None else allowed.copy()
     for i, node in enumerate(order):

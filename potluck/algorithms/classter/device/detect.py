@@ -6,7 +6,7 @@ the second. The target is a tensor, so models of different classes train in one 
 """
 
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -86,9 +86,9 @@ def _cycle_rows(rows: NDArray[np.int64], count: int, width: int, key: int) -> ND
 class Detect(Objective):
     """Tell the target class from the rest, and tell its rows from one another (NT-Xent over their views)."""
 
-    contrast: float = 1.0  # weight of the second; 0: without
-    temperature: float = 0.25  # tau
-    augment: Augment = ByShape()
+    contrast: Annotated[float, "weight of the contrast between its rows; 0: without"] = 1.0
+    temperature: Annotated[float, "tau, of the contrast"] = 0.25
+    augment: Annotated[Augment, "how a row is changed into another view of it"] = ByShape()
 
     def __post_init__(self) -> None:
         require(0 <= self.contrast < float("inf"), "detect.contrast", self.contrast, "must be 0 or more")

@@ -7,7 +7,7 @@ smoother one (`Distil`).
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -139,13 +139,15 @@ class Loudest(Objective):
 class Distillation:
     """How the server makes a general model of all detectors: when, and how it trains (by Adam)."""
 
-    every: int = 100  # updates between two distillations
-    epochs: int = 10  # passes over the server's rows, each time
-    lr: float = 1e-3
-    batch: int = 64
-    temperature: float = 2.0  # T_kd: softens teacher and student
-    calibrate: Scale = "noise"  # what detectors' logits are measured by: noise, the server's rows, or none
-    noise: int = 1000  # rows of noise
+    every: Annotated[int, "updates between two distillations"] = 100
+    epochs: Annotated[int, "passes over the server's rows, each time"] = 10
+    lr: Annotated[float, "learning rate"] = 1e-3
+    batch: Annotated[int, "rows of a step"] = 64
+    temperature: Annotated[float, "T_kd: softens teacher and student"] = 2.0
+    calibrate: Annotated[
+        Scale, "what detectors' logits are measured by: noise, the server's rows, or none"
+    ] = "noise"
+    noise: Annotated[int, "rows of noise"] = 1000
 
     def __post_init__(self) -> None:
         for key in ("every", "epochs", "batch"):

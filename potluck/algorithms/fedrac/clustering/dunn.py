@@ -1,4 +1,4 @@
-"""The Dunn index: how far apart clusters are, for how wide they are (the paper's Eq. 3 to 5)."""
+"""The Dunn index of Fed-RAC's clusters: how far apart they are, for how wide they are (Eq. 3 to 5)."""
 
 import math
 

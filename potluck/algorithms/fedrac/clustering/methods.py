@@ -1,4 +1,4 @@
-"""Clusters of participants with like resources, and how many of them: Procedure 1, and compaction.
+"""Fed-RAC's clusters of participants with like resources, and how many of them: Procedure 1, and compaction.
 
 The print takes k = argmax + 1, which holds if the first candidate, two clusters, is number 1; and calls
 compaction k < m where it merges k clusters into fewer. The number found depends on how well k-means does: the
@@ -48,37 +48,37 @@ def find_clusters(
     most: int | None = None,
 ) -> Clusters:
     """Clusters in the number, from 2 to the root of N (or `most`), of greatest Dunn index; ties: fewer."""
-    n, distinct = _check(resources, method, starts)
+    n, distinct = _check_input(resources, method, starts)
     require(most is None or most >= 2, "most", most, "try two clusters at least")
     top = min(math.isqrt(n), distinct, most or n)
     if method == "kmeans":
         tried = {k: kmeans(resources.points, k, seed, starts) for k in range(2, top + 1)}
     else:
-        found = _by_density(resources.points, method)
+        found = _cluster_by_density(resources.points, method)
         tried = {k: found[k] for k in sorted(found) if k <= top}
         require(bool(tried), "method", method, f"it finds no 2 to {top} clusters here; take 'kmeans'")
     index = {k: dunn(resources.points, labels) for k, labels in tried.items()}
     greatest = max(index.values())
     best = min(k for k, reached in index.items() if reached >= greatest * (1 - 1e-12))  # inf stays inf
-    return Clusters(richest_first(tried[best], resources.scores), index)
+    return Clusters(rank_clusters(tried[best], resources.scores), index)
 
 
 def cluster(
     resources: Resources, count: int, method: Method = "kmeans", seed: int = 0, starts: int = STARTS
 ) -> Clusters:
     """So many clusters, richest first: also how k clusters are compacted to fewer, by clustering again."""
-    n, distinct = _check(resources, method, starts)
+    n, distinct = _check_input(resources, method, starts)
     fix = f"of {n} participants {distinct} differ: make 2 to {distinct} clusters"
     require(2 <= count <= distinct, "clusters", count, fix)
     if method == "kmeans":
         labels = kmeans(resources.points, count, seed, starts)
     else:
-        found = _by_density(resources.points, method)
+        found = _cluster_by_density(resources.points, method)
         require(
             count in found, "clusters", count, f"{method} finds {sorted(found)}; take 'kmeans' for others"
         )
         labels = found[count]
-    return Clusters(richest_first(labels, resources.scores), {count: dunn(resources.points, labels)})
+    return Clusters(rank_clusters(labels, resources.scores), {count: dunn(resources.points, labels)})
 
 
 def merge_small(labels: Ints, least: int = 5) -> Ints:
@@ -99,7 +99,7 @@ def merge_small(labels: Ints, least: int = 5) -> Ints:
     return np.unique(merged, return_inverse=True)[1].astype(np.int64)
 
 
-def richest_first(labels: Ints, scores: Floats) -> Ints:
+def rank_clusters(labels: Ints, scores: Floats) -> Ints:
     """The same clusters, numbered by their mean scores, from the highest."""
     names, which = np.unique(labels, return_inverse=True)
     means = np.bincount(which, scores) / np.bincount(which)
@@ -110,7 +110,7 @@ def richest_first(labels: Ints, scores: Floats) -> Ints:
     return rank[which]
 
 
-def _check(resources: Resources, method: str, starts: int) -> tuple[int, int]:
+def _check_input(resources: Resources, method: str, starts: int) -> tuple[int, int]:
     """How many participants there are, and how many that differ."""
     require(method in get_args(Method), "method", method, nearest(method, get_args(Method)))
     require(starts >= 1, "starts", starts, f"start k-means once at least, better {STARTS} times")
@@ -123,21 +123,21 @@ def _check(resources: Resources, method: str, starts: int) -> tuple[int, int]:
     return n, distinct
 
 
-def _by_density(points: Floats, method: Method) -> dict[int, Ints]:
+def _cluster_by_density(points: Floats, method: Method) -> dict[int, Ints]:
     """The best labels by the Dunn index for every number of clusters that some setting gives."""
     found: dict[int, tuple[float, Ints]] = {}
-    for raw in _radii(points) if method == "dbscan" else _slopes(points):
+    for raw in _try_radii(points) if method == "dbscan" else _try_slopes(points):
         count = int(raw.max()) + 1
         if count < 2:
             continue
-        labels = _noise_joined(points, raw)
+        labels = _join_noise(points, raw)
         worth = dunn(points, labels)
         if count not in found or worth > found[count][0]:
             found[count] = worth, labels
     return {count: labels for count, (_, labels) in found.items()}
 
 
-def _radii(points: Floats) -> Iterator[Ints]:
+def _try_radii(points: Floats) -> Iterator[Ints]:
     from sklearn.cluster import DBSCAN
 
     far = np.linalg.norm(points[:, None] - points[None], axis=-1)
@@ -148,7 +148,7 @@ def _radii(points: Floats) -> Iterator[Ints]:
         yield np.asarray(DBSCAN(eps=radius, min_samples=_DENSE).fit_predict(points), np.int64)
 
 
-def _slopes(points: Floats) -> Iterator[Ints]:
+def _try_slopes(points: Floats) -> Iterator[Ints]:
     from sklearn.cluster import OPTICS, cluster_optics_xi
 
     # The order of points is the same for all slopes; those that are the same divide by 0.
@@ -166,7 +166,7 @@ def _slopes(points: Floats) -> Iterator[Ints]:
         yield np.asarray(labels, np.int64)
 
 
-def _noise_joined(points: Floats, labels: Ints) -> Ints:
+def _join_noise(points: Floats, labels: Ints) -> Ints:
     sure = np.flatnonzero(labels >= 0)
     far = np.linalg.norm(points[:, None] - points[None, sure], axis=-1)
     return np.where(labels >= 0, labels, labels[sure[far.argmin(1)]])

@@ -1,4 +1,4 @@
-"""What participants have: speed, rate and memory, made comparable and weighed against each other.
+"""What Fed-RAC's participants have: speed, rate and memory, made comparable and weighed against each other.
 
 The distance between two points is the paper's S: the root of the weighted sum of squared differences. The
 authors' notebook has a weighted sum of plain differences instead, and clusters without the weights; here
@@ -31,7 +31,7 @@ class Resources:
     constant: tuple[str, ...]  # columns in which all participants are alike, which tell nobody apart
 
 
-def normalised(vectors: Floats) -> Floats:
+def _normalise_columns(vectors: Floats) -> Floats:
     """Every column from 0, its least, to 1, its greatest; a column that is the same for all becomes 0."""
     low = vectors.min(0)
     span = vectors.max(0) - low
@@ -39,7 +39,7 @@ def normalised(vectors: Floats) -> Floats:
     return scaled
 
 
-def constant(vectors: Floats) -> tuple[str, ...]:
+def _find_constant(vectors: Floats) -> tuple[str, ...]:
     """The names of the columns that are the same for all."""
     alike = vectors.min(0) == vectors.max(0)
     return tuple(name for name, same in zip(NAMES, alike, strict=True) if same)
@@ -52,7 +52,7 @@ def check_weights(weights: Sequence[float]) -> None:
     require(good, "weights", list(weights), f"give {', '.join(NAMES)} shares of 0 or more that add up to 1")
 
 
-def weighed(vectors: Floats, weights: Sequence[float] = WEIGHTS, normalise: bool = True) -> Resources:
+def weigh_resources(vectors: Floats, weights: Sequence[float] = WEIGHTS, normalise: bool = True) -> Resources:
     """Participants [N, 3] (speed, rate, memory: more is better) as points and scores."""
     check_weights(weights)
     given, shares = np.asarray(vectors, np.float64), np.asarray(weights, np.float64)
@@ -66,5 +66,5 @@ def weighed(vectors: Floats, weights: Sequence[float] = WEIGHTS, normalise: bool
     if odd.any():
         who = int(np.argmax(odd))
         require(False, f"vectors[{who}]", given[who].tolist(), "resources are finite, and 0 or more")
-    used = normalised(given) if normalise else given
-    return Resources(used, used * np.sqrt(shares), used @ shares, constant(given))
+    used = _normalise_columns(given) if normalise else given
+    return Resources(used, used * np.sqrt(shares), used @ shares, _find_constant(given))

@@ -1,4 +1,4 @@
-"""How good a model is class by class, so that F1 can be told from a run's records."""
+"""How good a tier's model of Fed-RAC is class by class, so that F1 can be told from a run's records."""
 
 from torch import Tensor
 

@@ -36,7 +36,7 @@ class Teach(Objective):
 
     teacher: ModelSpec
     a: float = 0.1  # how much labels count
-    heat: float = 3.0  # T
+    temperature: float = 3.0  # T
     hint: float = 0.0  # how much features count
     room: int = 0  # rows whose lessons are kept, the same for all devices, so that they train in one stack
     slower: float = 1.0  # times that the teacher's pass takes where its weights are streamed from flash
@@ -45,7 +45,12 @@ class Teach(Objective):
 
     def __post_init__(self) -> None:
         require(0 <= self.a <= 1, "teach.a", self.a, "must be between 0 (the teacher alone) and 1 (labels)")
-        require(0 < self.heat < float("inf"), "teach.heat", self.heat, "must be above 0, such as 3.0")
+        require(
+            0 < self.temperature < float("inf"),
+            "teach.temperature",
+            self.temperature,
+            "must be above 0, such as 3.0",
+        )
         require(0 <= self.hint < float("inf"), "teach.hint", self.hint, "must be 0 or more; 0: no features")
 
     def blank(self, sent: Tree) -> Tree:
@@ -56,9 +61,9 @@ class Teach(Objective):
         return {**params, ADAPTER: sent["adapter"]} if self.hint else params
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        mark = marks(batch.x)
+        mark = mark_rows(batch.x)
         if "teacher" in sent:
-            return {**self._said(models[self.teacher], sent["teacher"], batch.x), "mark": mark,
+            return {**self._ask_teacher(models[self.teacher], sent["teacher"], batch.x), "mark": mark,
                     "known": torch.ones_like(mark)}  # fmt: skip
         rows = len(mark)
         if not keep:
@@ -68,8 +73,8 @@ class Teach(Objective):
                 "known": torch.zeros_like(mark),
             }
             return {**seen, "features": mark.new_zeros(rows, len(sent["adapter"]))} if self.hint else seen
-        kept = {name: _resized(t, rows) for name, t in keep.items()}
-        known = (kept["mark"] - mark).abs() <= CLOSE * marks(batch.x.abs())  # False of NaN
+        kept = {name: _resize(t, rows) for name, t in keep.items()}
+        known = (kept["mark"] - mark).abs() <= CLOSE * mark_rows(batch.x.abs())  # False of NaN
         return {**kept, "mark": mark, "known": known.to(mark.dtype)}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
@@ -80,7 +85,7 @@ class Teach(Objective):
         kept = {name: torch.where(real.reshape(-1, *[1] * (t.ndim - 1)), t, torch.zeros_like(t))
                 for name, t in own.seen.items() if name in ("logits", "features")}  # fmt: skip
         kept["mark"] = torch.where(real, own.seen["mark"], torch.nan)
-        return {name: _resized(t, self.room) for name, t in kept.items()}
+        return {name: _resize(t, self.room) for name, t in kept.items()}
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         seen, far = batch.seen, 0.0
@@ -90,8 +95,8 @@ class Teach(Objective):
         else:
             logits = net(params, batch.x, batch.key)
         data = row_losses(logits, batch.y)
-        off = divergence((seen["logits"] / self.heat).softmax(-1), logits, self.heat)
-        taught = self.a * data + (1 - self.a) * self.heat**2 * off + self.hint * far
+        off = divergence((seen["logits"] / self.temperature).softmax(-1), logits, self.temperature)
+        taught = self.a * data + (1 - self.a) * self.temperature**2 * off + self.hint * far
         loss = weighted_mean(data + seen["known"] * (taught - data), batch.weight)
         told = {"loss": data, "loss_teacher": off * seen["known"]}
         return loss, {name: weighted_mean(rows, batch.weight).detach() for name, rows in told.items()}
@@ -119,7 +124,7 @@ class Teach(Objective):
         lesson = self.slower * len(at.rows) * teacher.ops if "teacher" in at.inbox else 0.0
         return lesson + (0.0 if adapter is None else 3.0 * passes * adapter.numel())
 
-    def _said(self, teacher: Net, params: Params, x: Tensor) -> dict[str, Tensor]:
+    def _ask_teacher(self, teacher: Net, params: Params, x: Tensor) -> dict[str, Tensor]:
         # Without a key: as it would be used, no dropout.
         if not self.hint:
             return {"logits": teacher(params, x)}
@@ -127,14 +132,14 @@ class Teach(Objective):
         return {"logits": teacher.head(params, z), "features": z}
 
 
-def marks(x: Tensor) -> Tensor:
+def mark_rows(x: Tensor) -> Tensor:
     """A number for every row, by which it is known again."""
     flat = x.flatten(1) if x.is_floating_point() else x.flatten(1).to(torch.float32)
     place = torch.linspace(1, 2, flat.shape[1], dtype=flat.dtype, device=flat.device)
     return flat @ place
 
 
-def _resized(t: Tensor, rows: int) -> Tensor:
+def _resize(t: Tensor, rows: int) -> Tensor:
     """The first rows; where there are fewer, NaN marks of no row, or zeros."""
     if t.shape[0] >= rows:
         return t[:rows]

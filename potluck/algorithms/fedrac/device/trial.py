@@ -1,4 +1,4 @@
-"""A timed trial: what a device can do, rather than what it says it can."""
+"""Fed-RAC's timed trial: what a device can do, rather than what it says it can."""
 
 import torch
 

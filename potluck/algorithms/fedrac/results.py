@@ -1,13 +1,22 @@
-"""How good tiers with models of their own are, from records: each model, all of them together, who moved.
+"""Fed-RAC's results, from a run's records: each tier's model, all of them together, who moved.
 
 A tier's model is judged on the global test set (view `tier 0` is the leader's), at evaluations: rounds to a
 goal are known as finely as these are frequent. Rounds are the tier's own, whatever the others do meanwhile.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
+from potluck.algorithms.fedrac.notes import TIER, TIER_ROUND, TIERS
+from potluck.core.records import Record
 from potluck.metrics import Point, groups, totals
+
+
+class Recorded(Protocol):
+    """A run, by its records."""
+
+    @property
+    def lines(self) -> list[Record]: ...
 
 
 class Move(NamedTuple):
@@ -20,43 +29,43 @@ class Move(NamedTuple):
     why: str
 
 
-def tiers(run: Any) -> int:
+def count_tiers(run: Recorded) -> int:
     """How many tiers there are; 0 before they were found."""
-    found = [len(r["value"]["members"]) for r in run.lines if r["metric"] == "tiers"]
+    found = [len(r["value"]["members"]) for r in _find_notes(run, TIERS)]
     return found[-1] if found else 0
 
 
-def peopled(run: Any) -> list[int]:
+def find_trained(run: Recorded) -> list[int]:
     """The tiers that have members, or had; Procedure 2 may leave some empty, whose models nobody trains."""
-    trained = {r["group"] for r in run.lines if r["metric"] == "tier_round"}
-    return sorted(trained | set(members(run).values()))
+    trained = {int(r["group"]) for r in _find_notes(run, TIER_ROUND)}
+    return sorted(trained | set(find_members(run).values()))
 
 
-def curve(run: Any, tier: int, metric: str = "global_accuracy") -> list[Point]:
+def trace_tier(run: Recorded, tier: int, metric: str = "global_accuracy") -> list[Point]:
     """A metric of a tier's model over its own rounds, from when the tiers were found."""
     done, points, began = 0, list[Point](), False
     for r in run.lines:
-        began = began or r["metric"] == "tiers"
-        if r["metric"] == "tier_round" and r["group"] == tier:
+        began = began or r["metric"] == TIERS
+        if r["metric"] == TIER_ROUND and r["group"] == tier:
             done = r["value"]["round"]
         elif began and r["metric"] == metric and r.get("view") == f"tier {tier}":
             points.append(Point(done, r["time"], r["value"]))
     return points
 
 
-def rounds_to(run: Any, goal: float) -> list[int | None]:
+def count_rounds_to(run: Recorded, goal: float) -> list[int | None]:
     """Each tier's own rounds when it was first seen to reach an accuracy; None if it never did."""
-    curves = [curve(run, tier) for tier in peopled(run)]
+    curves = [trace_tier(run, tier) for tier in find_trained(run)]
     return [next((p.round for p in points if p.value >= goal), None) for points in curves]
 
 
-def total_required(run: Any, goal: float) -> int | None:
+def count_total_rounds(run: Recorded, goal: float) -> int | None:
     """TRR: the leader's rounds to an accuracy and the slowest follower's; None if some tier never did."""
-    found = rounds_to(run, goal)
-    return total_rounds(found) if found else None
+    found = count_rounds_to(run, goal)
+    return add_rounds(found) if found else None
 
 
-def total_rounds(rounds: Sequence[int | None]) -> int | None:
+def add_rounds(rounds: Sequence[int | None]) -> int | None:
     """TRR: the leader's rounds and those of the slowest follower, as followers train side by side.
 
     None if some tier never got there.
@@ -67,7 +76,7 @@ def total_rounds(rounds: Sequence[int | None]) -> int | None:
     return got[0] + max(got[1:], default=0)
 
 
-def f1(run: Any, tier: int) -> float | None:
+def measure_f1(run: Recorded, tier: int) -> float | None:
     """Macro F1 of a tier's model at the end; None unless the run recorded it (`by_class = true`).
 
     A class that there is none of, and that nothing is taken for, doesn't count.
@@ -82,50 +91,53 @@ def f1(run: Any, tier: int) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
-def moves(run: Any) -> list[Move]:
+def list_moves(run: Recorded) -> list[Move]:
     """Everybody's places in order, first ones included."""
-    found = (r for r in run.lines if r["metric"] == "tier")
     return [
-        Move(r["time"], r["group"], r["value"]["tier"], r["value"].get("from"), r["value"]["why"])
-        for r in found
+        Move(r["time"], int(r["group"]), r["value"]["tier"], r["value"].get("from"), r["value"]["why"])
+        for r in _find_notes(run, TIER)
     ]
 
 
-def members(run: Any) -> dict[int, int]:
+def find_members(run: Recorded) -> dict[int, int]:
     """The tier of every device at the end."""
-    return {move.node: move.tier for move in moves(run)}
+    return {move.node: move.tier for move in list_moves(run)}
 
 
-def rounds_astray(run: Any, node: int, tier: int) -> int | None:
+def count_rounds_astray(run: Recorded, node: int, tier: int) -> int | None:
     """Rounds that a device trained, or was late, in other tiers than this; None if it isn't there in the end.
 
     They are those of the tier that it was in at the time.
     """
     at, rounds = None, 0
     for r in run.lines:
-        if r["metric"] == "tier" and r["group"] == node:
+        if r["metric"] == TIER and r["group"] == node:
             at = r["value"]["tier"]
-        elif r["metric"] == "tier_round" and r["group"] == at != tier:
+        elif r["metric"] == TIER_ROUND and r["group"] == at != tier:
             rounds += 1
     return rounds if at == tier else None
 
 
-def device_accuracies(run: Any) -> list[float | None]:
+def list_device_accuracies(run: Recorded) -> list[float | None]:
     """Each tier's mean over its evaluated members' own test rows, at the end; None without any."""
-    at, last = members(run), dict[int, float]()
+    at, last = find_members(run), dict[int, float]()
     for r in run.lines:
         if r["metric"] == "accuracy" and r.get("view") == "tier" and "node" in r:
             last[r["node"]] = r["value"]
-    of = [[last[n] for n, tier in at.items() if tier == f and n in last] for f in range(tiers(run))]
+    of = [[last[n] for n, tier in at.items() if tier == f and n in last] for f in range(count_tiers(run))]
     return [sum(own) / len(own) if own else None for own in of]
 
 
-def in_time(run: Any) -> int:
+def count_in_time(run: Recorded) -> int:
     """Devices whose update came within the time that was allowed, once at least."""
     points = totals(run.lines, "participants")
     return int(points[-1].value) if points else 0
 
 
-def late(run: Any) -> int:
+def count_late(run: Recorded) -> int:
     """Updates that came too late."""
     return int(groups(run.lines, "lost").get("late", 0))
+
+
+def _find_notes(run: Recorded, name: str) -> Iterator[Record]:
+    return (r for r in run.lines if r["metric"] == name)

@@ -1,0 +1,208 @@
+"""Fed-RAC's settings: what an experiment may write in [algorithms.fedrac], a table for what belongs together.
+
+Each table checks itself; `FedRACSettings` checks what concerns several, or one and local training.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+
+from potluck.algorithms.fedrac.bounds import Landscape
+from potluck.algorithms.fedrac.clustering.methods import Method
+from potluck.algorithms.fedrac.clustering.resources import WEIGHTS, Ints, check_weights
+from potluck.core.codec import value
+from potluck.core.errors import nearest, require
+from potluck.jobs import Train
+
+Dimension = Literal["width", "depth"]
+Criterion = Literal["surrogate", "bound"]
+
+
+def _require_share(key: str, share: float) -> None:
+    require(0 < share < 1, key, share, "must be above 0 and below 1, such as 0.5")
+
+
+def _require_above_zero(key: str, number: float) -> None:
+    require(number > 0, key, number, "must be above 0, such as 1.0")
+
+
+def _require_limit(key: str, number: float | None) -> None:
+    require(number is None or 0 < number < inf, key, number, "must be above 0, or left out")
+
+
+def _require_known(key: str, choice: str, names: Sequence[str]) -> None:
+    require(choice in names, key, choice, nearest(str(choice), tuple(names)))
+
+
+@value
+class Clustering:
+    """Which devices are alike, and how many tiers they make."""
+
+    method: Annotated[Method, "what finds clusters: kmeans, dbscan or optics (with fewer = 0)"] = "kmeans"
+    k: Annotated[int | None, "how many tiers; left out: as the Dunn index says, less `fewer`"] = None
+    fewer: Annotated[int, "tiers fewer than clusters, but at least two"] = 1
+    smallest: Annotated[int, "clusters with fewer devices are merged"] = 5
+    weights: Annotated[tuple[float, float, float], "of speed, rate and memory; 1 together"] = WEIGHTS
+
+    def __post_init__(self) -> None:
+        _require_known("method", self.method, get_args(Method))
+        require(self.k is None or self.k >= 1, "k", self.k, "must be at least 1 tier, or left out")
+        require(self.fewer >= 0, "fewer", self.fewer, "must be 0 or more: tiers fewer than clusters")
+        require(self.smallest >= 1, "smallest", self.smallest, "must be at least 1: devices of a tier")
+        check_weights(self.weights)
+
+
+@value
+class ModelSizes:
+    """How big the tiers' models are."""
+
+    alpha: Annotated[float, "size of a tier's model, as a share of the next richer one's"] = 0.5
+    by: Annotated[Dimension, "what is smaller: width or depth"] = "width"
+    leave_out: Annotated[bool, "go on without devices that can't hold any model"] = False
+
+    def __post_init__(self) -> None:
+        _require_share("alpha", self.alpha)
+        _require_known("by", self.by, get_args(Dimension))
+
+
+@value
+class TimeLimits:
+    """How long tiers may train, and how far they meet devices that take longer."""
+
+    mar: Annotated[float | None, "seconds for all rounds of everybody; left out: as everybody needs"] = None
+    kappa: Annotated[float, "time of a tier, as a share of the next poorer one's"] = 0.5
+    least_epochs: Annotated[
+        int | None, "of the last tier, to which they fall evenly; left out: all alike"
+    ] = None
+    least_rows: Annotated[float, "share of its rows that a device trains on at least if it is slow"] = 0.5
+
+    def __post_init__(self) -> None:
+        _require_share("kappa", self.kappa)
+        _require_limit("mar", self.mar)
+        require(0 < self.least_rows <= 1, "least_rows", self.least_rows, "must be a share above 0, up to 1")
+        low = self.least_epochs
+        require(low is None or low >= 1, "least_epochs", low, "must be at least 1, or left out")
+
+
+@value
+class Admission:
+    """Whom a tier takes of those who can train in time."""
+
+    judge: Annotated[Criterion, "by measured losses (surrogate), or by the paper's bounds (bound)"] = (
+        "surrogate"
+    )
+    delta: Annotated[float, "most mean loss of a tier, in losses of a guess; of `bound`: most precision"] = (
+        1.0
+    )
+    theta: Annotated[float, "most deviation of a member from it, 1.2 times as much in each poorer tier"] = 1.0
+
+    def __post_init__(self) -> None:
+        _require_known("judge", self.judge, get_args(Criterion))
+        _require_above_zero("delta", self.delta)
+        _require_above_zero("theta", self.theta)
+
+
+@value
+class TierDistillation:
+    """What followers learn from a richer tier's model."""
+
+    enabled: Annotated[bool, "whether they are taught at all; the schedule is the same without"] = True
+    a: Annotated[float, "how much labels count beside what the teacher says"] = 0.1
+    temperature: Annotated[float, "softens teacher and student"] = 3.0
+    hint: Annotated[float, "how much the teacher's features count"] = 0.0
+    confident_rate: Annotated[bool, "followers' learning rates fall if the leader is weak"] = False
+
+    def __post_init__(self) -> None:
+        require(0 <= self.a <= 1, "a", self.a, "must be between 0 (the teacher alone) and 1 (labels)")
+        fix = "must be above 0, such as 3.0"
+        require(0 < self.temperature < inf, "temperature", self.temperature, fix)
+        require(0 <= self.hint < inf, "hint", self.hint, "must be 0 or more; 0: no features")
+
+
+@value
+class TierSchedule:
+    """In which order tiers train."""
+
+    chained: Annotated[bool, "each tier is taught by the next richer one, one after another"] = False
+    head_start: Annotated[int | None, "rounds of the leader before the others begin; left out: all"] = None
+    competent: Annotated[float, "share of the leader's members that train: the richest"] = 1.0
+
+    def __post_init__(self) -> None:
+        start = self.head_start
+        fix = "must be 0 or more of the leader's rounds, or left out: all of them"
+        require(start is None or start >= 0, "head_start", start, fix)
+        fix = "tiers of a chain train one after another; leave it out, or set chained = false"
+        require(start is None or not self.chained, "head_start", start, fix)
+        require(0 < self.competent <= 1, "competent", self.competent, "must be a share above 0, up to 1")
+
+
+@value
+class Mixing:
+    """One model of all tiers' layers at the end, beside the tiers' own."""
+
+    enabled: Annotated[bool, "whether to make it (view `global`)"] = False
+    leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
+
+    def __post_init__(self) -> None:
+        _require_above_zero("leader_weight", self.leader_weight)
+
+
+@value
+class Verification:
+    """Whether devices are believed."""
+
+    enabled: Annotated[bool, "measure what devices claim, and move those that are late too often"] = True
+    tolerance: Annotated[float, "by which a claim may be off, as a share"] = 0.2
+    patience: Annotated[int, "rounds in a row that a device may be late"] = 3
+    remeasure: Annotated[int, "rounds of a tier between two trials of its members; 0: only at first"] = 10
+
+    def __post_init__(self) -> None:
+        _require_above_zero("tolerance", self.tolerance)
+        require(self.patience >= 1, "patience", self.patience, "must be at least 1: rounds late in a row")
+        fix = "must be 0 (never) or more rounds of a tier"
+        require(self.remeasure >= 0, "remeasure", self.remeasure, fix)
+
+
+@value
+class FedRACSettings:
+    """All of them; what runs in a tier is `local`."""
+
+    local: Train = Train()
+    rounds: Annotated[int | tuple[int, ...], "of each tier; or of the leader, the next one and so on"] = 50
+    goal: Annotated[float | None, "precision that rounds follow from (Eq. 7, by `landscape`) instead"] = None
+    clustering: Annotated[Clustering, "which devices are alike"] = Clustering()
+    sizes: Annotated[ModelSizes, "how big the tiers' models are"] = ModelSizes()
+    time: Annotated[TimeLimits, "how long tiers may train"] = TimeLimits()
+    admission: Annotated[Admission, "whom a tier takes"] = Admission()
+    landscape: Annotated[Landscape, "what the bounds assume of losses"] = Landscape()
+    schedule: Annotated[TierSchedule, "in which order tiers train"] = TierSchedule()
+    distillation: Annotated[TierDistillation, "what followers learn from a richer tier"] = TierDistillation()
+    mixing: Annotated[Mixing, "one model of all tiers' layers"] = Mixing()
+    verification: Annotated[Verification, "whether devices are believed"] = Verification()
+    by_class: Annotated[bool, "record what F1 is made of"] = False
+
+    def __post_init__(self) -> None:
+        fix = "give at least 1 round, or numbers for the leader, the next tier and so on"
+        rounds = self.rounds if isinstance(self.rounds, int) else min(self.rounds, default=0)
+        require(rounds >= 1, "rounds", self.rounds, fix)
+        _require_limit("goal", self.goal)
+        fix = "work is given in epochs here, since tiers reduce them; set train.epochs instead"
+        require(self.local.steps is None, "train.steps", self.local.steps, fix)
+        most, low = self.local.epochs, self.time.least_epochs
+        require(most >= 1, "train.epochs", most, "must be at least 1")
+        require(low is None or low <= most, "time.least_epochs", low, f"must be at most train.epochs, {most}")
+        confident, private = self.distillation.confident_rate, self.local.privacy is not None
+        fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
+        require(not (confident and private), "distillation.confident_rate", confident, fix)
+
+    def list_rounds(self, tiers: int) -> list[int]:
+        """Rounds of each tier; the last number is for all others too."""
+        given = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
+        return [given[min(tier, len(given) - 1)] for tier in range(tiers)]
+
+    def list_epochs(self, tiers: int) -> Ints:
+        """Local epochs of each tier: the same, or falling evenly to the least."""
+        first, last = self.local.epochs, self.time.least_epochs
+        return np.rint(np.linspace(first, first if last is None else last, tiers)).astype(np.int64)
