@@ -1,123 +1,37 @@
-"""From an experiment to what a simulation needs. Nothing here writes: bad input leaves nothing behind."""
+"""From the tables of an experiment to its federation: data, who holds them, devices, models, training."""
 
-import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from potluck import algorithms, data, fleet
-from potluck.core import codec
-from potluck.core.errors import ConfigError, PotluckError, error_context
-from potluck.core.job import ModelSpec
+from potluck import data, fleet
+from potluck.core.errors import ConfigError, PotluckError
+from potluck.core.job import ModelSpec, Nets
 from potluck.core.keys import derive
-from potluck.core.rule import Recalls
 from potluck.engine.memories import remembered
-from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import accountant
-from potluck.experiment.crowd import belonging, divided, populated
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.settings import Table, Training, dump_all, dump_given
+from potluck.experiment.schema.settings import Data, Table, Training, dump_all
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
-from potluck.rules.guard import guard
-from potluck.simulate import Simulation
 
 Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 
 # Streams of the run's seed.
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """One run, ready to go: the experiment to the last default and the objects made from it."""
-
-    experiment: Experiment
-    federation: Federation
-    algorithm: Any
-    identity: str  # of everything that decides what a run computes
-
-    def keywords(self, plan: ExecutionPlan) -> dict[str, Any]:
-        """What a simulation is told, beside its federation, its algorithm and its folder."""
-        e, look = self.experiment, self.experiment.evaluate
-        return dict(
-            seed=e.seed,
-            stop=StopAt(e.stop.rounds, e.stop.seconds, e.stop.device_seconds, e.stop.target),
-            evaluate=EvaluateAt(look.rounds, look.seconds, look.panel, look.on, tuple(look.shifts)),
-            plan=plan,
-            snapshot_every=e.run.snapshot_every,
-            identity=self.identity,
-        )
-
-
-def prepare(
-    experiment: Experiment,
-    algorithm: Any = None,
-    federation: Federation | None = None,
-    pool: data.Pool | None = None,
-) -> Setting:
-    """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
-    with error_context(experiment.source):
-        if pool is not None:
-            experiment = _of_pool(experiment, pool)
-        full, rule = settled(experiment, algorithm)
-        mark = b"" if algorithm is None else _mark(algorithm)
-        if federation is None:
-            federation = build_federation(full, pool)
-        if federation.memories:
-            federation = replace(federation, memories=_recall(rule, federation.memories))
-        if full.data.source == "python":  # what no file tells
-            mark += data.fingerprint(federation.pool)
-        federation.models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
-        identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
-        setting = Setting(full, federation, rule, identity)
-        _check_tiers(full.algorithm, rule, federation.fleet)
-        with parameter_context(setting):
-            Simulation(federation, rule, **setting.keywords(ExecutionPlan()))  # a trial: it asks the rule
-        return setting
-
-
-@contextmanager
-def parameter_context(setting: Setting) -> Iterator[None]:
-    """Name the file, and the whole key of a parameter that an algorithm only refuses now."""
-    e, name = setting.experiment, setting.experiment.algorithm
-    with error_context(e.source), error_context(f"algorithms.{name}", e.algorithms.get(name, {})):
-        yield
-
-
-def _check_tiers(name: str, rule: Any, devices: fleet.Fleet) -> None:
-    """Refuse an algorithm that needs users or edges where no device belongs to any."""
-    fixes = {"user": "fleet.users, or data.users of partition 'user_devices'", "edge": "fleet.edges"}
-    for tier in getattr(rule, "tiers", ()):
-        if tier in devices.groups and devices.groups[tier].max() < 0:
-            raise ConfigError(
-                f"algorithm = {name!r}: needs {tier}s between devices and cloud, and no device belongs to "
-                f"one; set {fixes.get(tier, f'fleet.{tier}s')}, or take another algorithm"
-            )
-
-
-def settled(experiment: Experiment, algorithm: Any = None) -> tuple[Experiment, Any]:
-    """The experiment as its run's folder tells it, to the last default, and the rule alone."""
-    with error_context(experiment.source):
-        for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
-            experiment.training(name)
-            algorithms.check(name, **_parameters(experiment, name))
-        if algorithm is not None:
-            name, table, rule = type(algorithm).__name__, {}, algorithm
-        else:
-            name = algorithms.canonical(experiment.algorithm)
-            rule, own = _make(experiment, name)
-            table = {name: own}
-        if experiment.robust is not None:
-            rule = guard(rule, experiment.robust.part())
-        return experiment.with_values(algorithm=name, algorithms=table, tune=None).resolve(), rule
+_DIVIDED_BY = (
+    *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),
+    *("smallest", "largest", "validation", "test"),
+)
 
 
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
@@ -139,22 +53,22 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
     if d.server is not None:
         pool = data.reserved(pool, d.server, derive(seed, _SERVER))
         pool = data.stocked(pool, d.server_from or "data", derive(seed, _SERVER), root)
-    partition = divided(d, pool, derive(seed, _DIVIDE))
-    devices = belonging(build_fleet(f, partition.clients, seed), f, partition.user)
+    partition = _divide_rows(d, pool, derive(seed, _DIVIDE))
+    devices = _assign_users(build_fleet(f, partition.clients, seed), f, partition.user)
     if f.attack is not None:  # after the data have said who belongs to which edge
-        devices = fleet.attacked(devices, derive(seed, _ATTACK), **_said(f.attack))
+        devices = fleet.attacked(devices, derive(seed, _ATTACK), **_dump_set(f.attack))
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
     levels = experiment.evaluate.shifts
-    federation = populated(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
+    federation = _arrange(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
     return (
         federation
         if f.memories is None
-        else replace(federation, memories=_memories(f.memories, len(devices)))
+        else replace(federation, memories=_read_memories(f.memories, len(devices)))
     )
 
 
-def _memories(place: str, devices: int) -> Memories:
+def _read_memories(place: str, devices: int) -> Memories:
     """What the devices of another run remember; of these, a rule names those that it recalls."""
     try:
         found = remembered(Path(place))
@@ -163,22 +77,6 @@ def _memories(place: str, devices: int) -> Memories:
     if any(node >= devices for node, _ in found):
         raise ConfigError(f"fleet.memories = {place!r}: a run of more devices than these {devices}")
     return found
-
-
-def _recall(rule: Any, memories: Memories) -> Memories:
-    """Those of another run's memories that mean something to a rule."""
-    slots = rule.recalls if isinstance(rule, Recalls) else ()
-    return {(node, slot): kept for (node, slot), kept in memories.items() if slot in slots}
-
-
-def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
-    """The experiment without what it says of its source: its file must not promise other data."""
-    kept = {
-        key: value
-        for key, value in dump_given(experiment.data).items()
-        if key not in ("root", *data.list_options())
-    }
-    return experiment.with_values(data={**kept, "source": "python", "path": pool.name})
 
 
 def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
@@ -191,7 +89,9 @@ def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
         "intervals": lambda: fleet.Intervals.read(f.intervals or ""),
     }
     links = {
-        tier: {name: ends if isinstance(ends, list) else [ends, ends] for name, ends in _said(link).items()}
+        tier: {
+            name: ends if isinstance(ends, list) else [ends, ends] for name, ends in _dump_set(link).items()
+        }
         for tier, link in f.links.items()
     }
     return fleet.build(
@@ -201,17 +101,18 @@ def build_fleet(f: Devices, n: int, seed: int) -> fleet.Fleet:
         users=f.users,
         edges=f.edges,
         availability=online[f.availability](),
-        tiers={name: _said(tier) for name, tier in f.tiers.items()},
+        tiers={name: _dump_set(tier) for name, tier in f.tiers.items()},
         links=links,
         jitter=None if j is None else fleet.Jitter(derive(seed, _JITTER), j.every, j.rates, j.compute),
-        claims=[_said(claim) for claim in f.claims],
-        stragglers=None if f.stragglers is None else _said(f.stragglers),
+        claims=[_dump_set(claim) for claim in f.claims],
+        stragglers=None if f.stragglers is None else _dump_set(f.stragglers),
         forget=f.forget or 0.0,
         **f.options(),
     )
 
 
-def _said(table: Table) -> dict[str, Any]:
+def _dump_set(table: Table) -> dict[str, Any]:
+    """Without the keys that say nothing."""
     return {name: value for name, value in dump_all(table).items() if value is not None}
 
 
@@ -231,20 +132,79 @@ def local_training(experiment: Experiment, training: Training) -> Train:
     )
 
 
-def _make(experiment: Experiment, name: str) -> tuple[Any, dict[str, Any]]:
-    """A rule, and its table with every default that a file can hold."""
-    table = _parameters(experiment, name)
-    rule = algorithms.make(name, local_training(experiment, experiment.training(name)), **table)
-    train = experiment.algorithms.get(name, {}).get("train")
-    return rule, algorithms.complete(name, **table) | ({"train": train} if train else {})
+def _divide_rows(d: Data, pool: data.Pool, key: int) -> data.Partition:
+    """Who holds what at the start."""
+    with _name_table("data"):
+        return data.divide(pool, d.partition, d.clients, key, **_list_division(d))
 
 
-def _parameters(experiment: Experiment, name: str) -> dict[str, Any]:
-    return {key: value for key, value in experiment.algorithms.get(name, {}).items() if key != "train"}
+def _assign_users(devices: fleet.Fleet, f: Devices, user: NDArray[np.int32] | None) -> fleet.Fleet:
+    """The fleet with devices of the data's users, who are shared out among the edges, if there are any."""
+    if user is None:
+        return devices
+    if f.users is not None:
+        raise ConfigError(
+            f"fleet.users = {f.users}: the data say whose each device is; leave it out, or set data.users"
+        )
+    if f.edges is None:
+        return replace(devices, user=user)
+    count = int(user.max()) + 1
+    if f.edges > count:
+        raise ConfigError(f"fleet.edges = {f.edges}: at most {count}: each edge needs a user of its own")
+    return replace(devices, user=user, edge=(user.astype(np.int64) * f.edges // count).astype(np.int32))
 
 
-def _mark(algorithm: Any) -> bytes:
+def _arrange(
+    d: Data,
+    pool: data.Pool,
+    partition: data.Partition,
+    devices: fleet.Fleet,
+    models: Nets,
+    key: int,
+    levels: Sequence[float] = (),
+) -> Federation:
+    """The federation: groups, shift and changes as the table says. Which group is whose, the fleet knows.
+
+    `levels` are shares of shift at which it can be tested beside the table's.
+    """
+    with _name_table("data"):
+        laid = data.arranged(
+            pool,
+            partition,
+            key,
+            groups=None if d.groups is None else data.Groups(**dump_all(d.groups)),
+            shift=d.shift,
+            levels=levels,
+            changes=[data.Change(**dump_all(change)) for change in d.changes],
+            flip=None if d.flip is None else data.Flip(**dump_all(d.flip)),
+            user=devices.user,
+            kind=d.partition,
+            **_list_division(d),
+        )
+    if laid.group is not None:
+        devices = replace(devices, group=laid.group)
+    first, *later = laid.phases
+    return Federation(
+        laid.pool,
+        first.partition,
+        devices,
+        models,
+        tuple(later),
+        laid.test_group,
+        laid.flips,
+        shifts=first.shifts,
+    )
+
+
+def _list_division(d: Data) -> dict[str, Any]:
+    return {key: getattr(d, key) for key in _DIVIDED_BY}
+
+
+@contextmanager
+def _name_table(table: str) -> Iterator[None]:
+    """Name the table in errors about a key, of those who don't know that they are called from a file."""
     try:
-        return codec.encode(algorithm)
-    except PotluckError:  # made of more than values; its class is all that can be told
-        return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}".encode()
+        yield
+    except PotluckError as error:
+        text = re.sub(rf"^(?!{table}\.)(?=[\w.]+ (?:= |is missing))", f"{table}.", str(error))
+        raise type(error)(text) from None

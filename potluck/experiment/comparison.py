@@ -10,10 +10,11 @@ from typing import Literal
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import error_context
-from potluck.experiment import build, folder
+from potluck.experiment import folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
 from potluck.experiment.launch.side_by_side import Missing
+from potluck.experiment.prepare import prepare
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
@@ -135,7 +136,7 @@ def compare(
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
-        federations[seed] = build.prepare(_one(full, seed, name), federation=federations.get(seed)).federation
+        federations[seed] = prepare(_one(full, seed, name), federation=federations.get(seed)).federation
     if path is not None:
         folder.create(path, {folder.EXPERIMENT: full.to_toml()}, force)
     return _go_on(full, path, federations, show, jobs)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -18,10 +18,10 @@ from potluck.core.records import Record
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
-from potluck.experiment import build, folder
-from potluck.experiment.build import Setting
+from potluck.experiment import folder
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
+from potluck.experiment.prepare import Runnable, Setting, parameter_context, prepare
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary, summarise_run
@@ -92,7 +92,7 @@ def run(
     out: str | Path | None = None,
     progress: Watch | None = None,
     *,
-    algorithm: Any = None,
+    algorithm: Runnable | None = None,
     force: bool = False,
     federation: Federation | None = None,
     pool: Pool | None = None,
@@ -107,7 +107,7 @@ def run(
     path = None if out is None else Path(out)
     if path is not None:
         folder.claim(path, force)
-    setting = build.prepare(experiment, algorithm, federation, pool)
+    setting = prepare(experiment, algorithm, federation, pool)
     chosen = choose(setting)
     if path is not None:
         files = {
@@ -117,8 +117,8 @@ def run(
         folder.create(path, files, force)
     try:
         with nullcontext() if path is None else lock_run(path):
-            keywords = setting.keywords(chosen.plan) | _noting(path)
-            sim = Simulation(setting.federation, setting.algorithm, folder=path, **keywords)
+            note = None if path is None else partial(execution_plan.note_chunk, path)
+            sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
                 sim.said.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress)
@@ -132,7 +132,7 @@ def resume(
     out: str | Path,
     progress: Watch | None = None,
     *,
-    algorithm: Any = None,
+    algorithm: Runnable | None = None,
     federation: Federation | None = None,
     pool: Pool | None = None,
 ) -> Run:
@@ -147,11 +147,10 @@ def resume(
             f"{path}: was run with a {experiment.algorithm} made in Python; "
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
-    setting = build.prepare(experiment, algorithm, federation, pool)
+    setting = prepare(experiment, algorithm, federation, pool)
     with lock_run(path):
         plan = execution_plan.parse_plan((path / folder.PLAN).read_text())
-        keywords = setting.keywords(plan) | _noting(path)
-        sim = Simulation.resume(setting.federation, setting.algorithm, folder=path, **keywords)
+        sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
         if plan.torch != torch.__version__:
             sim.said.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
@@ -172,27 +171,22 @@ def load(out: str | Path) -> Run:
     )
 
 
-def _noting(path: Path | None) -> dict[str, Any]:
-    """A folder's plan follows its run."""
-    return {} if path is None else {"on_shrink": partial(execution_plan.note_chunk, path)}
-
-
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
     began = time.monotonic()
     try:
-        with build.parameter_context(setting):
+        with parameter_context(setting):
             sim.run(progress)
     finally:
         seconds = time.monotonic() - began
         if path is not None:
             folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    models, served, devices = setting.federation.models, sim.served(), summarise_devices(sim)
+    models, served, devices = setting.models, sim.served(), summarise_devices(sim)
     if path is None:
-        modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}  # type: ignore[attr-defined]
+        modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
         summary = summarise_run(setting.experiment, sim.records, seconds, now)
         return Run(setting.experiment, summary, None, sim.said, sim.records, modules, devices)
-    folder.write_models(path, served, models)  # type: ignore[arg-type]
+    folder.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)

@@ -18,7 +18,7 @@ from potluck.core.errors import ConfigError
 from potluck.data import Phase, divide, reserved
 from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment, toml
-from potluck.experiment.build import prepare
+from potluck.experiment.prepare import prepare
 from potluck.jobs import LabelSet, Train
 from potluck.jobs.switch import Threshold
 

@@ -25,6 +25,7 @@ from potluck.core.rule import Got
 from potluck.engine.schedule import EvaluateAt
 from potluck.execute.reference import Item, train
 from potluck.experiment import Experiment, Tuning, build, tune
+from potluck.experiment.prepare import prepare
 from potluck.experiment.tune import load_tuning, set_rate
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs import SGD, Train
@@ -296,7 +297,7 @@ def test_wrong_grids(table, message):
 
 
 def test_the_grid_is_no_part_of_a_run():
-    assert build.prepare(experiment()).identity == build.prepare(experiment(tune={"lr": [1.0]})).identity
+    assert prepare(experiment()).identity == prepare(experiment(tune={"lr": [1.0]})).identity
 
 
 # ------------------------------------------------------------------------------------------- comparisons

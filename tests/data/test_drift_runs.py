@@ -19,6 +19,7 @@ from potluck.data import Change, arranged
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
+from potluck.experiment.prepare import prepare
 from potluck.jobs import LabelCounts
 from potluck.simulate.holdings import Holdings
 
@@ -284,11 +285,11 @@ GROUPS = {"kind": "rotation", "count": 4}
 )
 def test_what_is_wrong_is_said(data, message):
     with pytest.raises((ConfigError, DataError), match=message):
-        build.prepare(experiment(**data))
+        prepare(experiment(**data))
 
 
 def test_users_are_said_once():
     with pytest.raises(ConfigError, match=r"fleet.users = 3: the data say whose each device is"):
-        build.prepare(experiment(clients=None, partition="user_devices", users=6, fleet={"users": 3}))
+        prepare(experiment(clients=None, partition="user_devices", users=6, fleet={"users": 3}))
     with pytest.raises(ConfigError, match=r"fleet.edges = 7: at most 6"):
-        build.prepare(experiment(clients=None, partition="user_devices", users=6, fleet={"edges": 7}))
+        prepare(experiment(clients=None, partition="user_devices", users=6, fleet={"edges": 7}))

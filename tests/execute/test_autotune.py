@@ -28,8 +28,9 @@ from potluck.execute.tune import timing as measure
 from potluck.execute.tune.autotune import Catch, Wanted, choose, describe, list_candidates
 from potluck.execute.tune.cache import Plans, find_path
 from potluck.execute.vectorised import executor as stacked
-from potluck.experiment import Experiment, build
+from potluck.experiment import Experiment
 from potluck.experiment.launch import execution_plan
+from potluck.experiment.prepare import prepare
 from potluck.jobs import SGD, Adam, Objective, Probe, Train
 from potluck.simulate.trial import Trial
 
@@ -419,7 +420,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 def setting(**run):
     data = {"source": "synthetic", "rows": 400, "dimension": 5, "classes": 4, "clients": 10}
     model = {"name": "mlp", "width": 0.1}
-    return build.prepare(Experiment(data=data, model=model, stop={"rounds": 3}, run=run))
+    return prepare(Experiment(data=data, model=model, stop={"rounds": 3}, run=run))
 
 
 def test_what_an_experiment_says_is_not_measured(clock, monkeypatch):

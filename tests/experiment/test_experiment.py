@@ -17,6 +17,7 @@ from potluck.core import codec, parts
 from potluck.core.errors import ConfigError, PotluckError, SnapshotError
 from potluck.core.rule import Rule
 from potluck.experiment import Experiment, build, folder, toml
+from potluck.experiment.prepare import prepare, resolve_run
 from potluck.jobs import SGD, Prox, Train
 from potluck.models import registry
 from potluck.rules import Adaptive, Average, Uniform
@@ -127,13 +128,21 @@ def test_parts_and_inner_algorithms_are_found_without_the_rest_imported():
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
-def test_what_is_not_run_is_checked_but_not_built(monkeypatch):
-    both = small(algorithms={"fedavg": {"clients": 3}, "fedprox": {"mu": 0.5}, "auxo": {"inner": "fedyogi"}})
-    made = []
-    real = _fit.Call.make
+def test_a_file_is_validated_once_and_only_what_is_run_is_built(monkeypatch, tmp_path):
+    tables = {"fedavg": {"clients": 3}, "fedprox": {"mu": 0.5}, "auxo": {"inner": "fedyogi"}}
+    (tmp_path / "small.toml").write_text(small(algorithms=tables).to_toml())
+    made, validated = [], []
+    real, parse = _fit.Call.make, Experiment.__init__
     monkeypatch.setattr(_fit.Call, "make", lambda self: made.append(self.path) or real(self))
-    build.settled(both)
+    monkeypatch.setattr(Experiment, "__init__", lambda self, **t: validated.append(1) or parse(self, **t))
+    read = Experiment.from_file(tmp_path / "small.toml")
+    done = potluck.run(read, tmp_path / "run")
+    assert done.summary["finished"]
     assert made == ["algorithms.fedavg"]
+    assert len(validated) == 1
+
+
+def test_what_is_not_run_is_checked():
     for table, message in (
         ({"fedprox": {"mo": 0.5}}, r"algorithms.fedprox.mo = 0.5: no such parameter; known: clients, dead"),
         ({"fedprox": {"mu": "x"}}, r"algorithms.fedprox.mu = 'x': should be a valid number"),
@@ -142,7 +151,7 @@ def test_what_is_not_run_is_checked_but_not_built(monkeypatch):
         ({"oort": {"server": "sgd"}}, r"algorithms.oort.server.kind = 'sgd': no such part; known: Adaptive"),
     ):
         with pytest.raises(ConfigError, match=message):
-            build.settled(small(algorithms=table))
+            resolve_run(small(algorithms=table))
 
 
 def test_a_complete_table_makes_the_same_algorithm():
@@ -324,19 +333,19 @@ def test_wrong_overrides(setting, message):
 
 def test_an_algorithm_may_train_otherwise():
     both = small(train={"lr": 0.3, "epochs": 2}, algorithms={"fedprox": {"mu": 0.5, "train": {"steps": 5}}})
-    fedprox = build.prepare(both.with_values(algorithm="fedprox"))
+    fedprox = prepare(both.with_values(algorithm="fedprox"))
     assert fedprox.algorithm.local == Train(
         fedprox.algorithm.local.model, objective=Prox(0.5), optim=SGD(0.3), steps=5
     )
-    assert build.prepare(both).algorithm.local.epochs == 2
+    assert prepare(both).algorithm.local.epochs == 2
     with pytest.raises(ConfigError, match=r"algorithms.fedprox.train.lrr = 1: no such key; did you"):
-        build.prepare(both.with_values(algorithms={"fedprox": {"train": {"lrr": 1}}}))
+        prepare(both.with_values(algorithms={"fedprox": {"train": {"lrr": 1}}}))
 
 
 def test_identity_is_of_what_is_computed():
-    assert build.prepare(small()).identity == build.prepare(small(algorithm="FedAvg")).identity
-    assert build.prepare(small()).identity != build.prepare(small(seed=9)).identity
-    two, three = (build.prepare(small(), FedAvg(clients=n)).identity for n in (2, 3))
+    assert prepare(small()).identity == prepare(small(algorithm="FedAvg")).identity
+    assert prepare(small()).identity != prepare(small(seed=9)).identity
+    two, three = (prepare(small(), FedAvg(clients=n)).identity for n in (2, 3))
     assert two != three
 
 

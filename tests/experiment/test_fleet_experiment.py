@@ -5,7 +5,8 @@ import pytest
 
 import potluck
 from potluck.core.errors import ConfigError, PotluckError
-from potluck.experiment import Experiment, build
+from potluck.experiment import Experiment
+from potluck.experiment.prepare import prepare
 from potluck.fleet import DayNight, Intervals, Jitter, OnOff, Topology, machines
 
 SMALL = {
@@ -50,7 +51,7 @@ compute = 0.5
 
 
 def built(fleet, **changes):
-    return build.prepare(Experiment(**SMALL | changes, fleet=fleet)).federation.fleet
+    return prepare(Experiment(**SMALL | changes, fleet=fleet)).federation.fleet
 
 
 def test_a_whole_table(tmp_path):
@@ -60,7 +61,7 @@ def test_a_whole_table(tmp_path):
     (tmp_path / "full.toml").write_text(full.to_toml())
     again = Experiment.from_file(tmp_path / "full.toml")
     assert again.resolve().to_toml() == full.to_toml()
-    for fleet in (built(read.fleet), build.prepare(again).federation.fleet):
+    for fleet in (built(read.fleet), prepare(again).federation.fleet):
         assert sorted(fleet.true.compute) == [41.0] * 4 + [410.0] * 4
         assert (fleet.availability.night, fleet.availability.zones) == ([0, 12], 3)
         assert isinstance(fleet.jitter, Jitter)

@@ -340,11 +340,13 @@ def test_a_variant_has_its_own_name_folder_and_section(command, here):
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("[a-z]*.py")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_the_studies_of_this_project_hold_together(path, scale):
-    from potluck.experiment import build
+    from potluck.experiment.prepare import make_rule, resolve_run
 
     for study in study_runner.read(path).values():
         plan = study.at(scale)
         assert plan.total <= LIMIT
         for arm in plan.arms:
             for scenario in plan.scenarios:
-                build.settled(plan.experiment(arm, scenario, 1))
+                wanted = plan.experiment(arm, scenario, 1)
+                resolve_run(wanted)
+                make_rule(wanted)

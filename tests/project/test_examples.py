@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from potluck.experiment import Experiment, build
+from potluck.experiment import Experiment
+from potluck.experiment.prepare import prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
@@ -29,9 +30,7 @@ def test_every_file_can_be_begun(file):
         return  # its data aren't here: the file was read, that is all
     federation = None
     for name in whole.compare:  # of one crowd, which the algorithms must fit
-        federation = build.prepare(
-            whole.with_values(algorithm=name, compare=[]), federation=federation
-        ).federation
+        federation = prepare(whole.with_values(algorithm=name, compare=[]), federation=federation).federation
 
 
 def test_the_demo_compares_all_systems():

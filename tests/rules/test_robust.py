@@ -18,7 +18,7 @@ from potluck.core.rule import Got
 from potluck.data import reserved
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
-from potluck.experiment.build import prepare, settled
+from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.experiment.study import Arm, Scale, Study
 from potluck.jobs import SGD
 from potluck.report.anomalies import anomalies, culprits, precision, recall
@@ -547,7 +547,8 @@ TABLES = {
     ],
 )
 def test_an_experiment_names_its_judge(said, kind, part):
-    full, rule = settled(Experiment(**TABLES, robust=said))
+    wanted = Experiment(**TABLES, robust=said)
+    full, rule = resolve_run(wanted), make_rule(wanted)
     assert (full.robust.kind, full.robust.part()) == (kind, part)
     assert rule == guard(rule.inner, part)
     assert as_algorithm(rule)

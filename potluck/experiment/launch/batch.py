@@ -13,6 +13,7 @@ from potluck.engine.schedule import Progress
 from potluck.experiment import build, folder, runs, toml
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.side_by_side import Done, Missing
+from potluck.experiment.prepare import prepare, resolve_run
 from potluck.experiment.runs import Run, Watch
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_all
@@ -71,8 +72,8 @@ class Batch:
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
-        if _state(place, full := build.settled(experiment)[0], self.force) != "finished":
-            build.prepare(experiment, federation=self._federation(full))
+        if _state(place, full := resolve_run(experiment), self.force) != "finished":
+            prepare(experiment, federation=self._federation(full))
 
     def compute_ahead(self, asked: Iterable[Asked]) -> None:
         """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
@@ -80,7 +81,7 @@ class Batch:
             return
         missing, runs, work = list[Missing](), self.total - self.number, self.left
         for name, experiment, place, share in asked:
-            state = _state(place, build.settled(experiment)[0], self.force)
+            state = _state(place, resolve_run(experiment), self.force)
             if place is not None and state != "finished":
                 missing.append(Missing(name, experiment, place, share, state))
             else:
@@ -123,7 +124,7 @@ class Batch:
                 show.on_progress(run.name, progress)
 
         def build_federation(experiment: Experiment) -> Federation:
-            return self._federation(build.settled(experiment)[0])
+            return self._federation(resolve_run(experiment))
 
         choices = side_by_side.choose_plans(missing, build_federation)
         jobs = jobs or self._explain(len(missing), *side_by_side.limit_jobs_beside_workers(choices))
@@ -132,7 +133,7 @@ class Batch:
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""
-        full, _ = build.settled(experiment)
+        full = resolve_run(experiment)
         state = _state(place, full, self.force)
         self.number += 1
         if state == "finished" and place is not None:

@@ -8,14 +8,12 @@ from pathlib import Path
 import torch
 
 from potluck.core.errors import error_context
-from potluck.engine.schedule import EvaluateAt
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor, make_executor
 from potluck.execute.tune.autotune import Choice, Wanted, choose
 from potluck.execute.tune.cache import Plans, find_path
 from potluck.experiment import folder
-from potluck.experiment.build import Setting
 from potluck.experiment.launch import hardware
-from potluck.simulate import Simulation
+from potluck.experiment.prepare import Setting
 from potluck.simulate.trial import Trial
 
 _NOTES = ("reason", "machine")  # for people; no part of a plan
@@ -35,8 +33,7 @@ def choose_plan(setting: Setting) -> Choice:
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
 
     def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
-        keywords = {**setting.keywords(plan), "evaluate": EvaluateAt(), "executor": executor}
-        return Trial(Simulation(setting.federation, setting.algorithm, **keywords))
+        return Trial(setting.start_trial(plan, executor))
 
     wanted = Wanted(base, executors, run.chunk, run.graphs)
     choice = choose(begin, wanted, Plans(find_path(), hardware.describe_machine()))

@@ -18,10 +18,10 @@ import torch
 from potluck.core.errors import ConfigError, require
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice
-from potluck.experiment import build, runs
-from potluck.experiment.build import Setting
+from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
 from potluck.experiment.launch.child import Child, Tell, stop_on_exit
+from potluck.experiment.prepare import Setting, prepare
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
@@ -138,7 +138,7 @@ def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) 
 
 
 def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> Choice:
-    return execution_plan.choose_plan(build.prepare(run.experiment, federation=federation))
+    return execution_plan.choose_plan(prepare(run.experiment, federation=federation))
 
 
 def _compute(run: Missing, choice: Choice | None, federation: Federation, beside: bool, tell: Tell) -> Done:

@@ -31,6 +31,7 @@ from potluck.experiment.schema.settings import (
 from potluck.fleet.sources import SOURCES as FLEET_SOURCES
 
 T = TypeVar("T", bound=Table)
+Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python
 POINTS = 20  # evaluations of a run, unless told
 
 
@@ -51,7 +52,7 @@ class Experiment(Table):
     evaluate: Evaluation = Evaluation()
     tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
     run: Execution = Execution()
-    algorithms: dict[str, dict[str, Any]] = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
+    algorithms: Parameters = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
 
     _source: str = PrivateAttr(default="experiment")
 
@@ -82,8 +83,9 @@ class Experiment(Table):
                 if not isinstance(at, dict):
                     raise ConfigError(f"--set {setting}: {'.'.join(path[: i + 1])} is a value, not a table")
             at[path[-1]] = toml.literal(text.strip())
-        type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
-        return type(self)(**tables, _source=self._source)
+        made = type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
+        made._source = self._source
+        return made
 
     def with_values(self, **changes: Any) -> Self:
         """A copy with other top-level values."""
@@ -121,7 +123,7 @@ class Experiment(Table):
         train = self.training("")
         robust = None if self.robust is None else self.robust.with_defaults()
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
-        return type(self)(**{**dump_all(self), **found}, _source=self._source)
+        return self.model_copy(update=found)  # all of it was validated: a file is parsed once
 
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
@@ -146,11 +148,11 @@ class Experiment(Table):
 
     @field_validator("algorithms")
     @classmethod
-    def _known_tables(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _known_tables(cls, tables: Parameters) -> Parameters:
         return {_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
 
 
-def _with_options(table: T, source: Callable[..., Any]) -> T:
+def _with_options(table: T, source: Callable[..., object]) -> T:
     """A table with the defaults of the source that it names."""
     missing = {
         name: list(p.default) if isinstance(p.default, tuple) else p.default

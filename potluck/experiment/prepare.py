@@ -1,0 +1,185 @@
+"""One run, ready to go: made once from its experiment, and checked. Nothing here writes."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias, TypedDict
+
+from potluck import algorithms, data, fleet
+from potluck.core import codec
+from potluck.core.errors import ConfigError, PotluckError, error_context
+from potluck.core.job import ModelSpec
+from potluck.core.rule import Algorithm, Recalls, Rule, Tiered
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.execute.plan import ExecutionPlan, Executor
+from potluck.experiment.build import Memories, build_federation, local_training
+from potluck.experiment.schema.experiment import Experiment, Parameters
+from potluck.experiment.schema.settings import dump_given
+from potluck.federation import Federation
+from potluck.models import Models
+from potluck.rules.guard import guard
+from potluck.simulate import Simulation
+
+Runnable: TypeAlias = Rule | Algorithm | Tiered  # whatever a run can be of
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One run, ready to go: the experiment to the last default and the objects made from it."""
+
+    experiment: Experiment
+    federation: Federation
+    models: Models  # the federation's
+    algorithm: Runnable
+    identity: str  # of everything that decides what a run computes
+
+    @property
+    def evaluate(self) -> EvaluateAt:
+        e = self.experiment.evaluate
+        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(e.shifts))
+
+    def start(
+        self, plan: ExecutionPlan, folder: Path | None = None, on_shrink: Callable[[int], None] | None = None
+    ) -> Simulation:
+        """The run at its beginning."""
+        terms, evaluate = self._terms(plan), self.evaluate
+        return Simulation(
+            self.federation, self.algorithm, evaluate=evaluate, folder=folder, on_shrink=on_shrink, **terms
+        )
+
+    def start_trial(self, plan: ExecutionPlan, executor: Executor | None) -> Simulation:
+        """The same without evaluations, to measure how its first tasks are computed."""
+        return Simulation(self.federation, self.algorithm, executor=executor, **self._terms(plan))
+
+    def resume(self, plan: ExecutionPlan, folder: Path, on_shrink: Callable[[int], None]) -> Simulation:
+        """The run of a folder, where its newest snapshot left it."""
+        terms, evaluate = self._terms(plan), self.evaluate
+        return Simulation.resume(
+            self.federation, self.algorithm, evaluate=evaluate, folder=folder, on_shrink=on_shrink, **terms
+        )
+
+    def _terms(self, plan: ExecutionPlan) -> "_Terms":
+        e = self.experiment
+        return {
+            "seed": e.seed,
+            "stop": StopAt(e.stop.rounds, e.stop.seconds, e.stop.device_seconds, e.stop.target),
+            "plan": plan,
+            "snapshot_every": e.run.snapshot_every,
+            "identity": self.identity,
+        }
+
+
+class _Terms(TypedDict):
+    seed: int
+    stop: StopAt
+    plan: ExecutionPlan
+    snapshot_every: float
+    identity: str
+
+
+def prepare(
+    experiment: Experiment,
+    algorithm: Runnable | None = None,
+    federation: Federation | None = None,
+    pool: data.Pool | None = None,
+) -> Setting:
+    """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
+    with error_context(experiment.source):
+        if pool is not None:
+            experiment = _of_pool(experiment, pool)
+        full, rule = resolve_run(experiment, algorithm), make_rule(experiment, algorithm)
+        mark = b"" if algorithm is None else _mark(algorithm)
+        if federation is None:
+            federation = build_federation(full, pool)
+        if federation.memories:
+            federation = replace(federation, memories=_recall(rule, federation.memories))
+        if full.data.source == "python":  # what no file tells
+            mark += data.fingerprint(federation.pool)
+        models = federation.models
+        if not isinstance(models, Models):
+            raise ConfigError(f"federation.models = {models!r}: give potluck.models.Models")
+        models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
+        identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
+        setting = Setting(full, federation, models, rule, identity)
+        _check_tiers(full.algorithm, rule, federation.fleet)
+        with parameter_context(setting):
+            setting.start(ExecutionPlan())  # a trial: it asks the rule
+        return setting
+
+
+def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Experiment:
+    """The experiment as its run's folder tells it, to the last default; nothing is built."""
+    with error_context(experiment.source):
+        for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
+            experiment.training(name)
+            algorithms.check(name, **_parameters(experiment, name))
+        if algorithm is not None:
+            return _resolve(experiment, type(algorithm).__name__, {})
+        name = algorithms.canonical(experiment.algorithm)
+        train = experiment.algorithms.get(name, {}).get("train")
+        table = algorithms.complete(name, **_parameters(experiment, name))
+        return _resolve(experiment, name, {name: table | ({"train": train} if train else {})})
+
+
+def _resolve(experiment: Experiment, algorithm: str, tables: Parameters) -> Experiment:
+    return experiment.model_copy(
+        update={"algorithm": algorithm, "algorithms": tables, "tune": None}
+    ).resolve()
+
+
+def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runnable:
+    """The rule of an experiment, or the one that takes its place, with its updates judged if it says so."""
+    with error_context(experiment.source):
+        if algorithm is None:
+            name = algorithms.canonical(experiment.algorithm)
+            local = local_training(experiment, experiment.training(name))
+            algorithm = algorithms.make(name, local, **_parameters(experiment, name))
+        return algorithm if experiment.robust is None else guard(algorithm, experiment.robust.part())
+
+
+@contextmanager
+def parameter_context(setting: Setting) -> Iterator[None]:
+    """Name the file, and the whole key of a parameter that an algorithm only refuses now."""
+    e, name = setting.experiment, setting.experiment.algorithm
+    with error_context(e.source), error_context(f"algorithms.{name}", e.algorithms.get(name, {})):
+        yield
+
+
+def _check_tiers(name: str, rule: Runnable, devices: fleet.Fleet) -> None:
+    """Refuse an algorithm that needs users or edges where no device belongs to any."""
+    fixes = {"user": "fleet.users, or data.users of partition 'user_devices'", "edge": "fleet.edges"}
+    for tier in rule.tiers if isinstance(rule, Tiered) else ():
+        if tier in devices.groups and devices.groups[tier].max() < 0:
+            raise ConfigError(
+                f"algorithm = {name!r}: needs {tier}s between devices and cloud, and no device belongs to "
+                f"one; set {fixes.get(tier, f'fleet.{tier}s')}, or take another algorithm"
+            )
+
+
+def _recall(rule: Runnable, memories: Memories) -> Memories:
+    """Those of another run's memories that mean something to a rule."""
+    slots = rule.recalls if isinstance(rule, Recalls) else ()
+    return {(node, slot): kept for (node, slot), kept in memories.items() if slot in slots}
+
+
+def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
+    """The experiment without what it says of its source: its file must not promise other data."""
+    kept = {
+        key: value
+        for key, value in dump_given(experiment.data).items()
+        if key not in ("root", *data.list_options())
+    }
+    return experiment.with_values(data={**kept, "source": "python", "path": pool.name})
+
+
+def _parameters(experiment: Experiment, name: str) -> dict[str, object]:
+    return {key: value for key, value in experiment.algorithms.get(name, {}).items() if key != "train"}
+
+
+def _mark(algorithm: Runnable) -> bytes:
+    try:
+        return codec.encode(algorithm)
+    except PotluckError:  # made of more than values; its class is all that can be told
+        return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}".encode()
