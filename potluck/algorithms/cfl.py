@@ -29,10 +29,10 @@ from potluck.core.messages import Choice, Command, Node, Reply, Task
 from potluck.core.rule import Cohort, Got
 from potluck.jobs import Train
 from potluck.rules.fold import equally, fold
-from potluck.rules.grouped import DOOR, Grouped, Groups, parted
+from potluck.rules.grouped import DOOR, GroupRounds, Groups, split_group
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.vectors import Vector, length, means, numbered, units, vector
+from potluck.rules.vectors import Vector, flatten, length, mean_rows, normalise, number_clusters
 
 FIDELITY: Final = "authors' code"
 
@@ -64,14 +64,14 @@ class CFL:
         _ = self.groups  # refuses what it can't do
 
     @property
-    def groups(self) -> Grouped:
-        return Grouped(self.inner or FedAvg(local=self.local), self.local, self.clients, self.deadline)
+    def groups(self) -> GroupRounds:
+        return GroupRounds(self.inner or FedAvg(local=self.local), self.local, self.clients, self.deadline)
 
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.groups.inner, robust))
 
     def start(self, ctx: Context) -> Groups:
-        return self.groups.start(ctx)
+        return self.groups.start(None, ctx)
 
     def lanes(self, m: Groups, ctx: Context) -> list[str]:
         return self.groups.lanes(m, ctx)
@@ -84,30 +84,30 @@ class CFL:
         heard = [r for r in got.replies if r.weight > 0]
         if lane == DOOR or len(heard) < self.min_members or after.leaf[lane].round <= self.min_round:
             return after, commands
-        if not at_rest(heard, self.eps1, self.eps2):
+        if not is_at_rest(heard, self.eps1, self.eps2):
             return after, commands
-        rows = np.stack([vector(r.body["delta"]) for r in heard])
-        half = cut(rows)
+        rows = np.stack([flatten(r.body["delta"]) for r in heard])
+        half = halve(rows)
         sides = [Got([r for r, h in zip(heard, half, strict=True) if h == k], got.lost) for k in (0, 1)]
-        states = [self.groups.trained(m, lane, side, ctx)[0] for side in sides]
+        states = [self.groups.merge_group(m, lane, side, ctx)[0] for side in sides]
         params, nodes = self.groups.params(m.leaf[lane], ctx), [r.task.to for r in heard]
-        after, note = parted(after, lane, params, states, nodes, half, means(units(rows), half))
+        after, note = split_group(after, lane, params, states, nodes, half, mean_rows(normalise(rows), half))
         return after, [*commands, note]
 
     def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.groups.serve(m, node, ctx)
 
 
-def at_rest(replies: Sequence[Reply], eps1: float, eps2: float) -> bool:
+def is_at_rest(replies: Sequence[Reply], eps1: float, eps2: float) -> bool:
     """Whether the mean of all updates is short while some are long."""
     mean = fold(replies, weigh=equally)
     return mean is not None and length(mean) < eps1 and max(length(r.body["delta"]) for r in replies) > eps2
 
 
-def cut(rows: Vector) -> NDArray[np.int64]:
+def halve(rows: Vector) -> NDArray[np.int64]:
     """Two halves, so that the most unlike ones within a half are as alike as can be."""
     from sklearn.cluster import AgglomerativeClustering  # here: it takes a second to import
 
-    unit = units(rows)
+    unit = normalise(rows)
     tree = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
-    return numbered(tree.fit(1 - unit @ unit.T).labels_)
+    return number_clusters(tree.fit(1 - unit @ unit.T).labels_)

@@ -12,7 +12,7 @@ from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Task, Until
 from potluck.core.rule import Got
-from potluck.core.trees import Tree, sub
+from potluck.core.trees import Tree
 from potluck.jobs import Train, use_model
 from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
 
@@ -44,15 +44,13 @@ class FedAvg:
         return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
 
     def merge(self, m: GlobalState, lane: None, got: Got, ctx: Context) -> tuple[GlobalState, list[Command]]:
-        params, opt = self.server.step(m.params, m.opt, got.replies)
-        return m.after(got, params, opt, self.select.learn(m.picks, got, ctx)), []
+        return m.advance(got, self.server, self.select.learn(m.picks, got, ctx)), []
 
     def adopt(self, m: GlobalState, task: Task, ctx: Context) -> GlobalState:
-        return replace(m, params=task.send["params"], since=0)
+        return m.adopt(task)
 
     def report(self, m: GlobalState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
-        due = m.since >= self.inner_rounds
-        return ({"delta": sub(m.params, task.send["params"])}, m.weight) if due else None
+        return m.report(task) if m.since >= self.inner_rounds else None
 
     def resize(self, clients: int, rate: float) -> "FedAvg":
         return replace(self, clients=clients, local=self.local.scale_rate(rate))

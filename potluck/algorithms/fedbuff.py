@@ -20,7 +20,7 @@ from potluck.rules import Select, Stream, Uniform, polynomial
 
 
 @value(eq=False, light=True)
-class Gathered:
+class BufferState:
     """A buffer as its running sum, so that its size costs no memory."""
 
     total: Params | None = None
@@ -39,12 +39,12 @@ class Buffer:
         require(self.size >= 1, "buffer", self.size, "must be at least 1, such as 10")
         require(self.lr > 0, "server_lr", self.lr, "must be above 0; 1 adds the mean update as it is")
 
-    def start(self) -> Gathered:
-        return Gathered()
+    def start(self) -> BufferState:
+        return BufferState()
 
     def step(
-        self, params: Params, state: Gathered, reply: Reply | None, staleness: int
-    ) -> tuple[Params, Gathered, bool]:
+        self, params: Params, state: BufferState, reply: Reply | None, staleness: int
+    ) -> tuple[Params, BufferState, bool]:
         total, updates, tasks = state.total, state.updates, state.tasks + 1
         if reply is not None:
             update, share, updates = reply.body["delta"], polynomial(staleness, 0.5), updates + 1
@@ -53,10 +53,10 @@ class Buffer:
             else:  # as `add` would, without its walk: this is done for every single task
                 total = {name: torch.add(t, update[name], alpha=share) for name, t in total.items()}
         if tasks < self.size:
-            return params, Gathered(total, updates, tasks), False
+            return params, BufferState(total, updates, tasks), False
         if total is not None:
             params = add(params, total, self.lr / updates)
-        return params, Gathered(), True
+        return params, BufferState(), True
 
 
 def fedbuff(

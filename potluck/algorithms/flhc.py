@@ -25,16 +25,17 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Choice, Command, Node, Task, Wake
-from potluck.core.rule import Cohort, Got
+from potluck.core.rule import Cohort, Got, RuleState
 from potluck.jobs import Train
 from potluck.rules.census import CENSUS, Census
-from potluck.rules.grouped import ROOT, Grouped, Groups, parted
+from potluck.rules.grouped import ROOT, GroupRounds, Groups, split_group
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.vectors import Metric, Vector, means, numbered
+from potluck.rules.vectors import Metric, Vector, mean_rows, number_clusters
 
 FIDELITY: Final = "paper"
 Linkage = Literal["ward", "complete", "average", "single"]
+FoundGroups = Groups[RuleState, Census]
 
 
 @value
@@ -77,59 +78,59 @@ class FLHC:
         _ = self.groups  # refuses what it can't do
 
     @property
-    def groups(self) -> Grouped:
+    def groups(self) -> GroupRounds:
         short = self.sketch if self.sketch and self.metric != "manhattan" else None
         inner = self.inner or FedAvg(local=self.local)
-        return Grouped(inner, self.local, self.clients, self.deadline, self.metric, short)
+        return GroupRounds(inner, self.local, self.clients, self.deadline, self.metric, short)
 
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.groups.inner, robust))
 
-    def start(self, ctx: Context) -> Groups:
-        return replace(self.groups.start(ctx), more=Census([], [], {}))
+    def start(self, ctx: Context) -> FoundGroups:
+        return self.groups.start(Census(), ctx)
 
-    def lanes(self, m: Groups, ctx: Context) -> list[str]:
+    def lanes(self, m: FoundGroups, ctx: Context) -> list[str]:
         early = not m.fork and m.leaf[ROOT].round < self.first_rounds
         return self.groups.lanes(m, ctx) if early or m.fork else [CENSUS] if ctx.working else []
 
-    def plan(self, m: Groups, lane: str, ctx: Context) -> tuple[Groups, list[Command]]:
+    def plan(self, m: FoundGroups, lane: str, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         if lane != CENSUS:
             return self.groups.plan(m, lane, ctx)
-        if m.more.complete(self._enough(ctx), self.patience, ctx):
-            m, commands = self._parted(m, ctx)
+        if m.more.is_complete(self._count_enough(ctx), self.patience, ctx):
+            m, commands = self._split(m, ctx)
             return m, [*commands, Wake(ctx.now, "parted")]  # an event, so that the groups may begin
         params = self.groups.params(m.leaf[ROOT], ctx)
         more, commands = m.more.plan(params, self.local, self.clients, self.deadline, self.patience, ctx)
         return replace(m, more=more), commands
 
-    def merge(self, m: Groups, lane: str, got: Got, ctx: Context) -> tuple[Groups, list[Command]]:
+    def merge(self, m: FoundGroups, lane: str, got: Got, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         if lane != CENSUS:
             return self.groups.merge(m, lane, got, ctx)
         census = m.more.merge(got, self.groups.sketch)
-        m = self.groups.counted(replace(m, more=census), lane, ctx, self.clients)
-        if census.complete(self._enough(ctx), self.patience, ctx):
-            return self._parted(m, ctx)
+        m = self.groups.close_lane(replace(m, more=census), lane, ctx, self.clients)
+        if census.is_complete(self._count_enough(ctx), self.patience, ctx):
+            return self._split(m, ctx)
         # Nobody could be heard at all: once more from the beginning.
-        return (replace(m, more=Census([], [], {})) if census.exhausted(ctx) else m), []
+        return (replace(m, more=Census()) if census.is_exhausted(ctx) else m), []
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+    def serve(self, m: FoundGroups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.groups.serve(m, node, ctx)
 
-    def _enough(self, ctx: Context) -> int:
+    def _count_enough(self, ctx: Context) -> int:
         return ceil(self.reach * len(ctx.children))
 
-    def _parted(self, m: Groups, ctx: Context) -> tuple[Groups, list[Command]]:
+    def _split(self, m: FoundGroups, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         nodes, rows, state = m.more.nodes, m.more.rows(), m.leaf[ROOT]
-        part = clusters(rows, self.metric, self.linkage, self.threshold, self.max_groups)
-        states = [state] * (
-            int(part.max()) + 1
-        )  # all go on from the model, and the optimiser's state, of all
+        part = find_clusters(rows, self.metric, self.linkage, self.threshold, self.max_groups)
+        states = [state] * (int(part.max()) + 1)  # all go on from the state of all, the optimiser's too
         params = self.groups.params(state, ctx)
-        m, note = parted(replace(m, more=None), ROOT, params, states, nodes, part, means(rows, part))
+        m, note = split_group(
+            replace(m, more=Census()), ROOT, params, states, nodes, part, mean_rows(rows, part)
+        )
         return m, [note]
 
 
-def clusters(
+def find_clusters(
     rows: Vector, metric: Metric, linkage: Linkage, threshold: float | None, most: int
 ) -> NDArray[np.int64]:
     """The clusters of the rows of a table."""
@@ -141,14 +142,14 @@ def clusters(
 
     tree = AgglomerativeClustering(None, metric=metric, linkage=linkage, distance_threshold=0.0)
     tree.fit(rows.astype(np.float64))
-    height = gap(tree.distances_, most) if threshold is None else threshold
+    height = find_gap(tree.distances_, most) if threshold is None else threshold
     merges = np.flatnonzero(tree.distances_ < height)  # node n + i of the tree is its merge i
     ends, size = (len(rows) + np.repeat(merges, 2), tree.children_[merges].reshape(-1)), 2 * len(rows) - 1
     joined = coo_array((np.ones(2 * len(merges)), ends), shape=(size, size))
-    return numbered(connected_components(joined, directed=False)[1][: len(rows)])
+    return number_clusters(connected_components(joined, directed=False)[1][: len(rows)])
 
 
-def gap(heights: NDArray[np.float64], most: int) -> float:
+def find_gap(heights: NDArray[np.float64], most: int) -> float:
     """The middle of the widest gap between the heights of merges, where 2 to `most` clusters are left."""
     ordered = np.concatenate([[0.0], np.sort(heights)])[-most:]
     widest = int(np.diff(ordered).argmax())

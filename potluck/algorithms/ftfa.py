@@ -23,7 +23,7 @@ from potluck.rules.wrap import AroundRule
 
 
 @value
-class FineTuned(AroundRule[GlobalState]):
+class FineTuning(AroundRule[GlobalState]):
     """A rule whose model is adapted by each device before use."""
 
     inner: FedAvg
@@ -48,11 +48,11 @@ def ftfa(
     select: Annotated[Select, "who takes part"] = Uniform(),
     overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
-) -> FineTuned:
+) -> FineTuning:
     """FedAvg whose devices fine-tune the model before they use it."""
     require(tune_epochs >= 1, "tune_epochs", tune_epochs, "must be at least 1; without tuning it is fedavg")
     require(tune_lr is None or tune_lr > 0, "tune_lr", tune_lr, "must be above 0, or left out")
     require(part in ("all", "head"), "part", part, "must be 'all' or 'head'")
     rate = local.optim.lr if tune_lr is None else tune_lr
     tuning = fine_tune(replace(local, optim=replace(local.optim, lr=rate)), tune_epochs, part)
-    return FineTuned(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)
+    return FineTuning(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)

@@ -18,7 +18,7 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.core.errors import require
 from potluck.jobs import Train
 from potluck.rules import Select, Uniform
-from potluck.rules.edges import EVERYBODY, Edged, OwnModels
+from potluck.rules.edges import EVERYBODY, EdgeTiers, OwnModels
 
 FIDELITY: Final = "authors' code"
 
@@ -29,9 +29,9 @@ def hierfl(
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
-) -> Edged:
+) -> EdgeTiers:
     """FedAvg of edges that do FedAvg with their devices."""
     require(edge_rounds >= 1, "edge_rounds", edge_rounds, "must be at least 1")
     everybody = EVERYBODY if clients is None else clients
     edge = FedAvg(everybody, local, select, deadline=deadline, inner_rounds=edge_rounds)
-    return Edged(FedAvg(EVERYBODY, local), OwnModels(edge))
+    return EdgeTiers(FedAvg(EVERYBODY, local), OwnModels(edge))

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from potluck.algorithms.hierfl import hierfl
 from potluck.jobs import Train
 from potluck.rules import Select, Uniform
-from potluck.rules.edges import Edged
+from potluck.rules.edges import EdgeTiers
 
 FIDELITY: Final = "paper of Maverick"
 
@@ -25,6 +25,6 @@ def hybridfl(
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
-) -> Edged:
+) -> EdgeTiers:
     """FedAvg of edges that hold one round of FedAvg each."""
     return hierfl(local, 1, clients, select, deadline)

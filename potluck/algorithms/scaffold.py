@@ -25,7 +25,7 @@ from potluck.rules import Average, GlobalState, Select, Uniform
 
 
 @value(eq=False)
-class Controlled:
+class ControlState:
     """FedAvg's state and the server's control variate."""
 
     inner: GlobalState
@@ -42,32 +42,34 @@ class ControlVariates:
 
     inner: FedAvg
 
-    def start(self, ctx: Context) -> Controlled:
+    def start(self, ctx: Context) -> ControlState:
         inner = self.inner.start(ctx)
-        return Controlled(inner, zeros(inner.params))
+        return ControlState(inner, zeros(inner.params))
 
-    def lanes(self, m: Controlled, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: ControlState, ctx: Context) -> tuple[None, ...]:
         return self.inner.lanes(m.inner, ctx)
 
-    def plan(self, m: Controlled, lane: None, ctx: Context) -> tuple[Controlled, list[Command]]:
+    def plan(self, m: ControlState, lane: None, ctx: Context) -> tuple[ControlState, list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
         send = {"params": inner.params, "control": m.control}
         asked = [replace(c, send=send) if isinstance(c, Task) else c for c in commands]
         return replace(m, inner=inner), asked
 
-    def merge(self, m: Controlled, lane: None, got: Got, ctx: Context) -> tuple[Controlled, list[Command]]:
+    def merge(
+        self, m: ControlState, lane: None, got: Got, ctx: Context
+    ) -> tuple[ControlState, list[Command]]:
         trained = [replace(r, weight=1.0) for r in got.replies if r.weight > 0]
         inner, commands = self.inner.merge(m.inner, lane, Got(trained, got.lost), ctx)
         control = m.control
         if trained:
             share = torch.full((len(trained),), 1 / len(ctx.children), dtype=torch.float64)
             control = add(control, weighted_sum([r.body["control"] for r in trained], share))
-        return Controlled(inner, control), commands
+        return ControlState(inner, control), commands
 
     def resize(self, clients: int, rate: float) -> Self:
         return replace(self, inner=self.inner.resize(clients, rate))
 
-    def serve(self, m: Controlled, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: ControlState, node: Node, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m.inner, node, ctx)
 
 
@@ -81,8 +83,8 @@ def scaffold(
 ) -> ControlVariates:
     """FedAvg whose devices correct their gradients towards everybody's."""
     optim, why = local.optim, "SCAFFOLD divides by steps x rate, which suits plain SGD only"
-    kind, momentum = type(optim).__name__.lower(), getattr(optim, "momentum", 0.0)
-    require(isinstance(optim, SGD), "train.optimizer", kind, f"{why}; write 'sgd'")
+    require(isinstance(optim, SGD), "train.optimizer", type(optim).__name__.lower(), f"{why}; write 'sgd'")
+    momentum = optim.momentum if isinstance(optim, SGD) else 0.0
     require(momentum == 0, "train.momentum", momentum, f"{why}; write 0")
     require(optim.lr > 0, "train.lr", optim.lr, f"{why}; write a rate above 0")
     job = replace(local, objective=Correct())

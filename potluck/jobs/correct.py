@@ -27,11 +27,11 @@ class Correct(Objective):
         return sub(sent["control"], keep)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
-        terms: list[Tensor] = [(held[name] * p).sum() for name, p in self._of(params).items()]
+        terms: list[Tensor] = [(held[name] * p).sum() for name, p in self._select(params).items()]
         return sum(terms[1:], terms[0]) if terms else 0.0
 
     def sends(self, params: Params) -> dict[str, Tree]:
-        return {"control": self._of(params)}
+        return {"control": self._select(params)}
 
     def tells_change_only(self) -> bool:
         return True  # the change of c_i follows from the delta, steps and rate
@@ -44,8 +44,8 @@ class Correct(Objective):
         def change(d: Tensor, c: Tensor) -> Tensor:  # c_i+ - c_i = (x - y) / (K eta) - c, and 0 without steps
             return torch.where(trace.steps > 0, -d / far - c, torch.zeros_like(c))
 
-        changed = tmap(change, self._of(delta), sent["control"])
+        changed = tmap(change, self._select(delta), sent["control"])
         return {"control": changed}, add(keep, changed)
 
-    def _of(self, params: Params) -> Params:
+    def _select(self, params: Params) -> Params:
         return params if self.names is None else {name: params[name] for name in self.names}

@@ -39,15 +39,15 @@ class Private:
         require(0 < self.sigma < inf, f"{key}.sigma", self.sigma, "must be above 0; without noise, leave out")
         require(0 < self.delta < 1, f"{key}.delta", self.delta, "must be between 0 and 1, such as 1e-6")
 
-    def of(self, delta: Params, key: Tensor) -> Params:
+    def privatise(self, delta: Params, key: Tensor) -> Params:
         """The update as it may be seen: a pure function of it and a key, vmappable."""
         squares = [d.double().square().sum() for d in delta.values()]
         norm = torch.stack(squares).sum().sqrt()
         shrink = self.clip / norm.clamp_min(self.clip)  # NaN stays NaN: a bad update is found to be one
 
-        def noised(place: int, d: Tensor) -> Tensor:
+        def add_noise(place: int, d: Tensor) -> Tensor:
             # In double precision: a float32's 24 bits would cut the tails off at 5.8 deviations.
             noise = keys.normal(keys.fold_in(key, place), tuple(d.shape), torch.float64)
             return (d.double() * shrink + self.sigma * self.clip * noise).to(d.dtype)
 
-        return {name: noised(place, d) for place, (name, d) in enumerate(delta.items())}
+        return {name: add_noise(place, d) for place, (name, d) in enumerate(delta.items())}

@@ -33,7 +33,7 @@ class Home(NamedTuple):
 class Chooser(Protocol):
     """For every row, whether the own model answers; both are given as logits."""
 
-    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor: ...
+    def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor: ...
 
 
 @part("chooser")
@@ -41,7 +41,7 @@ class Chooser(Protocol):
 class Entropy:
     """The own one, where it is at least as sure of this row as the general one."""
 
-    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+    def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         return entropy(own) <= entropy(general)
 
 
@@ -56,7 +56,7 @@ class Threshold:
         fix = "must be above 0 and at most 1, such as 0.95"
         require(0 < self.quantile <= 1, "switch.quantile", self.quantile, fix)
 
-    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+    def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         doubts = torch.where(home.real > 0, entropy(home.said), torch.inf)
         doubts = F.pad(doubts, (0, 1), value=torch.inf).sort().values  # one more: there may be no rows
         place = (self.quantile * (home.real > 0).sum()).ceil().long() - 1
@@ -73,7 +73,7 @@ class Cosine:
     def __post_init__(self) -> None:
         require(-1 <= self.limit <= 1, "switch.limit", self.limit, "must be between -1 and 1, such as 0.5")
 
-    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+    def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         return F.cosine_similarity(own, general, dim=-1) >= self.limit
 
 
@@ -85,7 +85,7 @@ class Familiar:
     Where the general one is right about a class that the device never had, it is always believed.
     """
 
-    def mine(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
+    def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         kinds = torch.arange(general.shape[-1], device=general.device)
         held = ((home.labels.unsqueeze(-1) == kinds) & (home.real > 0).unsqueeze(-1)).any(0)
         return held.index_select(0, general.argmax(-1))
@@ -121,7 +121,7 @@ class Switch(Objective):
         features = batch.seen["features"]
         own, general = net.head(params, features), net.head(held["general"], features)
         mine, labels, real = held["own"]
-        choice = self.chooser.mine(own, general, Home(net.head(params, mine), labels, real))
+        choice = self.chooser.choose_own(own, general, Home(net.head(params, mine), labels, real))
         return score_answers(own, general, choice, batch)
 
 
@@ -129,15 +129,15 @@ def score_answers(own: Tensor, general: Tensor, mine: Tensor, batch: Batch) -> d
     """Per row: how good the answers of two models are, where the own one gives those that are `mine`."""
     said = torch.where(mine.unsqueeze(-1), own, general)
     return {
-        "accuracy": _right(said, batch),
+        "accuracy": _score_right(said, batch),
         "loss": row_losses(said, batch.y),
-        "own": _right(own, batch),  # what each would have got alone
-        "general": _right(general, batch),
+        "own": _score_right(own, batch),  # what each would have got alone
+        "general": _score_right(general, batch),
         "personal": mine.to(said.dtype),  # share of rows that the own model answers
     }
 
 
-def _right(said: Tensor, batch: Batch) -> Tensor:
+def _score_right(said: Tensor, batch: Batch) -> Tensor:
     return (said.argmax(-1) == batch.y).to(said.dtype)
 
 

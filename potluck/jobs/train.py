@@ -59,7 +59,7 @@ class Train:
         net = at.models[self.model]
         passes = self.sampler.passes(at, self.batch, self.epochs, self.steps)
         ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(net, at, passes)
-        trained = self._trained(net, self.objective.form(at.inbox))
+        trained = self._pick_trained(net, self.objective.form(at.inbox))
         memory = max(self.needs, training_bytes(net, self.optim, self.batch))
         return Cost(ops, {"delta": trained, **self.objective.sends(trained)}, memory=memory)
 
@@ -84,7 +84,7 @@ class Train:
 
     def begin(self, net: Net, sent: Tree, keep: Tree, own: Batch | None) -> tuple[Params, Tree]:
         whole = self.objective.start(sent, keep, own)
-        trained = self._trained(net, whole)
+        trained = self._pick_trained(net, whole)
         frozen = {k: v for k, v in whole.items() if k not in trained}
         return trained, (frozen, trained, self.objective.hold(sent, keep, own))
 
@@ -100,7 +100,7 @@ class Train:
         delta = sub(params, held[1])
         if self.privacy is not None:
             assert trace.key is not None, "noise needs a key"
-            delta = self.privacy.of(delta, trace.key)  # all that leaves follows from this
+            delta = self.privacy.privatise(delta, trace.key)  # all that leaves follows from this
         more, kept = self.objective.finish(delta, sent, keep, held[2], trace)
         return {"delta": delta, **more}, kept, trace.means if self.privacy is None else {}
 
@@ -108,13 +108,13 @@ class Train:
         """What came back, as the aggregator reads it: unpacked where the objective packs."""
         if not self.objective.packs:
             return body
-        trained = self._trained(models[self.model], self.objective.form(sent))
+        trained = self._pick_trained(models[self.model], self.objective.form(sent))
         return self.objective.unpack(body, sent, trained)
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.objective.score(net, {**held[0], **params}, batch, held[2])
 
-    def _trained(self, net: Net, params: Params) -> Params:
+    def _pick_trained(self, net: Net, params: Params) -> Params:
         return params if self.part == "all" else {k: params[k] for k in net.head_names}
 
 

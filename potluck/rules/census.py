@@ -5,7 +5,7 @@ answered, nobody is left to ask, or patience ends. One that was asked some times
 is one without rows or whose update was refused.
 """
 
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from potluck.core.messages import Command, Node, Task, Until, Wake
 from potluck.core.rule import Got
 from potluck.core.trees import Params
 from potluck.jobs.train import Train
-from potluck.rules.vectors import Vector, vector
+from potluck.rules.vectors import Vector, flatten
 
 CENSUS, TRIES = "census", 3
 
@@ -24,9 +24,9 @@ CENSUS, TRIES = "census", 3
 class Census:
     """Who has answered what so far."""
 
-    nodes: list[Node]
-    updates: list[Vector]
-    vain: dict[Node, int]  # how often a device was asked in vain
+    nodes: list[Node] = field(default_factory=list)
+    updates: list[Vector] = field(default_factory=list)
+    vain: dict[Node, int] = field(default_factory=dict)  # how often a device was asked in vain
     since: float | None = None  # when the first were asked
 
     def plan(
@@ -43,7 +43,7 @@ class Census:
         if self.since is None:
             census = replace(self, since=ctx.now)
             commands += [] if patience is None else [Wake(ctx.now + patience, CENSUS)]
-        nodes = ctx.sample(wave, {*self.nodes, *self._given_up()})
+        nodes = ctx.sample(wave, {*self.nodes, *self._find_given_up()})
         return census, [*commands, *(Task(n, job, {"params": params}) for n in nodes)]
 
     def merge(self, got: Got, sketch: int | None = None) -> "Census":
@@ -53,23 +53,23 @@ class Census:
             if isinstance(lost.what, Task):
                 node = lost.what.to
                 vain[node] = TRIES if lost.why == "bad" else vain.get(node, 0) + 1
-        nodes, updates = [r.task.to for r in heard], [vector(r.body["delta"], sketch) for r in heard]
+        nodes, updates = [r.task.to for r in heard], [flatten(r.body["delta"], sketch) for r in heard]
         return Census([*self.nodes, *nodes], [*self.updates, *updates], vain, self.since)
 
-    def complete(self, enough: int, patience: float | None, ctx: Context) -> bool:
+    def is_complete(self, enough: int, patience: float | None, ctx: Context) -> bool:
         """Whether to go on with those who have answered."""
         if not self.nodes:
             return False
         late = patience is not None and self.since is not None and ctx.now >= self.since + patience
-        return late or len(self.nodes) >= enough or self.exhausted(ctx)
+        return late or len(self.nodes) >= enough or self.is_exhausted(ctx)
 
-    def exhausted(self, ctx: Context) -> bool:
+    def is_exhausted(self, ctx: Context) -> bool:
         """Whether nobody is left to ask."""
-        return len(self.nodes) + len(self._given_up()) >= len(ctx.children)
+        return len(self.nodes) + len(self._find_given_up()) >= len(ctx.children)
 
     def rows(self) -> Vector:
         """[devices, numbers of an update]"""
         return np.stack(self.updates)
 
-    def _given_up(self) -> list[Node]:
+    def _find_given_up(self) -> list[Node]:
         return [node for node, times in self.vain.items() if times >= TRIES]

@@ -29,7 +29,7 @@ PATIENCE = 1_000  # local rounds without a word from the cloud: it may wait for 
 
 
 @value(eq=False)
-class AtEdge(Generic[M]):
+class EdgeState(Generic[M]):
     """What an edge remembers; nothing that lasts may live elsewhere."""
 
     inner: M  # of the inner rule
@@ -62,17 +62,17 @@ class Edge(Generic[M]):
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.inner, robust))
 
-    def start(self, ctx: Context) -> AtEdge[M]:
+    def start(self, ctx: Context) -> EdgeState[M]:
         self._least(ctx)  # refuses a list that doesn't name this edge
-        return AtEdge(self.inner.start(ctx))
+        return EdgeState(self.inner.start(ctx))
 
-    def lanes(self, m: AtEdge[M], ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: EdgeState[M], ctx: Context) -> tuple[None, ...]:
         if m.shared is None or ctx.stop:
             return ()
         most = PATIENCE if self.rounds is None else self._least(ctx)
         return (None,) if m.since < most else ()  # whether it owes an answer or not
 
-    def plan(self, m: AtEdge[M], lane: None, ctx: Context) -> tuple[AtEdge[M], list[Command]]:
+    def plan(self, m: EdgeState[M], lane: None, ctx: Context) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
         if self.shows:
             commands = rewrite_tasks(commands, send=lambda sent: {**sent, "global": m.shared})
@@ -83,26 +83,28 @@ class Edge(Generic[M]):
             notes += [] if far is None else [Note("mixed", far, ctx.me)]
         return replace(m, inner=inner, summary=None), [*notes, *commands]
 
-    def merge(self, m: AtEdge[M], lane: None, got: Got, ctx: Context) -> tuple[AtEdge[M], list[Command]]:
+    def merge(
+        self, m: EdgeState[M], lane: None, got: Got, ctx: Context
+    ) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.merge(m.inner, lane, got, ctx)
         m = replace(m, inner=inner, since=m.since + 1)
         return self._mix(m, ctx), [*commands, *note_training(got.replies, ctx.me)]
 
-    def adopt(self, m: AtEdge[M], task: Task, ctx: Context) -> AtEdge[M]:
+    def adopt(self, m: EdgeState[M], task: Task, ctx: Context) -> EdgeState[M]:
         came: Params = task.send["params"]
         if m.shared is None:
             return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, came=came)
         return self._mix(replace(m, came=came, first=False), ctx)
 
-    def report(self, m: AtEdge[M], task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: EdgeState[M], task: Task, ctx: Context) -> tuple[Tree, float] | None:
         if m.came is not None:
             return None
         return {"delta": sub(m.answer, task.send["params"])}, 1.0  # one edge, one vote
 
-    def serve(self, m: AtEdge[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
+    def serve(self, m: EdgeState[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return dict(self.inner.serve(m.inner, node, ctx))
 
-    def _mix(self, m: AtEdge[M], ctx: Context) -> AtEdge[M]:
+    def _mix(self, m: EdgeState[M], ctx: Context) -> EdgeState[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
         if m.came is None or m.since < self._least(ctx):
             return m
@@ -111,7 +113,7 @@ class Edge(Generic[M]):
             return replace(m, came=None, answer=ours, since=0, summary=(m.since, None))
         half: Params = tmap(lambda a, b: (a + b) / 2, ours, m.came)
         inner = self.inner.adopt(m.inner, Task(ctx.me, Train(), {"params": half}), ctx)
-        return AtEdge(
+        return EdgeState(
             inner=inner,
             shared=m.came,
             first=False,
@@ -174,7 +176,7 @@ class OwnModels(AroundRule[M]):
 
 
 @value
-class Edged:
+class EdgeTiers:
     """Devices, the edges that they belong to, and a cloud."""
 
     cloud: Rule

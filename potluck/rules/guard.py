@@ -28,14 +28,14 @@ R = TypeVar("R", bound=Rule)
 
 
 @runtime_checkable
-class Judged(Protocol):
+class TakesJudge(Protocol):
     """A rule that knows where its updates are judged: in its groups, or by a judge of its own."""
 
     def with_judge(self, robust: Robust) -> Self: ...
 
 
 @value
-class Guarded(AroundRule[M]):
+class RobustRule(AroundRule[M]):
     """A rule that merges what a judge lets through; whom it refuses is lost to it, as a bad update is."""
 
     robust: Robust
@@ -46,7 +46,7 @@ class Guarded(AroundRule[M]):
     def merge(self, m: M, lane: Lane, got: Got, ctx: Context) -> tuple[M, list[Command]]:
         alike: dict[Hashable, list[Reply]] = {}
         for r in got.replies:
-            if r.task.to != ctx.here and _judgeable(r):
+            if r.task.to != ctx.here and _is_judgeable(r):
                 alike.setdefault(_origin(r), []).append(r)
         if not alike:
             return self.inner.merge(m, lane, got, ctx)
@@ -69,7 +69,7 @@ class Guarded(AroundRule[M]):
 
 
 @value
-class GuardedTiers:
+class RobustTiers:
     """An algorithm of several tiers, guarded where devices are heard: in the lowest one."""
 
     inner: Tiered
@@ -93,13 +93,13 @@ class GuardedTiers:
 def guard(algorithm: Rule | Algorithm | Tiered, robust: Robust) -> Rule | Algorithm | Tiered:
     """The same algorithm with its updates judged, in the place where it merges those of devices."""
     if isinstance(algorithm, Tiered):
-        return GuardedTiers(algorithm, robust)
+        return RobustTiers(algorithm, robust)
     return guard_rule(algorithm, robust) if isinstance(algorithm, Rule) else guard_loop(algorithm, robust)
 
 
-def guard_rule(rule: R, robust: Robust) -> R | Guarded:
+def guard_rule(rule: R, robust: Robust) -> R | RobustRule:
     """The same rule with its updates judged: by a judge around it, unless it knows better."""
-    return rule.with_judge(robust) if isinstance(rule, Judged) else Guarded(rule, robust)
+    return rule.with_judge(robust) if isinstance(rule, TakesJudge) else RobustRule(rule, robust)
 
 
 def guard_loop(algorithm: Algorithm, robust: Robust) -> Algorithm:
@@ -112,7 +112,7 @@ def guard_loop(algorithm: Algorithm, robust: Robust) -> Algorithm:
     )
 
 
-def _judgeable(reply: Reply) -> bool:
+def _is_judgeable(reply: Reply) -> bool:
     """Whether it holds an update; an empty one, or one without rows behind it, tells nothing."""
     return isinstance(reply.body, dict) and bool(floats(reply.body.get("delta"))) and reply.weight > 0
 

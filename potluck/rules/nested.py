@@ -26,13 +26,13 @@ class Part(NamedTuple):
     counts: Mapping[str, Tensor] = {}
 
 
-def cut(params: Params, big: Net, small: Net) -> Params:
+def cut_model(params: Params, big: Net, small: Net) -> Params:
     """The small model's part of the big one's parameters, as it is sent."""
-    part = cut_params(params, known(big), known(small))
+    part = cut_params(params, as_model(big), as_model(small))
     return {name: p.contiguous() for name, p in part.items()}
 
 
-def owners_mean(full: Params, big: Net, parts: Sequence[Part]) -> Params:
+def average_owners(full: Params, big: Net, parts: Sequence[Part]) -> Params:
     """Each number is the weighted mean over the parts that have it; one that nobody has stays as in `full`.
 
     Of changes, give zeros as `full`: what nobody has then doesn't change.
@@ -40,7 +40,7 @@ def owners_mean(full: Params, big: Net, parts: Sequence[Part]) -> Params:
     sums = {name: torch.zeros_like(p) for name, p in full.items()}
     votes = {name: torch.zeros_like(p) for name, p in full.items()}
     for alike in _by_model(parts):
-        net = known(alike[0].net)
+        net = as_model(alike[0].net)
         weighted: Params = {}
         weights: Params = {}
         for name in net.shapes:
@@ -48,21 +48,21 @@ def owners_mean(full: Params, big: Net, parts: Sequence[Part]) -> Params:
             votes_of = torch.stack([_votes(part, name) for part in alike])
             weighted[name] = (table * votes_of).sum(0)
             weights[name] = votes_of.expand_as(table).sum(0)
-        for name, p in pad_params(weighted, known(big), net).items():
+        for name, p in pad_params(weighted, as_model(big), net).items():
             sums[name] = sums[name] + p
-        for name, p in pad_params(weights, known(big), net).items():
+        for name, p in pad_params(weights, as_model(big), net).items():
             votes[name] = votes[name] + p
     return {
         name: torch.where(v > 0, sums[name] / v.clamp_min(1e-30), full[name]) for name, v in votes.items()
     }
 
 
-def narrowed(big: Net, small: Net) -> tuple[str, ...]:
+def find_narrow(big: Net, small: Net) -> tuple[str, ...]:
     """Weights and biases of the small model's layers that have fewer outputs; not of norms, nor of gates.
 
     Norms make up for sizes themselves; what an LSTM's gates see must not grow.
     """
-    wide, narrow = known(big), known(small)
+    wide, narrow = as_model(big), as_model(small)
     layers = [
         name.rpartition(".")[0]
         for name, shape in narrow.shapes.items()
@@ -71,7 +71,7 @@ def narrowed(big: Net, small: Net) -> tuple[str, ...]:
     return tuple(name for name in narrow.shapes if name.rpartition(".")[0] in layers)
 
 
-def known(net: Net) -> Model:
+def as_model(net: Net) -> Model:
     """The same net, if it is one of those whose shapes can be seen."""
     if not isinstance(net, Model):
         raise ModelError(f"{type(net).__name__} isn't one of potluck's models, so no part of it can be cut")

@@ -14,7 +14,7 @@ coordinate-wise rules replace all of a body's (control variates are updates too)
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -60,15 +60,15 @@ class Krum:
     attackers: int | None = None  # f; left out: as many as can be withstood, (n - 3) / 2 of n
 
     def __post_init__(self) -> None:
-        _check(self.attackers)
+        _check_attackers(self.attackers)
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
         found = Ranking.of(replies, self.attackers)
         if found is None:
-            return untouched(replies)
+            return keep_all(replies)
         told = found.without(replies, found.worst)
         best = replies[int(found.order[0])].body
-        return replace(told, kept=[_bearing(r, best) for r in told.kept], changed=len(told.kept) - 1)
+        return replace(told, kept=[_put_floats(r, best) for r in told.kept], changed=len(told.kept) - 1)
 
 
 @part("robust")
@@ -79,12 +79,12 @@ class MultiKrum:
     attackers: int | None = None  # f; left out: as many as can be withstood, (n - 3) / 2 of n
 
     def __post_init__(self) -> None:
-        _check(self.attackers)
+        _check_attackers(self.attackers)
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
         found = Ranking.of(replies, self.attackers)
         if found is None:
-            return untouched(replies)
+            return keep_all(replies)
         return found.without(replies, found.worst)
 
 
@@ -102,12 +102,12 @@ class AdaptiveKrum:
 
     def __post_init__(self) -> None:
         require(self.mode in get_args(Mode), "mode", self.mode, nearest(str(self.mode), get_args(Mode)))
-        _check(self.attackers)
+        _check_attackers(self.attackers)
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
         found = Ranking.of(replies, self.attackers)
         if found is None:
-            return untouched(replies)
+            return keep_all(replies)
         first, scores, worst = len(replies) - found.attackers, found.scores, found.worst
         if self.mode == "adaptive":
             middle = np.median(scores)
@@ -131,7 +131,7 @@ class TrimmedMean:
         require(0 < self.share < 0.5, "share", self.share, fix)
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
-        return _trimmed(replies, int(self.share * len(replies) + 1e-9))  # 0.3 x 10 isn't 2.9999
+        return _trim(replies, int(self.share * len(replies) + 1e-9))  # 0.3 x 10 isn't 2.9999
 
 
 @part("robust")
@@ -140,7 +140,7 @@ class Median:
     """Of each number the median; every device counts alike."""
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
-        return _trimmed(replies, (len(replies) - 1) // 2)
+        return _trim(replies, (len(replies) - 1) // 2)
 
 
 @part("robust")
@@ -156,16 +156,16 @@ class Clip:
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
         if not replies:  # no median either
-            return untouched(replies)
+            return keep_all(replies)
         norms = [length(floats(r.body["delta"])) for r in replies]
         limit = median(norms) if self.norm is None else self.norm
         kept = [
-            _shortened(r, limit / norm) if norm > limit else r for r, norm in zip(replies, norms, strict=True)
+            _shorten(r, limit / norm) if norm > limit else r for r, norm in zip(replies, norms, strict=True)
         ]
         return Verdict(kept, [], [], changed=sum(norm > limit for norm in norms))
 
 
-KINDS: dict[str, Callable[..., Any]] = {
+KINDS: dict[str, Callable[..., Robust]] = {
     "krum": Krum,
     "multi_krum": MultiKrum,
     "adaptive_krum": AdaptiveKrum,
@@ -237,15 +237,15 @@ def krum_scores(squares: Floats, attackers: int) -> Floats:
     return np.asarray(near.sum(1))
 
 
-def untouched(replies: Sequence[Reply]) -> Verdict:
+def keep_all(replies: Sequence[Reply]) -> Verdict:
     """Nothing is known of them."""
     return Verdict(list(replies), [], [])
 
 
-def _trimmed(replies: Sequence[Reply], ends: int) -> Verdict:
+def _trim(replies: Sequence[Reply], ends: int) -> Verdict:
     """Every reply with the means of what is left without so many at each end."""
     if ends < 1:
-        return untouched(replies)
+        return keep_all(replies)
 
     def middle(*rows: Tensor) -> Tensor:
         if not rows[0].is_floating_point():
@@ -255,10 +255,10 @@ def _trimmed(replies: Sequence[Reply], ends: int) -> Verdict:
 
     bodies = [r.body for r in replies]
     mean = tmap(middle, bodies[0], *bodies[1:])
-    return Verdict([_bearing(r, mean) for r in replies], [], [], changed=len(replies))
+    return Verdict([_put_floats(r, mean) for r in replies], [], [], changed=len(replies))
 
 
-def _bearing(reply: Reply, body: Tree) -> Reply:
+def _put_floats(reply: Reply, body: Tree) -> Reply:
     """A reply with the floating-point numbers of another body."""
     mixed = tmap(lambda own, new: new if own.is_floating_point() else own, reply.body, body)
     return replace(reply, body=mixed)
@@ -269,11 +269,11 @@ def floats(update: Tree) -> list[Tensor]:
     return [p for p in leaves(update) if p.is_floating_point()]
 
 
-def _shortened(reply: Reply, factor: float) -> Reply:
+def _shorten(reply: Reply, factor: float) -> Reply:
     delta = tmap(lambda p: p * factor if p.is_floating_point() else p, reply.body["delta"])
     return replace(reply, body={**reply.body, "delta": delta})
 
 
-def _check(attackers: int | None) -> None:
+def _check_attackers(attackers: int | None) -> None:
     fix = "must be 0 or more: how many of a round's updates may be anomalous; or left out"
     require(attackers is None or attackers >= 0, "attackers", attackers, fix)

@@ -1,12 +1,14 @@
 """What a rule with one global model remembers from round to round."""
 
+from dataclasses import replace
 from typing import Generic
 
 from potluck.core.codec import value
+from potluck.core.messages import Task
 from potluck.core.rule import Got
-from potluck.core.trees import Params
+from potluck.core.trees import Params, Tree, sub
 from potluck.rules.select import Picks
-from potluck.rules.server_optim import Opt
+from potluck.rules.server_optim import Opt, ServerOptim
 
 
 @value(eq=False)
@@ -20,8 +22,16 @@ class GlobalState(Generic[Picks, Opt]):
     since: int = 0  # rounds since a parent's model was adopted
     weight: float = 0.0  # samples behind the last merge
 
-    def after(self, got: Got, params: Params, opt: Opt, picks: Picks) -> "GlobalState[Picks, Opt]":
-        """The state one round later."""
-        return GlobalState(
-            params, opt, picks, self.round + 1, self.since + 1, sum(r.weight for r in got.replies)
-        )
+    def advance(self, got: Got, server: ServerOptim[Opt], picks: Picks) -> "GlobalState[Picks, Opt]":
+        """One round later: the server optimiser has taken its step."""
+        params, opt = server.step(self.params, self.opt, got.replies)
+        weight = sum(r.weight for r in got.replies)
+        return GlobalState(params, opt, picks, self.round + 1, self.since + 1, weight)
+
+    def adopt(self, task: Task) -> "GlobalState[Picks, Opt]":
+        """With a parent's model."""
+        return replace(self, params=task.send["params"], since=0)
+
+    def report(self, task: Task) -> tuple[Tree, float]:
+        """What a parent is told: the change of its model, and the samples behind it."""
+        return {"delta": sub(self.params, task.send["params"])}, self.weight

@@ -31,7 +31,7 @@ class Mix(Protocol[MixState]):
 
 
 @value(eq=False, light=True)
-class Flow(Generic[MixState, Picks]):
+class StreamState(Generic[MixState, Picks]):
     """The model and the states of its parts; nothing that lasts may live elsewhere."""
 
     send: dict[str, Params]  # the model as devices are sent it: one tree a version, so that it is seen as one
@@ -60,21 +60,21 @@ class Stream:
         limit = self.deadline
         require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
 
-    def start(self, ctx: Context) -> Flow:
+    def start(self, ctx: Context) -> StreamState:
         params = ctx.models[self.local.model].init(ctx.key)
-        return Flow({"params": params}, self.mix.start(), self.select.start())
+        return StreamState({"params": params}, self.mix.start(), self.select.start())
 
-    def lanes(self, m: Flow, ctx: Context) -> range:
+    def lanes(self, m: StreamState, ctx: Context) -> range:
         return range(self.clients) if ctx.working else range(0)
 
-    def plan(self, m: Flow, lane: int, ctx: Context) -> tuple[Flow, list[Command]]:
+    def plan(self, m: StreamState, lane: int, ctx: Context) -> tuple[StreamState, list[Command]]:
         nodes, picks = self.select.pick(m.picks, 1, ctx)
         jobs = self.select.jobs(self.local, nodes, picks)
         out: list[Command] = [] if self.deadline is None else [Until(self.deadline)]
         out += [Task(n, job, m.send, m.version) for n, job in zip(nodes, jobs, strict=True)]
         return m if picks is m.picks else replace(m, picks=picks), out
 
-    def merge(self, m: Flow, lane: int, got: Got, ctx: Context) -> tuple[Flow, list[Command]]:
+    def merge(self, m: StreamState, lane: int, got: Got, ctx: Context) -> tuple[StreamState, list[Command]]:
         reply = next((r for r in got.replies if r.weight > 0), None)  # one without rows has learnt nothing
         staleness = 0 if reply is None else m.version - reply.task.tag
         params, mixed, ended = self.mix.step(m.params, m.mixed, reply, staleness)
@@ -82,9 +82,9 @@ class Stream:
         send = {"params": params} if changed else m.send
         picks = self.select.learn(m.picks, got, ctx)
         notes: list[Command] = [] if reply is None else [Note("staleness", staleness)]
-        return Flow(send, mixed, picks, m.version + changed, m.round + ended), notes
+        return StreamState(send, mixed, picks, m.version + changed, m.round + ended), notes
 
-    def serve(self, m: Flow, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: StreamState, node: Node, ctx: Context) -> dict[str, Task]:
         return {"global": Task(node, use_model(self.local.model), {"params": m.params})}
 
 

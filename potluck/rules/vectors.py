@@ -16,17 +16,17 @@ Metric = Literal["euclidean", "cosine", "manhattan"]
 Vector = NDArray[np.floating]  # on the host, whatever device the models are on
 
 
-def vector(update: Params, sketch: int | None = None) -> Vector:
+def flatten(update: Params, sketch: int | None = None) -> Vector:
     """An update as one vector; in short, if it is longer than the sketch."""
     flat: Tensor = torch.cat([p.detach().reshape(-1) for p in leaves(update)]).cpu()
     if sketch is None or len(flat) <= sketch:
         return np.asarray(flat.numpy())
-    order, sign = _hashed(len(flat), sketch)
+    order, sign = _hash_places(len(flat), sketch)
     return np.asarray((flat.numpy()[order] * sign.astype(flat.numpy().dtype)).reshape(-1, sketch).sum(0))
 
 
 @lru_cache(maxsize=2)
-def _hashed(length: int, sketch: int) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+def _hash_places(length: int, sketch: int) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
     """A count sketch: each number is added to one of the places, by a random sign.
 
     Products stay the same in the mean, up to about 1/sqrt(sketch) of the lengths. It is the same for all
@@ -45,7 +45,7 @@ def length(update: Tree) -> float:
     return float(sum(float(p.double().square().sum()) for p in leaves(update)) ** 0.5)
 
 
-def units(rows: Vector) -> Vector:
+def normalise(rows: Vector) -> Vector:
     """Rows of length 1; zeros stay."""
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
@@ -53,19 +53,19 @@ def units(rows: Vector) -> Vector:
 def distances(rows: Vector, points: Vector, metric: Metric) -> Vector:
     """[rows, points]; cosine: 1 - cos."""
     if metric == "cosine":
-        return 1 - units(rows) @ units(points).T
+        return 1 - normalise(rows) @ normalise(points).T
     order = 1 if metric == "manhattan" else 2
     return np.stack(
         [np.linalg.norm(rows - point, ord=order, axis=1) for point in points.astype(np.float64)], axis=1
     )
 
 
-def numbered(labels: Iterable[int]) -> NDArray[np.int64]:
+def number_clusters(labels: Iterable[int]) -> NDArray[np.int64]:
     """Clusters numbered as they first appear."""
     first: dict[int, int] = {}
     return np.array([first.setdefault(int(label), len(first)) for label in labels], np.int64)
 
 
-def means(rows: Vector, part: NDArray[np.int64]) -> Vector:
+def mean_rows(rows: Vector, part: NDArray[np.int64]) -> Vector:
     """The mean row of each part."""
     return np.stack([rows[part == k].mean(0) for k in range(int(part.max()) + 1)])

@@ -78,7 +78,7 @@ class OneModel(Protocol):
     def local(self) -> Train: ...
 
 
-def trained_model(rule: Rule[M]) -> ModelSpec | None:
+def find_model(rule: Rule[M]) -> ModelSpec | None:
     """The model that a rule trains; None if it doesn't say."""
     found = unwrap(rule)
     return found.local.model if isinstance(found, OneModel) else None
@@ -92,7 +92,7 @@ class Overcommits(Protocol):
     def overcommit(self) -> float: ...
 
 
-def overcommit(rule: Rule[M]) -> float:
+def find_overcommit(rule: Rule[M]) -> float:
     """How many times its clients a rule asks."""
     found = unwrap(rule)
     return found.overcommit if isinstance(found, Overcommits) else 1.0

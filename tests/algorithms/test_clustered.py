@@ -11,12 +11,13 @@ from support import SPEC, Desk, Line, answer, close, notes, numbers, tasks
 from support import local as device
 
 from potluck import algorithms
-from potluck.algorithms.cfl import CFL, at_rest, cut
+from potluck.algorithms.cfl import CFL, halve, is_at_rest
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.flexcfl.algorithm import FlexCFL, Recount, clusters, embedding, mixed
-from potluck.algorithms.flhc import FLHC, gap
-from potluck.algorithms.flhc import clusters as tree_clusters
+from potluck.algorithms.flexcfl.algorithm import FlexCFL, embed, find_clusters, mix_models
+from potluck.algorithms.flexcfl.device import Recount
+from potluck.algorithms.flhc import FLHC, find_gap
+from potluck.algorithms.flhc import find_clusters as tree_clusters
 from potluck.core.errors import ConfigError
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Lost
@@ -25,8 +26,18 @@ from potluck.engine.schedule import StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import SGD, Train
 from potluck.rules import Adaptive, Rounds
-from potluck.rules.grouped import DOOR, ROOT, Fork, Grouped, Groups, largest, parted, settled, shares
-from potluck.rules.vectors import distances, means, numbered, units, vector
+from potluck.rules.grouped import (
+    DOOR,
+    ROOT,
+    Fork,
+    GroupRounds,
+    Groups,
+    find_largest,
+    move_devices,
+    share_out,
+    split_group,
+)
+from potluck.rules.vectors import distances, flatten, mean_rows, normalise, number_clusters
 
 LINE = Train(SPEC)
 
@@ -68,20 +79,20 @@ def reply(rule, s, ctx, said):
     ],
 )
 def test_shares_follow_members(sizes, total, expected):
-    assert shares(sizes, total) == expected
+    assert share_out(sizes, total) == expected
 
 
 def test_the_door_gets_no_more_than_half():
-    groups = Grouped(FedAvg(local=LINE), LINE, clients=10)
+    groups = GroupRounds(FedAvg(local=LINE), LINE, clients=10)
     ctx = desk(range(100))
-    m = groups.start(ctx)
-    assert groups.allotted(m, ctx) == {ROOT: 10}
-    m, _ = parted(m, ROOT, numbers(), [m.leaf[ROOT]] * 2, range(20), [0] * 15 + [1] * 5, np.eye(2))
-    assert groups.allotted(m, ctx) == {DOOR: 5, "0": 4, "1": 1}  # 80 of 100 are unsorted
-    m = settled(m, dict.fromkeys(range(20, 70), "0"))
-    assert groups.allotted(m, ctx) == {DOOR: 3, "0": 6, "1": 1}
-    m = settled(m, dict.fromkeys(range(70, 100), "1"))
-    assert groups.allotted(m, ctx) == {"0": 7, "1": 3}  # 65 and 35 of 100, the first of a tie
+    m = groups.start(None, ctx)
+    assert groups.allot(m, ctx) == {ROOT: 10}
+    m, _ = split_group(m, ROOT, numbers(), [m.leaf[ROOT]] * 2, range(20), [0] * 15 + [1] * 5, np.eye(2))
+    assert groups.allot(m, ctx) == {DOOR: 5, "0": 4, "1": 1}  # 80 of 100 are unsorted
+    m = move_devices(m, dict.fromkeys(range(20, 70), "0"))
+    assert groups.allot(m, ctx) == {DOOR: 3, "0": 6, "1": 1}
+    m = move_devices(m, dict.fromkeys(range(70, 100), "1"))
+    assert groups.allot(m, ctx) == {"0": 7, "1": 3}  # 65 and 35 of 100, the first of a tie
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5])
@@ -119,23 +130,25 @@ def test_distances_by_hand():
     assert distances(rows, points, "cosine") == pytest.approx(np.array([[0.04, 2.0], [1.0, 1.0]]))
     assert distances(rows, points, "euclidean") == pytest.approx(np.array([[2**0.5, 10.0], [5.0, 5.0]]))
     assert distances(rows, points, "manhattan") == pytest.approx(np.array([[2.0, 14.0], [7.0, 7.0]]))
-    assert numbered([5, 2, 5, 9]).tolist() == [0, 1, 0, 2]
-    assert means(rows + 1, np.array([0, 0])).tolist() == [[2.5, 3.0]]
+    assert number_clusters([5, 2, 5, 9]).tolist() == [0, 1, 0, 2]
+    assert mean_rows(rows + 1, np.array([0, 0])).tolist() == [[2.5, 3.0]]
 
 
 def test_a_sketch_keeps_lengths_and_angles():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 50_000))
     c = a + 0.5 * b
-    short = np.stack([vector({"p": torch.tensor(v)}, 4096) for v in (a, b, c)])
+    short = np.stack([flatten({"p": torch.tensor(v)}, 4096) for v in (a, b, c)])
     assert short.shape == (3, 4096)
     assert short[2] == pytest.approx(
         short[0] + 0.5 * short[1]
     )  # linear, so means of sketches are sketches of means
     whole = np.stack([a, b, c])
-    assert units(short) @ units(short).T == pytest.approx(units(whole) @ units(whole).T, abs=0.06)
+    assert normalise(short) @ normalise(short).T == pytest.approx(
+        normalise(whole) @ normalise(whole).T, abs=0.06
+    )
     assert np.linalg.norm(short, axis=1) == pytest.approx(np.linalg.norm(whole, axis=1), rel=0.05)
-    assert vector({"p": torch.tensor(a[:10]), "q": torch.tensor([[7.0]])}, 4096).tolist() == [*a[:10], 7.0]
+    assert flatten({"p": torch.tensor(a[:10]), "q": torch.tensor([[7.0]])}, 4096).tolist() == [*a[:10], 7.0]
 
 
 # ---------------------------------------------------------------------------------------------------- CFL
@@ -145,17 +158,17 @@ def test_cfl_criterion_by_hand():
     weights = (1.0, 50.0, 7.0)  # samples don't count
     updates = ((3.0, 4.0), (-3.0, -4.0), (0.3, 0.0))  # mean (0.1, 0); lengths 5, 5, 0.3
     replies = [answer(None, *update, weight=n) for update, n in zip(updates, weights, strict=True)]
-    assert at_rest(replies, 0.4, 1.6)
-    assert not at_rest(replies, 0.09, 1.6)
-    assert not at_rest(replies, 0.4, 5.5)
+    assert is_at_rest(replies, 0.4, 1.6)
+    assert not is_at_rest(replies, 0.09, 1.6)
+    assert not is_at_rest(replies, 0.4, 5.5)
 
 
 def test_cfl_cuts_by_angle_not_by_length():
     # Complete linkage joins 0-10 and 80-100 degrees, and then these two (they span 100, 80-190 spans 110).
     angles = np.deg2rad([0, 10, 80, 100, 190])
     rows = np.stack([np.cos(angles), np.sin(angles)], 1) * np.array([[1], [100], [0.01], [5], [1]])
-    assert cut(rows).tolist() == [0, 0, 0, 0, 1]
-    assert cut(rows[[0, 1, 3, 4]]).tolist() == [0, 0, 1, 1]  # 100-190 spans 90, 0-100 spans 100
+    assert halve(rows).tolist() == [0, 0, 0, 0, 1]
+    assert halve(rows[[0, 1, 3, 4]]).tolist() == [0, 0, 1, 1]  # 100-190 spans 90, 0-100 spans 100
 
 
 def test_cfl_splits_and_each_half_goes_its_own_way():
@@ -198,24 +211,24 @@ def test_cfl_does_not_split_those_who_agree():
 
 
 def test_a_group_is_cut_again_below_its_name():
-    m = Groups({"0": 1, "1": 2}, {}, {5: "1", 6: "1", 7: "1", 8: "0"}, {"0": 1, "1": 3}, {})
-    m, note = parted(m, "1", numbers(), [3, 4], [5, 6], [1, 0], np.eye(2))
+    m = Groups(None, {"0": 1, "1": 2}, {}, {5: "1", 6: "1", 7: "1", 8: "0"}, {"0": 1, "1": 3}, {})
+    m, note = split_group(m, "1", numbers(), [3, 4], [5, 6], [1, 0], np.eye(2))
     assert m.leaf == {"0": 1, "1.0": 3, "1.1": 4}
     assert m.at == {8: "0", 7: "1", 5: "1.1", 6: "1.0"}  # 7 was absent: it waits at the fork
     assert m.sizes == {"0": 1, "1": 1, "1.1": 1, "1.0": 1}
     assert note.group == "1"
-    assert largest(settled(m, {9: "1.1"}), "1") == "1.1"
-    assert largest(settled(m, {9: "1.1"}), "0") == "0"
+    assert find_largest(move_devices(m, {9: "1.1"}), "1") == "1.1"
+    assert find_largest(move_devices(m, {9: "1.1"}), "0") == "0"
 
 
 # --------------------------------------------------------------------------------------------- at the door
 
 
 def test_who_cannot_be_sorted_goes_where_most_are():
-    groups = Grouped(FedAvg(local=LINE), LINE, clients=4)
+    groups = GroupRounds(FedAvg(local=LINE), LINE, clients=4)
     ctx = desk(range(8))
-    m = groups.start(ctx)
-    m, _ = parted(
+    m = groups.start(None, ctx)
+    m, _ = split_group(
         m, ROOT, numbers(), [m.leaf[ROOT]] * 2, [0, 1, 2], [0, 1, 1], np.array([[1.0, 0], [-1.0, 0]])
     )
     m, commands = groups.plan(m, DOOR, ctx)
@@ -227,12 +240,12 @@ def test_who_cannot_be_sorted_goes_where_most_are():
 
 
 def test_members_are_served_their_group_and_strangers_may_choose():
-    groups = Grouped(FedAvg(local=LINE), LINE)
+    groups = GroupRounds(FedAvg(local=LINE), LINE)
     ctx = desk()
-    m = groups.start(ctx)
+    m = groups.start(None, ctx)
     assert list(groups.serve(m, ctx.me, ctx)) == ["cohort all"]
     states = [replace(m.leaf[ROOT], params=numbers(w)) for w in (1.0, 2.0)]
-    m, _ = parted(m, ROOT, numbers(), states, [0, 1, 2], [0, 1, 1], np.eye(2))
+    m, _ = split_group(m, ROOT, numbers(), states, [0, 1, 2], [0, 1, 1], np.eye(2))
     served = [groups.serve(m, node, ctx)["cohort"].send["params"]["w"].item() for node in range(3)]
     assert served == [1.0, 2.0, 2.0]
     offered = groups.serve(m, 3, ctx)["cohort"]
@@ -281,9 +294,9 @@ def test_hierarchical_clusters_by_hand():
 
 
 def test_without_a_threshold_the_tree_is_cut_at_its_widest_gap():
-    assert gap(np.array([1.0, 1.5, 9.0, 28.5]), 6) == (9.0 + 28.5) / 2  # 2 clusters
-    assert gap(np.array([1.0, 1.5, 25.0, 28.5]), 6) == (1.5 + 25.0) / 2  # 3
-    assert gap(np.array([1.0, 20.0, 25.0, 28.5]), 3) == (20.0 + 25.0) / 2  # the wider gap would leave 4
+    assert find_gap(np.array([1.0, 1.5, 9.0, 28.5]), 6) == (9.0 + 28.5) / 2  # 2 clusters
+    assert find_gap(np.array([1.0, 1.5, 25.0, 28.5]), 6) == (1.5 + 25.0) / 2  # 3
+    assert find_gap(np.array([1.0, 20.0, 25.0, 28.5]), 3) == (20.0 + 25.0) / 2  # the wider gap would leave 4
     same = np.ones((5, 3))
     assert tree_clusters(same, "euclidean", "ward", None, 6).tolist() == [0] * 5
     assert tree_clusters(same[:1], "euclidean", "ward", None, 6).tolist() == [0]
@@ -310,7 +323,7 @@ def test_flhc_asks_everybody_once_then_parts():
     assert at[0] == at[1] == at[4] != at[2] == at[3]
     assert all(close(inner.params, numbers(1.0)) for inner in s.model.leaf.values())
     assert s.model.fork[ROOT].ways[at[0]] == pytest.approx([1.0, 0.0])
-    assert s.model.more is None  # updates aren't kept
+    assert s.model.more.updates == []  # they aren't kept
     assert {t.to for t in tasks(commands)} <= set(range(5))
     assert len(tasks(commands)) == 3
 
@@ -343,34 +356,34 @@ def test_a_census_in_which_nobody_answers_begins_again():
 
 def test_embedding_by_hand():
     rows = np.array([[3.0, 0.0, 0.0], [6.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.2]])
-    found = np.abs(embedding(rows, 2))
+    found = np.abs(embed(rows, 2))
     # The first direction is (1, 0, 0). The others live in the plane of the last two coordinates: the matrix
     # [[2, .2], [.2, .04]] has the eigenvector (cos a, sin a) with tan 2a = .4 / 1.96.
     a = np.arctan2(0.4, 1.96) / 2
     b = np.arctan2(0.2, 1.0)
     assert found == pytest.approx(np.array([[1, 0], [1, 0], [0, np.cos(a)], [0, np.cos(b - a)]]))
     _, _, right = np.linalg.svd(rows, full_matrices=False)
-    assert found == pytest.approx(np.abs(units(rows) @ right[:2].T))
-    assert clusters(embedding(rows, 2), 2, np.random.default_rng(0)).tolist() == [0, 0, 1, 1]
-    assert clusters(np.ones((3, 2)), 2, np.random.default_rng(0)).tolist() == [0, 0, 0]
+    assert found == pytest.approx(np.abs(normalise(rows) @ right[:2].T))
+    assert find_clusters(embed(rows, 2), 2, np.random.default_rng(0)).tolist() == [0, 0, 1, 1]
+    assert find_clusters(np.ones((3, 2)), 2, np.random.default_rng(0)).tolist() == [0, 0, 0]
 
 
 def test_newcomers_follow_the_nearest_direction():
-    groups = Grouped(FedAvg(local=LINE), LINE)
+    groups = GroupRounds(FedAvg(local=LINE), LINE)
     fork = Fork(numbers(), {"0": np.array([1.0, 1.0]), "1": np.array([0.0, 5.0]), "2": np.array([-1.0, 0.0])})
-    task = tasks(groups.plan(groups.start(desk()), ROOT, desk())[1])[0]
+    task = tasks(groups.plan(groups.start(None, desk()), ROOT, desk())[1])[0]
     for (w, b), group in {(2.0, 1.5): "0", (0.1, 0.5): "1", (-3.0, 1.0): "2"}.items():
         update = np.array([[w, b]])
         half = distances(update, np.stack(list(fork.ways.values())), "cosine") / 2  # (1 - cos) / 2, in [0, 1]
         assert half.min() >= 0
         assert half.max() <= 1
-        assert groups.nearest(fork, answer(task, w, b)) == group == str(half.argmin())
+        assert groups.find_nearest(fork, answer(task, w, b)) == group == str(half.argmin())
 
 
 def test_groups_are_mixed_by_length():
     models = {"0": numbers(3.0, 4.0), "1": numbers(0.0, 2.0)}  # lengths 5 and 2
-    assert close(mixed(models, "0", 0.1), numbers(3 / 1.05, 4.1 / 1.05))
-    assert close(mixed(models, "1", 0.1), numbers(0.06 / 1.02, 2.08 / 1.02))
+    assert close(mix_models(models, "0", 0.1), numbers(3 / 1.05, 4.1 / 1.05))
+    assert close(mix_models(models, "1", 0.1), numbers(0.06 / 1.02, 2.08 / 1.02))
 
 
 def test_flexcfl_founds_groups_where_their_founders_went():
@@ -417,10 +430,10 @@ def test_a_changed_member_is_sorted_again():
     rule = FlexCFL(LINE, clients=2, groups=2, pretrain_scale=1)
     ctx = desk()
     m = rule.start(ctx)
-    m, _ = parted(
+    m, _ = split_group(
         m, ROOT, numbers(), [m.leaf[ROOT]] * 2, range(4), [0, 0, 1, 1], np.array([[1.0, 0], [-1, 0]])
     )
-    m = replace(m, more=replace(m.more, look=[0, 3]))
+    m = replace(m, more=replace(m.more, look=(0, 3)))
     assert list(rule.lanes(m, ctx)) == ["labels", "0", "1"]
     m, commands = rule.plan(m, "labels", ctx)
     one, other = tasks(commands)
@@ -438,7 +451,7 @@ def test_an_inner_rule_trains_each_group():
     made = algorithms.make("flhc", LINE, inner={"kind": "fedyogi", "server_lr": 0.5}, clients=3)
     assert made.groups.inner == FedAvg(local=LINE, server=Adaptive("yogi", 0.5))
     assert algorithms.make("FL-HC", LINE).groups.inner == FedAvg(local=LINE)
-    m = made.groups.start(desk())
+    m = made.groups.start(None, desk())
     m, commands = made.groups.plan(m, ROOT, desk())
     assert len(tasks(commands)) == 3  # not the inner rule's own number
     assert "inner" not in algorithms.complete("flhc")

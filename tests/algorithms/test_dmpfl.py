@@ -9,17 +9,17 @@ from support import Desk, close, local, notes, tasks
 
 from potluck import algorithms
 from potluck.algorithms.dmpfl.device import (
-    Deferring,
-    Masked,
-    adjusted,
-    blended,
+    Deferral,
+    MaskedTraining,
+    adjust,
+    blend,
+    count_open,
     from_bits,
-    largest,
-    message,
-    packed,
-    places,
+    mask_largest,
+    pack,
+    pack_model,
+    spread,
     to_bits,
-    unpacked,
 )
 from potluck.core.errors import ConfigError
 from potluck.core.job import ModelSpec
@@ -73,12 +73,12 @@ def rule(**params):
 
 
 def work(phase, sent, keep=None, x=(1.0,), y=(1,), epochs=1, **more):
-    job = dataclasses.replace(LEARN, objective=Masked(phase, SHAPES, **more), epochs=epochs)
+    job = dataclasses.replace(LEARN, objective=MaskedTraining(phase, SHAPES, **more), epochs=epochs)
     return train(Item(job, local(list(x), list(y), sent, keep, models=NETS)))
 
 
 def sent(c=((1.0, 0.0), (0.0, 1.0)), mask=CORNERS, **more):
-    return {**message(model(c), {"c": mask}, 0.5), **more}
+    return {**pack_model(model(c), {"c": mask}, 0.5), **more}
 
 
 def kept(params, mask, turn=-1):
@@ -89,14 +89,21 @@ def kept(params, mask, turn=-1):
 
 
 def test_open_places_are_counted_rounding_the_closed_ones_up():
-    assert [places((2, 5), s) for s in (0.0, 0.5, 0.7, 0.75, 0.99)] == [10, 5, 3, 2, 1]
-    assert places((3,), 0.5) == 1  # 3 - ceil(1.5)
+    assert [count_open((2, 5), s) for s in (0.0, 0.5, 0.7, 0.75, 0.99)] == [10, 5, 3, 2, 1]
+    assert count_open((3,), 0.5) == 1  # 3 - ceil(1.5)
 
 
 def test_the_largest_are_chosen_and_equal_ones_by_place():
-    assert largest(table(1.0, 5.0, 2.0, 4.0), 2).tolist() == [False, True, False, True]
-    assert largest(table(3.0, 3.0 + 1e-15, 3.0), 2).tolist() == [True, True, False]  # rounding doesn't choose
-    assert largest(table([0.0, 1.0], [2.0, 3.0]), torch.tensor(3)).tolist() == [[False, True], [True, True]]
+    assert mask_largest(table(1.0, 5.0, 2.0, 4.0), 2).tolist() == [False, True, False, True]
+    assert mask_largest(table(3.0, 3.0 + 1e-15, 3.0), 2).tolist() == [
+        True,
+        True,
+        False,
+    ]  # rounding doesn't choose
+    assert mask_largest(table([0.0, 1.0], [2.0, 3.0]), torch.tensor(3)).tolist() == [
+        [False, True],
+        [True, True],
+    ]
 
 
 def test_bits_and_values_there_and_back():
@@ -105,13 +112,13 @@ def test_bits_and_values_there_and_back():
     assert to_bits(mask).dtype == torch.uint8
     assert torch.equal(from_bits(to_bits(mask), (10,)), mask)
     numbers = torch.arange(10.0) + 1
-    assert packed(numbers, mask, 3).tolist() == [1.0, 4.0, 10.0]
-    assert unpacked(packed(numbers, mask, 3), mask).tolist() == [1, 0, 0, 4, 0, 0, 0, 0, 0, 10]
+    assert pack(numbers, mask, 3).tolist() == [1.0, 4.0, 10.0]
+    assert spread(pack(numbers, mask, 3), mask).tolist() == [1, 0, 0, 4, 0, 0, 0, 0, 0, 10]
 
 
 def test_a_device_uses_shared_weights_where_both_masks_are_open_and_own_ones_elsewhere():
     shared, own = table(1.0, 2.0, 0.0, 0.0), table(10.0, 20.0, 30.0, 40.0)
-    theta = blended(shared, flags("1100"), own, flags("1010"))
+    theta = blend(shared, flags("1100"), own, flags("1010"))
     assert theta.tolist() == [1.0, 0.0, 30.0, 0.0]  # w_g (m_g and m_c) + w_c (m_c - m_g)
 
 
@@ -120,7 +127,7 @@ def test_the_smallest_weights_give_way_to_the_largest_slopes():
     slopes = table(0.0, 0.0, 0.0, 0.0, 0.1, -0.9, 0.5, 0.0)
 
     def to(share):
-        return "".join(str(int(m)) for m in adjusted(mask, big, slopes, torch.tensor(share)))
+        return "".join(str(int(m)) for m in adjust(mask, big, slopes, torch.tensor(share)))
 
     assert to(0.5) == "10100110"  # half of 4: |-1| and |-2| go, |-0.9| and 0.5 come
     assert to(0.3) == "10100110"  # 1.2 is rounded up
@@ -241,7 +248,7 @@ def test_personal_training_moves_what_is_own_alone_and_sends_none_of_it():
 
 @pytest.mark.parametrize("optim", [SGD(0.5, momentum=0.9, weight_decay=0.1), Adam(0.1)])
 def test_frozen_places_stay_whatever_the_optimiser_does(optim):
-    job = dataclasses.replace(LEARN, objective=Masked("personal", SHAPES), epochs=3, optim=optim)
+    job = dataclasses.replace(LEARN, objective=MaskedTraining("personal", SHAPES), epochs=3, optim=optim)
     memory = kept([[9.0, 3.0], [0.2, 0.5]], TOP, turn=1)
     done = train(Item(job, local([1.0], [1], sent(turn=torch.tensor(1)), memory, models=NETS)))
     c = done.keep["params"]["c"]
@@ -254,7 +261,7 @@ def test_what_travels_is_values_at_open_places_and_bits():
     assert nbytes(sent()) == dense + 2 * 8 + 1
     up = {}
     for phase in ("dual", "generic", "personal"):
-        job = dataclasses.replace(LEARN, objective=Masked(phase, SHAPES))
+        job = dataclasses.replace(LEARN, objective=MaskedTraining(phase, SHAPES))
         up[phase] = nbytes(job.cost(local([1.0], [1], sent(), models=NETS)).sends)
     assert up == {"dual": dense + 16 + 1, "generic": dense + 16, "personal": 8}
 
@@ -270,7 +277,7 @@ def start(**params):
 def vote(task, c, mask, weight, a=0.0):
     """A reply whose weights at the open places are c (what was sent had the corners, 0.3 and 0.9)."""
     full, shared = table(*c), table([0.3, 0.0], [0.0, 0.9])
-    values = {"a": table([a], [0.0]), "c": packed(full - shared, mask, 2), "b": table(0.0, 0.0)}
+    values = {"a": table([a], [0.0]), "c": pack(full - shared, mask, 2), "b": table(0.0, 0.0)}
     return Reply(task, {"delta": values, "bits": {"c": to_bits(mask)}}, weight, {}, Spent())
 
 
@@ -383,7 +390,7 @@ def test_rows_on_which_the_outputs_are_unlike_go_to_the_global_model():
     shared = {"params": general, "mask": {"c": ~TOP}}
     memory = kept([[2.0, 0.0], [9.0, 9.0]], TOP)
     here = local([1.0, 0.25, -1.0], [0, 1, 1], shared, memory, models=NETS, test=[0, 1, 2])
-    job = use_model(SPEC, Deferring())
+    job = use_model(SPEC, Deferral())
     params, held = job.begin(NETS[SPEC], shared, memory, None)
     assert params["c"].tolist() == [[2.0, 0.0], [0.0, 0.0]]
     batch = type("Rows", (), {"x": here.x, "y": here.y})
@@ -393,7 +400,7 @@ def test_rows_on_which_the_outputs_are_unlike_go_to_the_global_model():
     assert scores["accuracy"].tolist() == [0, 1, 1]
     assert scores["own"].tolist() == [1, 1, 1]
     assert scores["general"].tolist() == [0, 1, 1]
-    lower = use_model(SPEC, Deferring(0.4)).score(NETS[SPEC], params, batch, held)
+    lower = use_model(SPEC, Deferral(0.4)).score(NETS[SPEC], params, batch, held)
     assert lower["personal"].tolist() == [1, 1, 1]
     assert lower["accuracy"].tolist() == [1, 1, 1]
 

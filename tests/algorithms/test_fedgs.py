@@ -15,7 +15,7 @@ from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedgs.algorithm import Cloud, Group, fedgs
 from potluck.algorithms.fedgs.device import NextCounts, OneBatch, next_rows
-from potluck.algorithms.fedgs.selection import distance, nearest_sum
+from potluck.algorithms.fedgs.selection import distance, find_nearest_sum
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Answer, Lost, Reply, Spent, Task
 from potluck.core.trees import nbytes
@@ -46,30 +46,30 @@ def test_one_exchange():
     # A A' = [[18, 16], [16, 15]], of determinant 14. So pinv(A) y = (14, 2, 3, 1) / 14: begin with 0 and 2.
     # They come to (5, 4), off by (2, 2). Slopes are 6, 8, 12 and 4: 2 goes, 3 comes: (3, 2), exactly.
     assert distance(four, target, np.array([0, 2])) == sqrt(8)
-    assert nearest_sum(four, target, 2).tolist() == [0, 3]
+    assert find_nearest_sum(four, target, 2).tolist() == [0, 3]
 
 
 def test_two_exchanges_and_of_equals_the_first():
     four, target = table((0, 2), (1, 1), (2, 2), (0, 1)), np.array([1.0, 2.0])
     # pinv(A) y = (.4, .2, .4, .2): begin with 0 and 2, off by (1, 2). Slopes 4, 3, 6, 2: 3 for 2, off by
     # (-1, 1), which is nearer. Slopes 2, 0, 0, 1: 1 for 0 (2 would be as good), and nothing is left to mend.
-    assert nearest_sum(four, target, 2).tolist() == [1, 3]
+    assert find_nearest_sum(four, target, 2).tolist() == [1, 3]
 
 
 def test_it_stays_where_the_steepest_exchange_does_not_help():
     four, target = table((4, 0), (0, 4), (2, 2), (3, 1)), np.array([4.0, 4.0])
     # pinv(A) y = (14, 22, 18, 16) / 35: begin with 1 and 2, off by (-2, 2). Slopes -8, 8, 0, -4: with 0 for 1
     # it would be off by (2, -2), as far. That 0 and 1 would fit exactly isn't seen.
-    assert nearest_sum(four, target, 2).tolist() == [1, 2]
+    assert find_nearest_sum(four, target, 2).tolist() == [1, 2]
 
 
 def test_all_one_or_none():
     three = table((1, 0), (0, 1), (5, 5))
-    assert nearest_sum(three, np.ones(2), 3).tolist() == [0, 1, 2]
-    assert nearest_sum(three, np.ones(2), 9).tolist() == [0, 1, 2]
-    assert nearest_sum(three, np.ones(2), 0).tolist() == []
-    assert nearest_sum(three, np.array([4.0, 5.0]), 1).tolist() == [2]
-    assert nearest_sum(np.zeros((2, 3)), np.ones(2), 2).tolist() == [0, 1]
+    assert find_nearest_sum(three, np.ones(2), 3).tolist() == [0, 1, 2]
+    assert find_nearest_sum(three, np.ones(2), 9).tolist() == [0, 1, 2]
+    assert find_nearest_sum(three, np.ones(2), 0).tolist() == []
+    assert find_nearest_sum(three, np.array([4.0, 5.0]), 1).tolist() == [2]
+    assert find_nearest_sum(np.zeros((2, 3)), np.ones(2), 2).tolist() == [0, 1]
 
 
 def test_against_all_choices():
@@ -78,7 +78,7 @@ def test_against_all_choices():
         rng = np.random.default_rng(seed)
         mixed = [rng.multinomial(32, rng.dirichlet(np.full(6, 0.3))) for _ in range(8)]
         eight, target = table(*mixed), np.full(6, 4 * 32 / 6)
-        chosen = nearest_sum(eight, target, 4)
+        chosen = find_nearest_sum(eight, target, 4)
         assert len(set(chosen.tolist())) == 4
         every = [distance(eight, target, np.array(c)) for c in combinations(range(8), 4)]
         found.append(distance(eight, target, chosen))

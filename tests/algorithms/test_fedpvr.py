@@ -11,9 +11,9 @@ from federations import LOCAL, LOOP, STACKED, WORKERS, chained, finished, lines,
 from support import SPEC, Desk, Line, answer, close, fit, local, numbers, tasks
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.fedpvr.algorithm import fedpvr, last_layers
+from potluck.algorithms.fedpvr.algorithm import fedpvr, find_last_layers
 from potluck.algorithms.fedpvr.device.own_part import OwnPart
-from potluck.algorithms.fedpvr.device.spared import Spared
+from potluck.algorithms.fedpvr.device.spared import SparedSGD
 from potluck.algorithms.scaffold import scaffold
 from potluck.core import codec
 from potluck.core.errors import ConfigError
@@ -121,7 +121,7 @@ def test_only_the_last_layers_controls_travel():
 def test_layers_are_counted_from_the_head(name, layers, expected):
     net = Models((3, 32, 32), 10)[ModelSpec(name, width=0.25)]
     params = net.init(0)
-    found = last_layers(net, params, layers)
+    found = find_last_layers(net, params, layers)
     assert list(found) == list(params)[len(params) - expected :]
     assert layers != 1 or set(found) == set(net.head_names)
 
@@ -139,7 +139,7 @@ def test_momentum_spares_some_places(decay, rates):
     ]
     others = [p.clone().requires_grad_() for p in params]
     groups = [{"params": [p], "momentum": 0.0 if i == 1 else 0.9} for i, p in enumerate(others)]
-    theirs, ours = torch.optim.SGD(groups, 0.1, weight_decay=decay), Spared(0.1, 0.9, decay, (1,))
+    theirs, ours = torch.optim.SGD(groups, 0.1, weight_decay=decay), SparedSGD(0.1, 0.9, decay, (1,))
     state, lr = ours.start(params), 0.1 if rates == "one" else [torch.tensor(0.1)] * 3
     assert len(state[0]) == 2
     for count in range(1, 5):

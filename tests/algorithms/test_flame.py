@@ -10,8 +10,9 @@ from federations import LOCAL, LOOP, SIZES, STACKED, finished, simulate, small, 
 from support import SPEC, Desk, numbers
 
 from potluck import algorithms
-from potluck.algorithms.flame.selection import Drained, Flame
-from potluck.algorithms.oort.selection import Heard, Known, Oort
+from potluck.algorithms.flame.selection import Flame, FlameState
+from potluck.algorithms.oort.selection import Oort
+from potluck.algorithms.oort.state import Observation, OortState
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
@@ -27,8 +28,8 @@ NEVER = Oort(explore=0.0, explore_least=0.0)
 def known(utility, seconds=1.0, drain=None):
     """State in which these devices were heard."""
     took = seconds if isinstance(seconds, dict) else dict.fromkeys(utility, seconds)
-    heard = {n: Heard(float(u), Spent(compute=took[n]), 1) for n, u in utility.items()}
-    return Drained(Known(0.0, 30.0, 1, heard), drain or {})
+    heard = {n: Observation(float(u), Spent(compute=took[n]), 1) for n, u in utility.items()}
+    return FlameState(OortState(0.0, 30.0, 1, heard), drain or {})
 
 
 def crowd(**more):
@@ -45,16 +46,16 @@ def told(node, square, rows=10.0, seconds=1.0):
 
 def test_time():
     seconds = np.array([0.0, 30.0, 40.0, 60.0, np.nan])
-    assert Flame().timely(seconds).tolist() == [1, 1, 0.375, 0.25, 1]  # 0.5 x 30 / 40, 0.5 x 30 / 60
-    np.testing.assert_allclose(Flame(alpha=0.8).timely(seconds), [1, 1, 0.6, 0.4, 1])
-    assert Flame(alpha=1.0, seconds=20.0).timely(seconds).tolist() == [1, 20 / 30, 0.5, 20 / 60, 1]
+    assert Flame().weigh_time(seconds).tolist() == [1, 1, 0.375, 0.25, 1]  # 0.5 x 30 / 40, 0.5 x 30 / 60
+    np.testing.assert_allclose(Flame(alpha=0.8).weigh_time(seconds), [1, 1, 0.6, 0.4, 1])
+    assert Flame(alpha=1.0, seconds=20.0).weigh_time(seconds).tolist() == [1, 20 / 30, 0.5, 20 / 60, 1]
 
 
 def test_energy():
     drain = np.array([100 / e, 100 / e**2, 50.0, 100.0, 250.0])
-    np.testing.assert_allclose(Flame(budget=100.0).energy(drain), [1, 2, log(2), 0, 0], atol=1e-12)
-    assert np.isfinite(Flame(budget=100.0).energy(np.zeros(1))).all()
-    assert Flame().energy(drain).tolist() == [1] * 5  # without a budget it doesn't count
+    np.testing.assert_allclose(Flame(budget=100.0).weigh_energy(drain), [1, 2, log(2), 0, 0], atol=1e-12)
+    assert np.isfinite(Flame(budget=100.0).weigh_energy(np.zeros(1))).all()
+    assert Flame().weigh_energy(drain).tolist() == [1] * 5  # without a budget it doesn't count
 
 
 def test_utility_is_a_product():
@@ -153,7 +154,7 @@ def test_a_large_crowd_is_looked_at_in_part():
 
 
 def test_what_is_learnt():
-    select, picks = Flame(), Drained(Known(0.9, 30.0, 4, asked={2: (10.0, False)}), {0: 3.0})
+    select, picks = Flame(), FlameState(OortState(0.9, 30.0, 4, asked={2: (10.0, False)}), {0: 3.0})
     lost = [Lost(Task(2, JOB, {}), "late"), Lost(Task(3, JOB, {}), "gone")]
     after = select.learn(picks, Got([told(0, 9.0, 8.0, 2.0), told(1, 1.0, 5.0, 4.0)], lost), Desk(now=17.0))
     assert after.drain == {0: 5.0, 1: 4.0, 2: 7.0}

@@ -13,7 +13,7 @@ from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.heterofl.algorithm import HeteroFL
 from potluck.algorithms.heterofl.device import Narrow
-from potluck.algorithms.heterofl.levels import Ladder, ladder
+from potluck.algorithms.heterofl.levels import Ladder, build_ladder
 from potluck.core.errors import ConfigError
 from potluck.core.job import Batch, ModelSpec
 from potluck.core.messages import Lost, Reply, Spent
@@ -83,15 +83,15 @@ def test_given_levels():
 
 def test_lots_come_by_shares_and_stay():
     claims = SimpleNamespace(compute=np.ones(1), memory=np.ones(1))
-    lots = ladder("lot", (0.2, 0.3, 0.5), (1, 1, 1), claims, key=3)
-    found = lots.wanted(range(10_000), claims)
-    assert lots.wanted(range(10_000), claims) == found
+    lots = build_ladder("lot", (0.2, 0.3, 0.5), (1, 1, 1), claims, key=3)
+    found = lots.assign(range(10_000), claims)
+    assert lots.assign(range(10_000), claims) == found
     assert [round(found.count(k) / 10_000, 1) for k in range(3)] == [0.2, 0.3, 0.5]
 
 
 def test_bounds_belong_to_the_faster():
     claims = SimpleNamespace(compute=np.array([1.0, 2.0, 2.5, 3.0, 9.0]))
-    assert Ladder("compute", (2.0, 3.0), (1, 1, 1)).wanted(range(5), claims) == [0, 0, 1, 1, 2]
+    assert Ladder("compute", (2.0, 3.0), (1, 1, 1)).assign(range(5), claims) == [0, 0, 1, 1, 2]
 
 
 def test_those_who_can_train_nothing_are_passed_over():

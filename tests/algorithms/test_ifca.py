@@ -8,7 +8,7 @@ from federations import LOCAL, LOOP, STACKED, finished, pool, small, values
 from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
 
 from potluck import algorithms, data
-from potluck.algorithms.ifca.algorithm import stacked
+from potluck.algorithms.ifca.algorithm import stack_models
 from potluck.algorithms.ifca.device import Pick
 from potluck.core.errors import ConfigError
 from potluck.core.job import Local
@@ -37,7 +37,7 @@ def rule(**params):
 
 
 def at(x, y, **more):
-    return local(x, y, {"models": stacked([UP, DOWN])}, **more)
+    return local(x, y, {"models": stack_models([UP, DOWN])}, **more)
 
 
 def chose(x, y):

@@ -13,7 +13,8 @@ from support import SPEC, Desk, Line, answer, batches, close, fit, local, number
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.oort.selection import Heard, Known, Oort, drawn, mean_square, preferred, size
+from potluck.algorithms.oort.selection import Oort, draw_by_weight, find_preferred
+from potluck.algorithms.oort.state import Observation, OortState, count_rows, mean_square
 from potluck.algorithms.qfedavg.device import Appraise
 from potluck.core import codec
 from potluck.core.errors import ConfigError, JobError
@@ -39,7 +40,7 @@ class Crowd(Desk):
 
 
 def heard(utility, seconds=1.0, last=1):
-    return Heard(utility, Spent(compute=seconds), last)
+    return Observation(utility, Spent(compute=seconds), last)
 
 
 def told(node, square, rows=10.0, seconds=1.0, job=JOB):
@@ -81,10 +82,10 @@ def test_a_device_of_no_use_never_scores_below_zero_or_high():
 
 def test_preferred_time_is_a_percentile():
     seconds = [5.0, 1.0, 3.0, 2.0, 4.0]
-    assert [preferred(seconds, p) for p in (1, 30, 50, 99)] == [1, 2, 3, 5]
-    assert preferred(seconds, 100) == inf
-    assert preferred([], 30) == inf
-    assert preferred([float("nan"), 7.0], 99) == 7
+    assert [find_preferred(seconds, p) for p in (1, 30, 50, 99)] == [1, 2, 3, 5]
+    assert find_preferred(seconds, 100) == inf
+    assert find_preferred([], 30) == inf
+    assert find_preferred([float("nan"), 7.0], 99) == 7
 
 
 @pytest.mark.parametrize(
@@ -100,14 +101,14 @@ def test_preferred_time_is_a_percentile():
     ],
 )
 def test_pacer(gains, round, pace):
-    assert Oort(pace_every=2).paced(Known(0.9, 30.0, round, gains=gains)).pace == pace
+    assert Oort(pace_every=2).set_pace(OortState(0.9, 30.0, round, gains=gains)).pace == pace
 
 
 def test_pacer_stays_within_bounds():
     flat, sharp = (5.0,) * 4, (1.0, 1.0, 9.0, 9.0)
     select = Oort(pace_every=2)
-    assert select.paced(Known(0.9, 98.0, 4, gains=flat)).pace == 100
-    assert select.paced(Known(0.9, 7.0, 4, gains=sharp)).pace == 5
+    assert select.set_pace(OortState(0.9, 98.0, 4, gains=flat)).pace == 100
+    assert select.set_pace(OortState(0.9, 7.0, 4, gains=sharp)).pace == 5
 
 
 def shares(draw, times=4000):
@@ -117,27 +118,27 @@ def shares(draw, times=4000):
 
 def test_known_devices_are_drawn_by_score_above_the_cut_off():
     rng, scores = np.random.default_rng(0), np.array([3.0, 6.0, 0.29, 1.0])
-    one = shares(lambda: Oort(cutoff=0.05).exploited(scores, 1, rng))  # 0.29 < 0.05 x 6
+    one = shares(lambda: Oort(cutoff=0.05).draw_known(scores, 1, rng))  # 0.29 < 0.05 x 6
     np.testing.assert_allclose(one, [0.3, 0.6, 0, 0.1], atol=0.03)
-    two = shares(lambda: Oort(cutoff=0.5).exploited(scores, 2, rng))  # 1 < 0.5 x 3
+    two = shares(lambda: Oort(cutoff=0.5).draw_known(scores, 2, rng))  # 1 < 0.5 x 3
     assert two.tolist() == [1, 1, 0, 0]
-    assert Oort(cutoff=1.0).exploited(scores, 1, rng) == [1]
-    assert Oort().exploited(scores, 0, rng) == []
-    assert sorted(Oort().exploited(np.zeros(4), 4, rng)) == [0, 1, 2, 3]
+    assert Oort(cutoff=1.0).draw_known(scores, 1, rng) == [1]
+    assert Oort().draw_known(scores, 0, rng) == []
+    assert sorted(Oort().draw_known(np.zeros(4), 4, rng)) == [0, 1, 2, 3]
 
 
 def test_new_devices_are_drawn_by_weight_in_a_window_of_the_fastest():
     rng, speed = np.random.default_rng(0), np.array([0.25, 1.0, 0.01, 0.5])
-    assert Oort(window=1.0).explored(speed, 1, rng) == [1]
-    two = shares(lambda: Oort(window=2.0).explored(speed, 1, rng))
+    assert Oort(window=1.0).draw_new(speed, 1, rng) == [1]
+    two = shares(lambda: Oort(window=2.0).draw_new(speed, 1, rng))
     np.testing.assert_allclose(two, [0, 2 / 3, 0, 1 / 3], atol=0.03)
-    equal = shares(lambda: Oort(window=1.0).explored(np.ones(4), 1, rng))
+    equal = shares(lambda: Oort(window=1.0).draw_new(np.ones(4), 1, rng))
     np.testing.assert_allclose(equal, np.full(4, 0.25), atol=0.03)
 
 
 def test_draws_have_no_repeats_and_are_those_of_their_seed():
     wide = np.array([5.0, 1.0, 0.0, 2.0])
-    once, again = (drawn(wide, 3, np.random.default_rng(7)).tolist() for _ in range(2))
+    once, again = (draw_by_weight(wide, 3, np.random.default_rng(7)).tolist() for _ in range(2))
     assert once == again
     assert sorted(once) == [0, 1, 3]  # what weighs nothing comes last
 
@@ -147,10 +148,10 @@ def test_draws_have_no_repeats_and_are_those_of_their_seed():
 
 def test_utility_of_a_reply():
     assert mean_square(told(0, 9.0)) == 9
-    assert size(told(0, 9.0, rows=8.0)) == 8
+    assert count_rows(told(0, 9.0, rows=8.0)) == 8
     steps = replace(JOB, steps=2, batch=3)
-    assert size(told(0, 9.0, rows=8.0, job=steps)) == 6  # no more than it trained on
-    learnt = Oort().learn(Known(0.9, 30.0, 5), Got([told(3, 9.0, rows=8.0, seconds=2.5)], []), Desk())
+    assert count_rows(told(0, 9.0, rows=8.0, job=steps)) == 6  # no more than it trained on
+    learnt = Oort().learn(OortState(0.9, 30.0, 5), Got([told(3, 9.0, rows=8.0, seconds=2.5)], []), Desk())
     assert learnt.heard[3].utility == 24
     assert (learnt.heard[3].spent.total, learnt.heard[3].last) == (2.5, 5)
 
@@ -180,7 +181,7 @@ def test_the_first_round_is_uniform_and_the_share_of_new_devices_falls_to_its_fl
 
 def test_a_share_of_less_than_one_device_is_kept_in_the_mean():
     select, desk = Oort(explore=0.3, explore_decay=1.0), Desk(children=range(20))
-    picks = Known(0.3, 30.0, 3, {n: heard(1.0) for n in range(10)})
+    picks = OortState(0.3, 30.0, 3, {n: heard(1.0) for n in range(10)})
     new = 0
     for _ in range(300):
         (node,), _ = select.pick(picks, 1, desk)
@@ -190,7 +191,7 @@ def test_a_share_of_less_than_one_device_is_kept_in_the_mean():
 
 def test_known_devices_fill_up_and_nobody_means_nobody():
     select = Oort()
-    picks = Known(0.9, 30.0, 3, {n: heard(1.0) for n in range(8)})
+    picks = OortState(0.9, 30.0, 3, {n: heard(1.0) for n in range(8)})
     nodes, _ = select.pick(picks, 6, Desk(children=range(9)))
     assert len(nodes) == 6
     assert 8 in nodes
@@ -210,8 +211,8 @@ def test_who_is_picked_is_taken():
 def test_speed_of_new_devices_comes_from_claims_as_they_proved_true():
     desk = Crowd(children=range(6), ms={0: 2.0, 1: 4.0, 2: 3.0, 3: 1.0, 4: 100.0})
     replies = [told(0, 1.0, seconds=8.0), told(1, 1.0, seconds=16.0)]
-    known = Oort().learn(Known(0.9, 30.0, 1), Got(replies, []), desk)
-    near(known.expected([2, 3], desk).sum(1), [12, 4])  # 24 seconds for 6 claimed: 4 each
+    known = Oort().learn(OortState(0.9, 30.0, 1), Got(replies, []), desk)
+    near(known.expect([2, 3], desk).sum(1), [12, 4])  # 24 seconds for 6 claimed: 4 each
     select = Oort(window=1.0, explore=1.0, explore_decay=1.0, pace=40.0)
     seen = Counter()
     for _ in range(60):
@@ -228,7 +229,7 @@ def test_slow_devices_are_left_out_until_the_pacer_lets_them_in():
     def slow(pace):
         select, desk, seen = Oort(explore_least=0.0, cutoff=0.5), Desk(), 0
         for _ in range(50):
-            nodes, _ = select.pick(Known(0.0, pace, 1, known), 3, desk)
+            nodes, _ = select.pick(OortState(0.0, pace, 1, known), 3, desk)
             seen, desk = seen + sum(n < 5 for n in nodes), desk.later(busy=set())
         return seen
 
@@ -238,11 +239,11 @@ def test_slow_devices_are_left_out_until_the_pacer_lets_them_in():
 
 def test_what_is_lost():
     select = Oort()
-    picks = Known(0.9, 30.0, 4, {1: heard(9.0, 2.0), 2: heard(8.0, 6.0)})
+    picks = OortState(0.9, 30.0, 4, {1: heard(9.0, 2.0), 2: heard(8.0, 6.0)})
     picks = replace(picks, asked=dict.fromkeys(range(5), (10.0, True)))
     lost = [Lost(Task(n, JOB, {}), w) for n, w in ((1, "late"), (2, "bad"), (3, "late"), (4, "gone"))]
     after = select.learn(picks, Got([told(0, 4.0, rows=3.0)], lost), Desk(now=15.0))
-    assert after.heard[1] == Heard(6.0, after.heard[1].spent, 4)  # as useful as the one that came
+    assert after.heard[1] == Observation(6.0, after.heard[1].spent, 4)  # as useful as the one that came
     assert after.heard[1].spent.total == 5  # it has taken so long already
     assert (after.heard[2].utility, after.heard[2].spent.total) == (0, 6)
     assert (after.heard[3].utility, after.heard[3].spent.total) == (6, 5)
@@ -377,7 +378,7 @@ def test_it_selects_inside_cohorts_that_split(name):
     where, stop = small(SIZES * 2, compute=4e5), StopAt(rounds=14)
     loop, stacked = (finished(where, rule, stop=stop, plan=p) for p in (LOOP, STACKED))
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
-    parts = loop.states[loop.root].model.parts
+    parts = loop.states[loop.root].model.cohorts
     assert len(parts) == 2
     for part in parts.values():  # each has gone on with what was known
         picks = getattr(part.inner.picks, "known", part.inner.picks)

@@ -11,10 +11,11 @@ from support import SPEC, Desk, Line, close, local, numbers, tasks
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.oort.selection import Heard, Known, Oort
-from potluck.algorithms.pyramidfl.algorithm import Thinned
+from potluck.algorithms.oort.selection import Oort
+from potluck.algorithms.oort.state import Observation, OortState
+from potluck.algorithms.pyramidfl.algorithm import SparseUpdates
 from potluck.algorithms.pyramidfl.device import Thin
-from potluck.algorithms.pyramidfl.selection import Part, Planned, Pyramid
+from potluck.algorithms.pyramidfl.selection import Part, Pyramid, PyramidState
 from potluck.core import codec
 from potluck.core.errors import ConfigError
 from potluck.core.job import Trace
@@ -78,7 +79,7 @@ def test_time_that_is_left():
     ],
 )
 def test_longer_training(settings, usual, spare, expected):
-    assert Pyramid(**settings).longer(usual, spare) == expected
+    assert Pyramid(**settings).lengthen(usual, spare) == expected
 
 
 def test_longer_training_still_ends_with_the_round():
@@ -86,7 +87,7 @@ def test_longer_training_still_ends_with_the_round():
     times, drops = rng.uniform(0.1, 20, (50, 3)), rng.uniform(0, 0.6, 50)
     down, compute, up = times.T
     ends = down + compute + up * (1 - drops)
-    longer = [plan.longer(5, s) for s in plan.spare(times, drops)]
+    longer = [plan.lengthen(5, s) for s in plan.spare(times, drops)]
     assert (down + compute * np.array(longer) / 5 + up * (1 - drops) <= ends.max() + 1e-9).all()
     assert max(longer) > 10
 
@@ -147,11 +148,11 @@ def test_a_head_alone_can_be_thin():
 
 
 def known(spent, round=3):
-    return Known(0.9, 100.0, round, {n: Heard(1.0, Spent(*s), round - 1) for n, s in spent.items()})
+    return OortState(0.9, 100.0, round, {n: Observation(1.0, Spent(*s), round - 1) for n, s in spent.items()})
 
 
 def test_plan_of_a_round():
-    picks = Planned(known({0: (1, 4, 2), 1: (1, 2, 1), 2: (2, 10, 4)}), {0: 5.0, 1: 1.0, 2: 9.0})
+    picks = PyramidState(known({0: (1, 4, 2), 1: (1, 2, 1), 2: (2, 10, 4)}), {0: 5.0, 1: 1.0, 2: 9.0})
     select = Pyramid()
     nodes, after = select.pick(picks, 3, Desk(children=range(3)))
     assert sorted(nodes) == [0, 1, 2]
@@ -182,7 +183,7 @@ def test_what_is_learnt_is_of_usual_training_and_whole_updates():
     thin = Reply(Task(5, job, {}), body, 10.0, metrics, Spent(3.0, 9.0, 1.0 + 0.64))
     plain = Reply(Task(6, Train(SPEC, Tally(usual=1)), {}), body, 2.0, metrics, Spent(1.0, 2.0, 3.0))
     got = Got([thin, plain], [Lost(Task(7, job, {}), "gone")])
-    after = Pyramid().learn(Planned(known({}, 4)), got, Desk())  # everybody claims a latency of 1 s
+    after = Pyramid().learn(PyramidState(known({}, 4)), got, Desk())  # everybody claims a latency of 1 s
     spent = after.known.heard[5].spent
     near([spent.down, spent.compute, spent.up], [3, 3, 2])
     assert after.known.heard[5].utility == 20
@@ -209,7 +210,7 @@ def test_a_round_by_hand():
     # both take 4 s, less 0.1 and 0.6 of the upload: half a second is no whole epoch
     assert [second[n].job.epochs for n in (0, 1)] == [1, 1]
     for t in second.values():
-        sent = t.job.objective.kept(2)
+        sent = t.job.objective.count_kept(2)
         assert sent == (2 if t.to == 0 else 1)
         reply = Reply(t, {"delta": torch.ones(sent, dtype=torch.float64)}, 5.0, metrics, Spent(1.0, 2.0, 1.0))
         run, commands = rule.receive(run, reply, desk.later(busy=set()))
@@ -275,7 +276,7 @@ def test_the_selector_alone_works_in_other_algorithms(name):
 
 def test_algorithm_is_fedavg_with_this_selector():
     made = algorithms.make("pyramidfl", LOCAL, clients=7, overcommit=1.25, server={"kind": "Adaptive"})
-    assert isinstance(made, Thinned)
+    assert isinstance(made, SparseUpdates)
     assert isinstance(made.inner, FedAvg)
     assert made.inner.select == Pyramid(wait=0.8)
     assert made.inner.server.rule == "yogi"

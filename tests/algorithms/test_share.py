@@ -13,7 +13,7 @@ from support import SPEC, Desk, Line, answer, notes, numbers, tasks
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.share.algorithm import CENSUS, Share
-from potluck.algorithms.share.topology import associated, divergence, shaped, traffic
+from potluck.algorithms.share.topology import associate, divergence, find_shape, traffic
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent
 from potluck.core.rule import Got
@@ -54,40 +54,40 @@ def test_traffic_by_hand():
 
 def test_unlike_devices_come_together():
     none, free = np.zeros((4, 4)), np.zeros(4)
-    shape = associated(PAIRS, none, free, [0, 1], 2, gamma=1.0, nearness=1)
+    shape = associate(PAIRS, none, free, [0, 1], 2, gamma=1.0, nearness=1)
     # Either edge would fall from ln 2 to 0: of equals the first, then the other, which alone has room.
     assert shape.edge == (0, 1, 0, 1)
     assert shape.divergence == 0
-    assert associated(PAIRS, none, free, [0, 2], 2, 1.0, 1).edge == (0, 2, 2, 0)
+    assert associate(PAIRS, none, free, [0, 2], 2, 1.0, 1).edge == (0, 2, 2, 0)
 
 
 def test_traffic_alone():
     near = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0]], float)
-    shape = associated(PAIRS, near, np.ones(4), [0, 2], 2, gamma=0.0, nearness=10)
+    shape = associate(PAIRS, near, np.ones(4), [0, 2], 2, gamma=0.0, nearness=10)
     assert shape.edge == (0, 0, 2, 2)
     # Two hops to the cloud, and ten times two devices one unit away; labels are as far as can be.
     assert shape.traffic == 22
     assert shape.divergence == pytest.approx(log(2))
     # With gamma 100, a device's 90 units of way aren't worth ln 2 / 2 of divergence; with 500 they are.
-    assert associated(PAIRS, near, np.ones(4), [0, 2], 2, 100.0, 10).edge == (0, 0, 2, 2)
-    assert associated(PAIRS, near, np.ones(4), [0, 2], 2, 500.0, 10).edge == (0, 2, 2, 0)
+    assert associate(PAIRS, near, np.ones(4), [0, 2], 2, 100.0, 10).edge == (0, 0, 2, 2)
+    assert associate(PAIRS, near, np.ones(4), [0, 2], 2, 500.0, 10).edge == (0, 2, 2, 0)
 
 
 def test_edges_are_full_at_their_capacity():
     near = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0]], float)
-    assert associated(PAIRS, near, np.ones(4), [0, 1], 2, 0.0, 1).edge == (0, 1, 0, 1)
-    assert associated(PAIRS, near, np.ones(4), [0], 3, 0.0, 1) is None
+    assert associate(PAIRS, near, np.ones(4), [0, 1], 2, 0.0, 1).edge == (0, 1, 0, 1)
+    assert associate(PAIRS, near, np.ones(4), [0], 3, 0.0, 1) is None
 
 
 def test_local_search_swaps_and_closes():
     # Devices 0 and 1 are best connected to the cloud, but far from 2 and 3; 2 and 3 are near each other.
     near = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0]], float)
     far = np.array([1.0, 1.0, 2.0, 2.0])
-    shape = shaped(PAIRS, near, far, 2, gamma=0.0, nearness=1)
+    shape = find_shape(PAIRS, near, far, 2, gamma=0.0, nearness=1)
     assert shape.edge == (0, 0, 2, 2) or shape.edge == (1, 1, 2, 2)
     assert shape.cost == 1 + 2 + 1 + 1
     # Edges that cost nothing to reach but much to the cloud: one is enough, if it has room.
-    shape = shaped(PAIRS, np.zeros((4, 4)), np.array([5.0, 4.0, 5.0, 5.0]), 2, 0.0, 1, capacity=4)
+    shape = find_shape(PAIRS, np.zeros((4, 4)), np.array([5.0, 4.0, 5.0, 5.0]), 2, 0.0, 1, capacity=4)
     assert shape.hosts == (1,)
 
 
@@ -98,9 +98,9 @@ def test_local_search_finds_the_best_of_all():
     np.fill_diagonal(near, 0)
     far = rng.uniform(0.5, 2, 7)
     best = min(
-        associated(counts, near, far, [a, b], 4, 20.0, 2).cost for a in range(7) for b in range(a + 1, 7)
+        associate(counts, near, far, [a, b], 4, 20.0, 2).cost for a in range(7) for b in range(a + 1, 7)
     )
-    assert shaped(counts, near, far, 2, 20.0, 2).cost == pytest.approx(best)
+    assert find_shape(counts, near, far, 2, 20.0, 2).cost == pytest.approx(best)
 
 
 # ------------------------------------------------------------------------------------------------- the rule

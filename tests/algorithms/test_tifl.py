@@ -9,7 +9,7 @@ from support import SPEC, Desk, local, notes, numbers, tasks
 from potluck import algorithms
 from potluck.algorithms.tifl.algorithm import TiFL
 from potluck.algorithms.tifl.device import Examine
-from potluck.algorithms.tifl.tiers import chances, tiers_by_speed
+from potluck.algorithms.tifl.tiers import find_chances, sort_by_speed
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Until
 from potluck.core.rule import Got
@@ -41,18 +41,18 @@ def desk(devices=6):
 
 def test_tiers_are_of_equal_size_and_the_fastest_first():
     seconds = {0: 5.0, 1: 1.0, 2: 3.0, 3: 1.0, 4: 9.0}
-    assert tiers_by_speed(seconds, 2) == ((1, 3, 2), (0, 4))
-    assert tiers_by_speed(seconds, 9) == ((1,), (3,), (2,), (0,), (4,))
-    assert tiers_by_speed({}, 5) == ()
+    assert sort_by_speed(seconds, 2) == ((1, 3, 2), (0, 4))
+    assert sort_by_speed(seconds, 9) == ((1,), (3,), (2,), (0,), (4,))
+    assert sort_by_speed({}, 5) == ()
 
 
 def test_chances_by_rank():
     # n = 3, n(n+1)/2 = 6: the least accurate 3/6, then 2/6 and 1/6.
-    assert chances([0.9, 0.5, 0.7], [True] * 3) == pytest.approx((1 / 6, 3 / 6, 2 / 6))
+    assert find_chances([0.9, 0.5, 0.7], [True] * 3) == pytest.approx((1 / 6, 3 / 6, 2 / 6))
     # Without the second, n = 2 of 3.
-    assert chances([0.9, 0.5, 0.7], [True, False, True]) == pytest.approx((1 / 3, 0, 2 / 3))
-    assert chances([0.5, 0.5], [True, True]) == pytest.approx((2 / 3, 1 / 3))
-    assert chances([0.5], [False]) == (0.0,)
+    assert find_chances([0.9, 0.5, 0.7], [True, False, True]) == pytest.approx((1 / 3, 0, 2 / 3))
+    assert find_chances([0.5, 0.5], [True, True]) == pytest.approx((2 / 3, 1 / 3))
+    assert find_chances([0.5], [False]) == (0.0,)
 
 
 def test_a_device_examines_the_model_on_its_own_rows():
@@ -97,7 +97,7 @@ def test_late_ones_come_last_and_those_who_refuse_never():
     got = Got([reply(by[3], 5.0)], [Lost(by[0], "late"), Lost(by[1], "refused"), Lost(by[2], "gone")])
     m, _ = rule.merge(m, None, got, ctx)
     assert m.tiers == ((3,), (0,))
-    assert rule._strangers(m, desk(4)) == [2]  # only who left is asked again
+    assert rule._find_strangers(m, desk(4)) == [2]  # only who left is asked again
 
 
 def test_a_round_has_one_tier():

@@ -38,23 +38,23 @@ def length(delta):
 def test_long_updates_are_clipped_as_a_whole_and_short_ones_left_alone():
     still = Private(clip=1.0, sigma=1e-12)
     long = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([[4.0]])}  # of length 5
-    sent = still.of(long, keys.as_tensor(1))
+    sent = still.privatise(long, keys.as_tensor(1))
     assert sent["a"].tolist() == pytest.approx([0.6, 0.0], abs=1e-7)
     assert sent["b"].tolist() == [[pytest.approx(0.8)]]
     short = {"a": torch.tensor([0.3, 0.0]), "b": torch.tensor([[0.4]])}
-    assert still.of(short, keys.as_tensor(1))["a"].tolist() == pytest.approx([0.3, 0.0], abs=1e-7)
+    assert still.privatise(short, keys.as_tensor(1))["a"].tolist() == pytest.approx([0.3, 0.0], abs=1e-7)
     assert {d.dtype for d in sent.values()} == {torch.float32}
 
 
 def test_noise_has_its_deviation_differs_between_keys_and_parameters_and_repeats():
     nothing = {"a": torch.zeros(200, 100), "b": torch.zeros(20_000)}
-    sent = Private(clip=2.0, sigma=0.7).of(nothing, keys.as_tensor(3))
+    sent = Private(clip=2.0, sigma=0.7).privatise(nothing, keys.as_tensor(3))
     for part in sent.values():
         assert float(part.mean()) == pytest.approx(0.0, abs=0.04)
         assert float(part.std()) == pytest.approx(1.4, rel=0.03)  # sigma x clip
     flat = [part.reshape(-1) for part in sent.values()]
     assert abs(float(torch.corrcoef(torch.stack(flat))[0, 1])) < 0.03
-    again, other = (Private(2.0, 0.7).of(nothing, keys.as_tensor(k)) for k in (3, 4))
+    again, other = (Private(2.0, 0.7).privatise(nothing, keys.as_tensor(k)) for k in (3, 4))
     assert torch.equal(again["a"], sent["a"])
     assert abs(float(torch.corrcoef(torch.stack([flat[0], other["a"].reshape(-1)]))[0, 1])) < 0.03
 
@@ -62,15 +62,15 @@ def test_noise_has_its_deviation_differs_between_keys_and_parameters_and_repeats
 def test_noise_maps_over_clients():
     deltas = {"a": torch.randn(4, 3, 2, dtype=torch.float64), "b": torch.randn(4, 5, dtype=torch.float64)}
     several = torch.stack([keys.as_tensor(k) for k in range(4)])
-    mapped = torch.func.vmap(PRIVATE.of)(deltas, several)
+    mapped = torch.func.vmap(PRIVATE.privatise)(deltas, several)
     for i in range(4):
-        alone = PRIVATE.of({n: d[i] for n, d in deltas.items()}, several[i])
+        alone = PRIVATE.privatise({n: d[i] for n, d in deltas.items()}, several[i])
         for name, part in alone.items():
             torch.testing.assert_close(mapped[name][i], part, rtol=0, atol=1e-12)
 
 
 def test_an_update_that_is_no_number_stays_none():
-    assert PRIVATE.of({"a": torch.tensor([float("nan"), 1.0])}, keys.as_tensor(0))["a"].isnan().all()
+    assert PRIVATE.privatise({"a": torch.tensor([float("nan"), 1.0])}, keys.as_tensor(0))["a"].isnan().all()
 
 
 # ---------------------------------------------------------------------------------------------- executions

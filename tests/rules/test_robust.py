@@ -23,7 +23,7 @@ from potluck.experiment.study import Arm, Scale, Study
 from potluck.jobs import SGD
 from potluck.report.anomalies import anomalies, culprits, precision, recall
 from potluck.rules import Rounds, as_algorithm
-from potluck.rules.guard import Guarded, GuardedTiers, guard
+from potluck.rules.guard import RobustRule, RobustTiers, guard
 from potluck.rules.robust import (
     KINDS,
     AdaptiveKrum,
@@ -282,7 +282,7 @@ def test_bad_settings_are_named(make, key):
 
 def average(robust, points, **weights):
     """FedAvg's model after one guarded round; the commands."""
-    rule, desk = Guarded(FedAvg(), robust), Desk()
+    rule, desk = RobustRule(FedAvg(), robust), Desk()
     got = Got([dataclasses.replace(r, **weights) for r in told(points)], [])
     m, commands = rule.merge(rule.start(desk), None, got, desk)
     return m, commands
@@ -310,7 +310,7 @@ def test_the_refused_are_lost_to_the_rule():
             return m, []
 
     Listening.heard = []
-    rule, gone = Guarded(Listening(), MultiKrum()), Lost(Task(9, LOCAL, SENT), "gone")
+    rule, gone = RobustRule(Listening(), MultiKrum()), Lost(Task(9, LOCAL, SENT), "gone")
     rule.merge(None, "lane", Got(told(FIVE), [gone]), Desk())
     (got,) = Listening.heard
     assert who(got.replies) == [0, 1, 2, 3]
@@ -318,7 +318,7 @@ def test_the_refused_are_lost_to_the_rule():
 
 
 def test_what_is_no_update_passes():
-    robust, desk = Guarded(FedAvg(), Clip(1e-3)), Desk()
+    robust, desk = RobustRule(FedAvg(), Clip(1e-3)), Desk()
     opaque = Reply(Task(1, LOCAL, {}), {"holds": 3}, 1.0, {}, Spent())
     own = told([(3, 4)])[0]
     own = dataclasses.replace(own, task=Task(desk.here, LOCAL, SENT))  # the server's own work
@@ -350,39 +350,39 @@ def test_updates_are_judged_among_those_of_the_same_model():
             return m, []
 
     mixed = [r for pair in zip(near, other, strict=True) for r in pair]
-    _, commands = Guarded(Seeing(), MultiKrum()).merge(None, "train", Got(mixed, []), Desk())
+    _, commands = RobustRule(Seeing(), MultiKrum()).merge(None, "train", Got(mixed, []), Desk())
     assert seen == [0, 5, 1, 6, 2, 7, 3, 8]
     assert dict(notes(commands))["anomalous"] == [4, 9]
     assert commands[0].group == "train"
 
 
 def test_in_all_else_it_is_the_inner_rule():
-    rule = Guarded(algorithms.make("fedavg", LOCAL, clients=3), Median())
+    rule = RobustRule(algorithms.make("fedavg", LOCAL, clients=3), Median())
     assert unwrap(rule).clients == 3
-    assert rule.resize(7, 0.5) == Guarded(rule.inner.resize(7, 0.5), Median())
+    assert rule.resize(7, 0.5) == RobustRule(rule.inner.resize(7, 0.5), Median())
     assert is_cohort(rule)
     assert is_inner(rule)
-    stream = Guarded(algorithms.make("fedasync", LOCAL), Median())
+    stream = RobustRule(algorithms.make("fedasync", LOCAL), Median())
     assert not is_cohort(stream)
     assert not is_inner(stream)
     rule.fits(small())
     with pytest.raises(ConfigError, match="given"):
-        Guarded(algorithms.make("heterofl", LOCAL, given=[0]), Median()).fits(small())
+        RobustRule(algorithms.make("heterofl", LOCAL, given=[0]), Median()).fits(small())
     assert codec.decode(codec.encode(rule)) == rule
 
 
 def test_where_the_guard_stands():
     fedavg = algorithms.make("fedavg", LOCAL)
     robust = Median()
-    assert guard(fedavg, robust) == Guarded(fedavg, robust)
-    assert guard(Rounds(fedavg), robust) == Rounds(Guarded(fedavg, robust))
-    assert isinstance(guard(algorithms.make("scaffold", PLAIN), robust), Guarded)
+    assert guard(fedavg, robust) == RobustRule(fedavg, robust)
+    assert guard(Rounds(fedavg), robust) == Rounds(RobustRule(fedavg, robust))
+    assert isinstance(guard(algorithms.make("scaffold", PLAIN), robust), RobustRule)
     for name in ("auxo", "cfl", "flhc", "flexcfl"):  # their groups judge, each its own
         rule = guard(algorithms.make(name, LOCAL, **({"inner": "fedyogi"} if name == "cfl" else {})), robust)
         assert type(rule) is type(algorithms.make(name, LOCAL))
-        assert isinstance(rule.inner, Guarded)
+        assert isinstance(rule.inner, RobustRule)
         assert unwrap(rule.inner).local == LOCAL
-    assert guard(Guarded(fedavg, Krum()), robust) == Guarded(fedavg, robust)  # nothing is judged twice
+    assert guard(RobustRule(fedavg, Krum()), robust) == RobustRule(fedavg, robust)  # nothing is judged twice
     with pytest.raises(ConfigError, match=r"robust: Watching is an algorithm without a rule"):
         guard(Watching(), robust)
 
@@ -406,9 +406,9 @@ class TwoTiers:
 
 def test_of_tiers_the_lowest_is_guarded():
     both = guard(TwoTiers(), AdaptiveKrum("fixed_f"))
-    assert isinstance(both, GuardedTiers)
+    assert isinstance(both, RobustTiers)
     assert both.at("cloud") == TwoTiers().at("cloud")
-    assert both.at("edge") == Guarded(TwoTiers().at("edge"), AdaptiveKrum("fixed_f"))
+    assert both.at("edge") == RobustRule(TwoTiers().at("edge"), AdaptiveKrum("fixed_f"))
     sim = finished(small((5,) * 12, edges=2), both, rounds=2)
     assert len(values(sim, "anomalous")) >= 4  # f = 1 of 6 devices, each edge, each round
     assert {len(nodes) for nodes in values(sim, "anomalous")} == {1}
@@ -470,7 +470,7 @@ def test_attackers_are_found_by_any_rule(name):
     rule = made(name)
     honest, hit = simulated(rule), simulated(Flipping(rule, bad))
     for robust in (MultiKrum(3), AdaptiveKrum()):
-        saved = simulated(Flipping(Guarded(rule, robust), bad))
+        saved = simulated(Flipping(RobustRule(rule, robust), bad))
         for nodes in values(saved, "anomalous"):
             assert set(nodes) == bad
         assert len(values(saved, "anomalous")) == 4  # every round
@@ -521,8 +521,8 @@ def test_one_by_one_only_clipping_tells():
     rule = made("fedasync")
     plain = simulated(rule)
     for robust in (MultiKrum(), Median(), Clip()):
-        assert torch.equal(weights(simulated(Guarded(rule, robust))), weights(plain))
-    assert not torch.equal(weights(simulated(Guarded(rule, Clip(0.01)))), weights(plain))
+        assert torch.equal(weights(simulated(RobustRule(rule, robust))), weights(plain))
+    assert not torch.equal(weights(simulated(RobustRule(rule, Clip(0.01)))), weights(plain))
 
 
 # ------------------------------------------------------------------------------------------ an experiment

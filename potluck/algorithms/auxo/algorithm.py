@@ -22,7 +22,7 @@ from potluck.core.rule import Cohort, Got
 from potluck.core.trees import nbytes
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.wrap import is_cohort, overcommit
+from potluck.rules.wrap import find_overcommit, is_cohort
 
 DOOR: Final = "door"  # the lane in which devices check in
 
@@ -110,7 +110,7 @@ class Auxo:
 
     def _count_wanted(self, m: Crowd) -> int:
         """Check-ins before a cohort's round."""
-        waiting = overcommit(self.inner) if self.waiting is None else self.waiting
+        waiting = find_overcommit(self.inner) if self.waiting is None else self.waiting
         return ceil(self.clients // len(m.cohorts) * waiting)
 
     def _train(self, m: Crowd, lane: str, ctx: Context) -> tuple[Crowd, list[Command]]:

@@ -27,7 +27,7 @@ from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.parts import part
 from potluck.core.trees import tmap
-from potluck.rules.vectors import units, vector
+from potluck.rules.vectors import flatten, normalise
 
 Table: TypeAlias = NDArray[np.float64]  # [old side, new side] devices
 LEAST = 3  # participants, below which a round says nothing of them
@@ -82,12 +82,12 @@ class Calibrated:
     def learn(self, seen: Evidence[CalibratedState]) -> Findings[CalibratedState]:
         s = _bring_to_host(seen.learnt[seen.cohort])
         count = len(seen.updates)
-        vectors = np.stack([vector(u, self.size) for u in seen.updates])
+        vectors = np.stack([flatten(u, self.size) for u in seen.updates])
         length = np.linalg.norm(vectors, axis=1)
         calm = np.flatnonzero(length <= self.longest * np.median(length))
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
-        told = self._learn_from(s, torch.from_numpy(units(vectors[calm])), calm, seen)
+        told = self._learn_from(s, torch.from_numpy(normalise(vectors[calm])), calm, seen)
         # The others hear nothing: what they know stays as it is.
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import torch
 
-from potluck.algorithms.dmpfl.device import Deferring, Masked, Masks, Phase, Shapes, largest, message, places
+from potluck.algorithms.dmpfl.device import (
+    Deferral,
+    MaskedTraining,
+    Masks,
+    Phase,
+    Shapes,
+    count_open,
+    mask_largest,
+    pack_model,
+)
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
@@ -18,7 +27,7 @@ from potluck.rules import fold
 
 
 @value(eq=False)
-class Sparse:
+class DualMaskState:
     """The global model, zero where its mask is closed, and the mask."""
 
     params: Params  # w_g m_g
@@ -42,31 +51,33 @@ class DualMasks:
     overcommit: float = 1.0
     deadline: float | None = None
 
-    def start(self, ctx: Context) -> Sparse:
+    def start(self, ctx: Context) -> DualMaskState:
         params = ctx.models[self.local.model].init(ctx.key)
-        found = shapes(params)
+        found = find_shapes(params)
         fix = "has no layer to mask beyond its first; take one of several layers, such as 'mlp'"
         require(bool(found), "model", self.local.model.name, fix)
-        mask = {n: largest(params[n].abs(), places(shape, self.sparsity)) for n, shape in found}
-        return Sparse(params | {n: params[n] * m for n, m in mask.items()}, mask)
+        mask = {n: mask_largest(params[n].abs(), count_open(shape, self.sparsity)) for n, shape in found}
+        return DualMaskState(params | {n: params[n] * m for n, m in mask.items()}, mask)
 
-    def lanes(self, m: Sparse, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: DualMaskState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working else ()
 
-    def plan(self, m: Sparse, lane: None, ctx: Context) -> tuple[Sparse, list[Command]]:
+    def plan(self, m: DualMaskState, lane: None, ctx: Context) -> tuple[DualMaskState, list[Command]]:
         phase, turn = self.phase(m.round)
         adjusts = phase == "dual" and (m.round - 1) % self.every == 0
-        send, any_ = message(m.params, m.mask, self.sparsity), next(iter(m.params.values()))
+        send, any_ = pack_model(m.params, m.mask, self.sparsity), next(iter(m.params.values()))
         if adjusts:
             send["share"] = any_.new_tensor(self.share(m.round), dtype=torch.float64)
         if phase == "personal":
             send["turn"] = any_.new_tensor(turn, dtype=torch.int64)
-        masked = Masked(phase, shapes(m.params), self.sparsity, adjusts)
+        masked = MaskedTraining(phase, find_shapes(m.params), self.sparsity, adjusts)
         job = replace(self.local, objective=masked)
         tasks = [Task(node, job, send) for node in ctx.sample(round(self.clients * self.overcommit))]
         return m, [Until(self.deadline, self.clients), *tasks]
 
-    def merge(self, m: Sparse, lane: None, got: Got, ctx: Context) -> tuple[Sparse, list[Command]]:
+    def merge(
+        self, m: DualMaskState, lane: None, got: Got, ctx: Context
+    ) -> tuple[DualMaskState, list[Command]]:
         (phase, _), (then, _) = self.phase(m.round), self.phase(m.round + 1)
         notes: list[Command] = [Note("phase", then)] if then != phase else []
         params, mask = m.params, m.mask
@@ -74,10 +85,10 @@ class DualMasks:
         if change is not None and phase == "generic":
             params = add(params, change)
         elif change is not None:
-            params, mask = self.voted(m, change, got.replies)
-        return Sparse(params, mask, m.round + 1), notes
+            params, mask = self.take_votes(m, change, got.replies)
+        return DualMaskState(params, mask, m.round + 1), notes
 
-    def voted(self, m: Sparse, change: Tree, replies: list[Reply]) -> tuple[Params, Masks]:
+    def take_votes(self, m: DualMaskState, change: Tree, replies: list[Reply]) -> tuple[Params, Masks]:
         """The model and the mask that devices have agreed upon; `change` counts 0 where a place is closed."""
         params, mask, votes = add(m.params, change), dict(m.mask), fold(replies, "mask")
         assert votes is not None
@@ -86,7 +97,7 @@ class DualMasks:
             mean = m.params[name] + change[name] / share.clamp_min(1e-6)
             # Weights are at least 0 in size, so places without enough votes come last, by their votes.
             order = torch.where(enough, mean.abs(), share - 2)
-            mask[name] = largest(order, places(tuple(share.shape), self.sparsity))
+            mask[name] = mask_largest(order, count_open(tuple(share.shape), self.sparsity))
             params[name] = torch.where(enough & mask[name], mean, torch.zeros_like(mean))
         return params, mask
 
@@ -103,15 +114,15 @@ class DualMasks:
         """Of a mask's open places, how many are exchanged in a round: ever fewer."""
         return self.alpha / 2 * (1 + cos(pi * min(number, self.rounds) / self.rounds))
 
-    def serve(self, m: Sparse, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: DualMaskState, node: Node, ctx: Context) -> dict[str, Task]:
         general = Task(node, use_model(self.local.model), {"params": m.params})
         if node == ctx.me:  # the cloud has nothing of its own
             return {"dmpfl": general, "global": general}
-        both = use_model(self.local.model, Deferring(self.threshold))
+        both = use_model(self.local.model, Deferral(self.threshold))
         return {"dmpfl": Task(node, both, {"params": m.params, "mask": m.mask}), "global": general}
 
 
-def shapes(params: Params) -> Shapes:
+def find_shapes(params: Params) -> Shapes:
     """Of the tensors that are masked: all weights of layers but the first."""
     return tuple((n, tuple(p.shape)) for n, p in params.items() if p.dim() > 1)[1:]
 
@@ -139,7 +150,7 @@ def dmpfl(
     require(every >= 1, "every", every, "must be at least 1")
     require(0 < votes <= 1, "votes", votes, "must be above 0 and at most 1, such as 0.5")
     require(local.part == "all", "train.part", local.part, "DM-PFL trains all layers; write 'all'")
-    Deferring(threshold)  # a bad threshold is told at once
+    Deferral(threshold)  # a bad threshold is told at once
     return DualMasks(
         local, clients, rounds, turns, sparsity, alpha, every, votes, threshold, overcommit, deadline
     )

@@ -27,12 +27,12 @@ Masks = dict[str, Tensor]  # of booleans: True where a place is open
 # ----------------------------------------------------------------------------------------------------- masks
 
 
-def places(shape: tuple[int, ...], sparsity: float) -> int:
+def count_open(shape: tuple[int, ...], sparsity: float) -> int:
     """How many places of a tensor are open; at least one."""
     return max(1, prod(shape) - ceil(sparsity * prod(shape) - 1e-9))
 
 
-def largest(score: Tensor, count: int | Tensor) -> Tensor:
+def mask_largest(score: Tensor, count: int | Tensor) -> Tensor:
     """The mask of so many largest scores; equal ones in their order."""
     # In single precision what differs by rounding alone is equal, so that all executors choose alike.
     order = score.flatten().float().argsort(descending=True, stable=True)
@@ -40,13 +40,13 @@ def largest(score: Tensor, count: int | Tensor) -> Tensor:
     return (rank < count).reshape(score.shape)
 
 
-def blended(shared: Tensor, shared_mask: Tensor, own: Tensor, own_mask: Tensor) -> Tensor:
+def blend(shared: Tensor, shared_mask: Tensor, own: Tensor, own_mask: Tensor) -> Tensor:
     """theta_c: shared weights where both masks are open, own ones where only the own mask is."""
     zero = torch.zeros_like(shared)
     return torch.where(own_mask, torch.where(shared_mask, shared, own), zero)
 
 
-def adjusted(mask: Tensor, weights: Tensor, slopes: Tensor, share: Tensor) -> Tensor:
+def adjust(mask: Tensor, weights: Tensor, slopes: Tensor, share: Tensor) -> Tensor:
     """The mask without a share of its places, those of least weight, and with as many of largest slope.
 
     Places that no gradient ever reached stay closed; if there are too few others, less is given up.
@@ -54,17 +54,17 @@ def adjusted(mask: Tensor, weights: Tensor, slopes: Tensor, share: Tensor) -> Te
     reached, count = ~mask & (slopes != 0), mask.sum()
     change = torch.minimum((share * count - 1e-9).ceil().long(), reached.sum())
     low = torch.full_like(weights, -1.0)
-    stay = largest(torch.where(mask, weights.abs(), low), count - change)
-    return stay | largest(torch.where(reached, slopes.abs(), low), change)
+    stay = mask_largest(torch.where(mask, weights.abs(), low), count - change)
+    return stay | mask_largest(torch.where(reached, slopes.abs(), low), change)
 
 
-def packed(values: Tensor, mask: Tensor, count: int) -> Tensor:
+def pack(values: Tensor, mask: Tensor, count: int) -> Tensor:
     """The values at the `count` open places."""
     first = (~mask).flatten().to(torch.uint8).argsort(stable=True)[:count]
     return values.flatten().gather(0, first)
 
 
-def unpacked(values: Tensor, mask: Tensor) -> Tensor:
+def spread(values: Tensor, mask: Tensor) -> Tensor:
     """A tensor with these values at its open places, 0 elsewhere."""
     flat = mask.flatten()
     found = values.gather(0, (flat.cumsum(0) - 1).clamp_min(0))
@@ -84,9 +84,9 @@ def from_bits(bits: Tensor, shape: tuple[int, ...]) -> Tensor:
     return table.flatten()[: prod(shape)].reshape(shape).bool()
 
 
-def message(params: Params, mask: Masks, sparsity: float) -> dict[str, Tree]:
+def pack_model(params: Params, mask: Masks, sparsity: float) -> dict[str, Tree]:
     """A sparse model as it travels."""
-    sparse = {n: packed(params[n], m, places(tuple(m.shape), sparsity)) for n, m in mask.items()}
+    sparse = {n: pack(params[n], m, count_open(tuple(m.shape), sparsity)) for n, m in mask.items()}
     return {"params": params | sparse, "bits": {n: to_bits(m) for n, m in mask.items()}}
 
 
@@ -94,7 +94,7 @@ def message(params: Params, mask: Masks, sparsity: float) -> dict[str, Tree]:
 
 
 @value
-class Masked(Objective):
+class MaskedTraining(Objective):
     """Training under masks, by phase: all of the own model, all of the shared one, or what is own alone.
 
     A device keeps its mask and its weights. At closed places it keeps, instead of a weight, the way that the
@@ -110,7 +110,7 @@ class Masked(Objective):
     packs: ClassVar[bool] = True
 
     def blank(self, sent: Tree) -> Tree:
-        mask = self._masks(sent)  # nothing of its own: the shared model
+        mask = self._read_masks(sent)  # nothing of its own: the shared model
         any_ = next(iter(sent["params"].values()))
         none = {n: any_.new_zeros(shape) for n, shape in self.shapes}
         return {"params": none, "mask": mask, "turn": any_.new_full((), -1, dtype=torch.int64)}
@@ -120,21 +120,21 @@ class Masked(Objective):
         return {n: p.new_empty(shapes[n]) if n in shapes else p for n, p in sent["params"].items()}
 
     def start(self, sent: Tree, keep: Tree, own: Batch | None) -> Params:
-        return self._begun(sent, keep)[0]
+        return self._begin(sent, keep)[0]
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
-        theta, trained = self._begun(sent, keep)
+        theta, trained = self._begin(sent, keep)
         return {"theta": theta, "open": trained}
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        data = cross_entropy(net, self._in_use(params, held), batch)
+        data = cross_entropy(net, self._apply_masks(params, held), batch)
         return data, {"loss": data.detach()}
 
     def sends(self, params: Params) -> dict[str, Tree]:
         any_ = next(iter(params.values()))
         if self.phase == "personal":
             return {"delta": {}, "loss": any_.new_empty(())}
-        sparse = {n: any_.new_empty(places(shape, self.sparsity)) for n, shape in self.shapes}
+        sparse = {n: any_.new_empty(count_open(shape, self.sparsity)) for n, shape in self.shapes}
         if self.phase == "generic":
             return {"delta": params | sparse}
         bits = {n: torch.empty(-(-prod(shape) // 8), dtype=torch.uint8) for n, shape in self.shapes}
@@ -145,17 +145,17 @@ class Masked(Objective):
     ) -> tuple[dict[str, Tree], Tree]:
         theta, trained = held["theta"], held["open"]
         if self.phase == "generic":
-            return {"delta": delta | self._packed(delta, trained)}, None
+            return {"delta": delta | self._pack(delta, trained)}, None
         after = {n: theta[n] + delta[n] for n in trained}
         if self.phase == "personal":
             own = {n: torch.where(trained[n], after[n], kept) for n, kept in keep["params"].items()}
             # Nothing is shared; but a device whose training came to no number must be found out.
             loss = trace.means.get("loss", torch.zeros_like(trace.lr))
             return {"delta": {}, "loss": loss}, keep | {"params": own, "turn": sent["turn"]}
-        shared, _ = self._shared(sent)
+        shared, _ = self._read_shared(sent)
         moved = {n: after[n] - shared[n] for n in trained}  # of what only the own mask has: the weight itself
         body = {
-            "delta": delta | self._packed(moved, trained),
+            "delta": delta | self._pack(moved, trained),
             "bits": {n: to_bits(m) for n, m in trained.items()},
         }
         return body, keep | {"params": after, "mask": trained}
@@ -163,14 +163,14 @@ class Masked(Objective):
     def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
         if self.phase == "personal":
             return body
-        mask = self._masks(body if self.phase == "dual" else sent)
-        dense = {n: unpacked(body["delta"][n], m) for n, m in mask.items()}
+        mask = self._read_masks(body if self.phase == "dual" else sent)
+        dense = {n: spread(body["delta"][n], m) for n, m in mask.items()}
         delta: Params = body["delta"] | dense
         return {"delta": delta, "mask": {n: m.to(delta[n].dtype) for n, m in mask.items()}}
 
-    def _begun(self, sent: Tree, keep: Tree) -> tuple[Params, Masks]:
+    def _begin(self, sent: Tree, keep: Tree) -> tuple[Params, Masks]:
         """The weights that training starts from, and the places that it changes."""
-        shared, mask = self._shared(sent)
+        shared, mask = self._read_shared(sent)
         if self.phase == "generic":
             return shared, mask
         theta, trained = dict(shared), dict[str, Tensor]()
@@ -178,15 +178,15 @@ class Masked(Objective):
             mine, kept = keep["mask"][name], keep["params"][name]
             own = torch.where(mine, kept, torch.zeros_like(kept))
             if self.adjusts:
-                now = blended(shared[name], general, own, mine)
-                mine = adjusted(mine, now, torch.where(mine, torch.zeros_like(kept), kept), sent["share"])
+                now = blend(shared[name], general, own, mine)
+                mine = adjust(mine, now, torch.where(mine, torch.zeros_like(kept), kept), sent["share"])
             if self.phase == "personal":  # in every turn what is own starts anew
                 own = torch.where(keep["turn"] == sent["turn"], own, torch.zeros_like(own))
-            theta[name] = blended(shared[name], general, own, mine)
+            theta[name] = blend(shared[name], general, own, mine)
             trained[name] = mine if self.phase == "dual" else mine & ~general
         return theta, trained
 
-    def _in_use(self, params: Params, held: Tree) -> Params:
+    def _apply_masks(self, params: Params, held: Tree) -> Params:
         """The weights as the model sees them."""
         theta: Params = held["theta"]
         trained: Masks = held["open"]
@@ -199,19 +199,19 @@ class Masked(Objective):
             n: torch.where(m, params[n], params[n] - params[n].detach()) for n, m in trained.items()
         }
 
-    def _masks(self, sent: Tree) -> Masks:
+    def _read_masks(self, sent: Tree) -> Masks:
         return {n: from_bits(sent["bits"][n], shape) for n, shape in self.shapes}
 
-    def _shared(self, sent: Tree) -> tuple[Params, Masks]:
-        mask = self._masks(sent)
-        return sent["params"] | {n: unpacked(sent["params"][n], m) for n, m in mask.items()}, mask
+    def _read_shared(self, sent: Tree) -> tuple[Params, Masks]:
+        mask = self._read_masks(sent)
+        return sent["params"] | {n: spread(sent["params"][n], m) for n, m in mask.items()}, mask
 
-    def _packed(self, values: Params, mask: Masks) -> Params:
-        return {n: packed(values[n], mask[n], places(shape, self.sparsity)) for n, shape in self.shapes}
+    def _pack(self, values: Params, mask: Masks) -> Params:
+        return {n: pack(values[n], mask[n], count_open(shape, self.sparsity)) for n, shape in self.shapes}
 
 
 @value
-class Deferring(Objective):
+class Deferral(Objective):
     """The own model of two that share weights; where their outputs are unlike, the shared one answers.
 
     Sent are the shared model, dense and with zeros, and its mask. No label of a test row is looked at.
@@ -230,7 +230,7 @@ class Deferring(Objective):
         shared: Params = sent["params"]
         mask: Masks = sent["mask"]
         mine, kept = keep["mask"], keep["params"]
-        return shared | {n: blended(shared[n], m, kept[n], mine[n]) for n, m in mask.items()}
+        return shared | {n: blend(shared[n], m, kept[n], mine[n]) for n, m in mask.items()}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["params"]

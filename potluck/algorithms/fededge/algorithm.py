@@ -8,10 +8,10 @@ from potluck.algorithms.fededge.device import Anchored
 from potluck.core.errors import require
 from potluck.core.rule import Cohort, Rule
 from potluck.jobs import Train
-from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels
-from potluck.rules.guard import Guarded
+from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels
+from potluck.rules.guard import RobustRule
 from potluck.rules.robust import AdaptiveKrum, Robust
-from potluck.rules.wrap import AroundRule, is_cohort, is_inner, trained_model
+from potluck.rules.wrap import AroundRule, find_model, is_cohort, is_inner
 
 
 def fededge(
@@ -28,21 +28,21 @@ def fededge(
     anchor: Annotated[
         Literal["global", "edge"], "the model that fedprox and moon draw devices to"
     ] = "global",
-) -> Edged:
+) -> EdgeTiers:
     """Edges that go on training between the cloud's models."""
     rule: Cohort = FedAvg(local=local) if inner is None else inner
     fix = "can't train for an edge; take a rule in rounds with one model, such as 'fedprox'"
     require(is_inner(rule) and is_cohort(rule), "inner", type(rule).__name__, fix)
-    model = trained_model(rule) or local.model
+    model = find_model(rule) or local.model
     fix = f"the cloud has {local.model.name!r}: give `local` and the inner rule the same model"
     require(model == local.model, "inner.local.model", model, fix)
     require(anchor in ("global", "edge"), "anchor", anchor, "must be 'global' or 'edge'")
     rule = rule.resize(EVERYBODY if clients is None else clients, 1.0)
     trains = anchor_to_global(rule) if anchor == "global" else rule
-    judged = trains if robust is None else Guarded(trains, robust)
+    judged = trains if robust is None else RobustRule(trains, robust)
     assert is_inner(judged)
     edge = Edge(judged, local_rounds, upload_before_mix, shows=trains is not rule)
-    return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
+    return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
 
 
 def anchor_to_global(rule: Rule) -> Rule:

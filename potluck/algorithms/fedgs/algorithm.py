@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedgs.device import NextCounts, OneBatch
-from potluck.algorithms.fedgs.selection import nearest_sum
+from potluck.algorithms.fedgs.selection import find_nearest_sum
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Command, Node, Task
-from potluck.core.rule import Got
+from potluck.core.rule import Got, Rule
 from potluck.core.trees import Params, Tree, leaves, sub
 from potluck.jobs import LabelCounts, Train
 from potluck.rules import Average, GlobalState
@@ -24,7 +24,7 @@ CENSUS, ASK, TRAIN = "census", "ask", "train"
 
 
 @value(eq=False)
-class AtGroup:
+class GroupState:
     """What a group remembers; nothing that lasts may live elsewhere."""
 
     params: Params
@@ -38,7 +38,7 @@ class AtGroup:
     since: int = 0  # of these, since the cloud's model came
     updates: int = 0  # since then
 
-    def upcoming(self, node: Node) -> Tensor:
+    def name_next(self, node: Node) -> Tensor:
         """Which batch is a device's next one."""
         where = leaves(self.params)[0].device
         return torch.tensor([self.key, self.place.get(node, 0)], device=where)
@@ -52,25 +52,25 @@ class Group:
     clients: int  # devices a step; L
     syncs: int  # steps before the cloud is answered
 
-    def start(self, ctx: Context) -> AtGroup:
-        return AtGroup(ctx.models[self.local.model].init(ctx.key), ctx.key >> 1)
+    def start(self, ctx: Context) -> GroupState:
+        return GroupState(ctx.models[self.local.model].init(ctx.key), ctx.key >> 1)
 
-    def lanes(self, m: AtGroup, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: GroupState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working else ()
 
-    def plan(self, m: AtGroup, lane: None, ctx: Context) -> tuple[AtGroup, list[Command]]:
+    def plan(self, m: GroupState, lane: None, ctx: Context) -> tuple[GroupState, list[Command]]:
         classes, there = ctx.models[self.local.model].classes, ctx.ready([int(n) for n in ctx.children])
         if _asks_labels(ctx.owed):
             return replace(m, doing=CENSUS), [Task(n, LabelCounts(classes), {}) for n in there]
         able, silent = [n for n in there if n in m.told], [n for n in there if n not in m.told]
         if silent and (m.doing != ASK or not able):
             ask = NextCounts(classes, self.local.batch)
-            return replace(m, doing=ASK), [Task(n, ask, {"next": m.upcoming(n)}) for n in silent]
-        nodes = self.chosen(m, able)
-        tasks = [Task(n, self.local, {"params": m.params, "next": m.upcoming(n)}) for n in nodes]
+            return replace(m, doing=ASK), [Task(n, ask, {"next": m.name_next(n)}) for n in silent]
+        nodes = self.choose(m, able)
+        tasks = [Task(n, self.local, {"params": m.params, "next": m.name_next(n)}) for n in nodes]
         return replace(m, doing=TRAIN), [*tasks]
 
-    def chosen(self, m: AtGroup, able: list[Node]) -> list[Node]:
+    def choose(self, m: GroupState, able: list[Node]) -> list[Node]:
         """Those of some devices whose next batches together are most like the federation."""
         if not able:
             return []
@@ -78,9 +78,9 @@ class Group:
         table = np.array([m.told[n] for n in able], np.float64).T
         count = min(self.clients, len(able))
         target = m.share.cpu().numpy() * count * table.sum() / len(able)
-        return [able[i] for i in nearest_sum(table, target, count)]
+        return [able[i] for i in find_nearest_sum(table, target, count)]
 
-    def merge(self, m: AtGroup, lane: None, got: Got, ctx: Context) -> tuple[AtGroup, list[Command]]:
+    def merge(self, m: GroupState, lane: None, got: Got, ctx: Context) -> tuple[GroupState, list[Command]]:
         heard = [r for r in got.replies if r.weight > 0]
         if m.doing == CENSUS:
             none = torch.zeros(ctx.models[self.local.model].classes, dtype=torch.int64)
@@ -103,23 +103,23 @@ class Group:
         )
         return m, []
 
-    def adopt(self, m: AtGroup, task: Task, ctx: Context) -> AtGroup:
+    def adopt(self, m: GroupState, task: Task, ctx: Context) -> GroupState:
         if _asks_labels(task):
             return replace(m, census=None)
         return replace(m, params=task.send["params"], share=task.send["share"], since=0, updates=0)
 
-    def report(self, m: AtGroup, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: GroupState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         if _asks_labels(task):
             return None if m.census is None else ({"counts": m.census}, 1.0)
         due = m.since >= self.syncs
         return ({"delta": sub(m.params, task.send["params"])}, float(m.updates)) if due else None
 
-    def serve(self, m: AtGroup, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: GroupState, node: Node, ctx: Context) -> dict[str, Task]:
         return {}  # the cloud's word is all
 
 
-@value(name="fedgs.AtCloud", eq=False)
-class AtCloud:
+@value(name="fedgs.CloudState", eq=False)
+class CloudState:
     """The model, and the labels of the federation once they are known."""
 
     inner: GlobalState
@@ -136,13 +136,13 @@ class Cloud:
 
     inner: FedAvg
 
-    def start(self, ctx: Context) -> AtCloud:
-        return AtCloud(self.inner.start(ctx))
+    def start(self, ctx: Context) -> CloudState:
+        return CloudState(self.inner.start(ctx))
 
-    def lanes(self, m: AtCloud, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: CloudState, ctx: Context) -> tuple[None, ...]:
         return self.inner.lanes(m.inner, ctx)
 
-    def plan(self, m: AtCloud, lane: None, ctx: Context) -> tuple[AtCloud, list[Command]]:
+    def plan(self, m: CloudState, lane: None, ctx: Context) -> tuple[CloudState, list[Command]]:
         groups = ctx.only(int(node) for node in ctx.children if node > ctx.me)
         if m.share is None:
             ask = LabelCounts(ctx.models[self.inner.local.model].classes)
@@ -150,7 +150,7 @@ class Cloud:
         inner, commands = self.inner.plan(m.inner, lane, groups)
         return replace(m, inner=inner), rewrite_tasks(commands, send=lambda sent: {**sent, "share": m.share})
 
-    def merge(self, m: AtCloud, lane: None, got: Got, ctx: Context) -> tuple[AtCloud, list[Command]]:
+    def merge(self, m: CloudState, lane: None, got: Got, ctx: Context) -> tuple[CloudState, list[Command]]:
         if m.share is not None:
             inner, commands = self.inner.merge(m.inner, lane, got, ctx)
             return replace(m, inner=inner), commands
@@ -158,7 +158,7 @@ class Cloud:
         total = torch.stack(counts).sum(0) if counts else torch.zeros(1)
         return (replace(m, share=total / total.sum()) if total.sum() > 0 else m), []
 
-    def serve(self, m: AtCloud, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: CloudState, node: Node, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m.inner, node, ctx)
 
 
@@ -170,7 +170,7 @@ class Groups:
     group: Group
     tiers: tuple[str, ...]
 
-    def at(self, tier: str) -> Any:
+    def at(self, tier: str) -> Rule:
         return self.cloud if tier == "cloud" else self.group
 
 

@@ -27,7 +27,7 @@ class OneBatch:
         return Rows(index[:some], weight[:some], float(len(found)))
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
-        _, _, first, last = _dealt(at, batch)
+        _, _, first, last = _deal(at, batch)
         return last - first
 
 
@@ -48,11 +48,11 @@ class NextCounts:
 
 def next_rows(at: Local, batch: int) -> NDArray[np.intp]:
     """Positions in a device's rows."""
-    key, turn, first, last = _dealt(at, batch)
+    key, turn, first, last = _deal(at, batch)
     return keys.shuffled(keys.derive(key, at.node, turn), len(at.rows))[first:last]
 
 
-def _dealt(at: Local, batch: int) -> tuple[int, int, int, int]:
+def _deal(at: Local, batch: int) -> tuple[int, int, int, int]:
     """The key, which order it is by now, and where the batch begins and ends in it."""
     key, place = at.inbox["next"].tolist()
     rows = len(at.rows)

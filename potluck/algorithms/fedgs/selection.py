@@ -17,7 +17,7 @@ def distance(table: Floats, target: Floats, chosen: NDArray[np.intp]) -> float:
     return float(np.linalg.norm(table[:, chosen].sum(1) - target))
 
 
-def nearest_sum(table: Floats, target: Floats, count: int) -> NDArray[np.intp]:
+def find_nearest_sum(table: Floats, target: Floats, count: int) -> NDArray[np.intp]:
     """Which columns of table [classes, devices] to add up to come close to target [classes], ascending."""
     devices = table.shape[1]
     if count >= devices:

@@ -5,8 +5,8 @@ from typing import Annotated, Self
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedpvr.device.own_part import OwnPart
-from potluck.algorithms.fedpvr.device.spared import Spared
-from potluck.algorithms.scaffold import Controlled, ControlVariates
+from potluck.algorithms.fedpvr.device.spared import SparedSGD
+from potluck.algorithms.scaffold import ControlState, ControlVariates
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
@@ -20,42 +20,44 @@ from potluck.rules.wrap import AroundRule
 
 
 @value
-class LastControlled:
+class LastLayerControl:
     """Control variates for the last layers of a model."""
 
     inner: ControlVariates
     layers: int = 1
 
-    def start(self, ctx: Context) -> Controlled:
+    def start(self, ctx: Context) -> ControlState:
         m = self.inner.start(ctx)
-        names = last_layers(ctx.models[self.inner.inner.local.model], m.control, self.layers)
+        names = find_last_layers(ctx.models[self.inner.inner.local.model], m.control, self.layers)
         return replace(m, control={name: m.control[name] for name in names})
 
-    def lanes(self, m: Controlled, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: ControlState, ctx: Context) -> tuple[None, ...]:
         return self.inner.lanes(m, ctx)
 
-    def plan(self, m: Controlled, lane: None, ctx: Context) -> tuple[Controlled, list[Command]]:
+    def plan(self, m: ControlState, lane: None, ctx: Context) -> tuple[ControlState, list[Command]]:
         inner, local = self.inner.inner, self.inner.inner.local
         objective, optim = Correct(tuple(m.control)), local.optim
         if isinstance(optim, SGD) and optim.momentum and m.control:
             places = tuple(i for i, name in enumerate(m.inner.params) if name in m.control)
-            optim = Spared(optim.lr, optim.momentum, optim.weight_decay, places)
+            optim = SparedSGD(optim.lr, optim.momentum, optim.weight_decay, places)
         partly = replace(inner, local=replace(local, objective=objective, optim=optim))
         return replace(self.inner, inner=partly).plan(m, lane, ctx)
 
-    def merge(self, m: Controlled, lane: None, got: Got, ctx: Context) -> tuple[Controlled, list[Command]]:
+    def merge(
+        self, m: ControlState, lane: None, got: Got, ctx: Context
+    ) -> tuple[ControlState, list[Command]]:
         return self.inner.merge(m, lane, got, ctx)
 
-    def adopt(self, m: Controlled, task: Task, ctx: Context) -> Controlled:
+    def adopt(self, m: ControlState, task: Task, ctx: Context) -> ControlState:
         return replace(m, inner=self.inner.inner.adopt(m.inner, task, ctx))
 
-    def report(self, m: Controlled, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: ControlState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
         return self.inner.inner.report(m.inner, task, ctx)
 
     def resize(self, clients: int, rate: float) -> Self:
         return replace(self, inner=self.inner.resize(clients, rate))
 
-    def serve(self, m: Controlled, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: ControlState, node: Node, ctx: Context) -> dict[str, Task]:
         return self.inner.serve(m, node, ctx)
 
 
@@ -68,7 +70,7 @@ class OwnHeads(AroundRule[GlobalState]):
 
     def plan(self, m: GlobalState, lane: None, ctx: Context) -> tuple[GlobalState, list[Command]]:
         local = self.inner.local
-        own = OwnPart(last_layers(ctx.models[local.model], m.params, self.layers))
+        own = OwnPart(find_last_layers(ctx.models[local.model], m.params, self.layers))
         return replace(self.inner, local=replace(local, objective=own)).plan(m, lane, ctx)
 
     def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
@@ -78,16 +80,16 @@ class OwnHeads(AroundRule[GlobalState]):
         return {"personal": replace(plain["global"], job=use_model(self.inner.local.model, Kept())), **plain}
 
 
-def last_layers(net: Net, params: Params, layers: int) -> tuple[str, ...]:
+def find_last_layers(net: Net, params: Params, layers: int) -> tuple[str, ...]:
     """The parameters of the last layers, in the model's order; the very last one is its head."""
     if not layers:
         return ()
     head = set(net.head_names)
-    below = list(dict.fromkeys(_layer(name) for name in params if name not in head))
+    below = list(dict.fromkeys(_find_layer(name) for name in params if name not in head))
     most = len(below) + 1
     require(layers <= most, "layers", layers, f"must be at most {most}: the model has no more")
     last = set(below[most - layers :])
-    return tuple(name for name in params if name in head or _layer(name) in last)
+    return tuple(name for name in params if name in head or _find_layer(name) in last)
 
 
 def fedpvr(
@@ -99,7 +101,7 @@ def fedpvr(
     select: Annotated[Select, "who takes part"] = Uniform(),
     overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
-) -> LastControlled | OwnHeads:
+) -> LastLayerControl | OwnHeads:
     """FedAvg whose last layers are corrected towards everybody's; or, with `local_head`, aren't shared."""
     least = int(local_head)
     require(layers >= least, "layers", layers, f"must be at least {least}; 0 corrects nothing")
@@ -110,9 +112,9 @@ def fedpvr(
     optim, why = local.optim, "FedPVR divides by steps x rate, which suits SGD only"
     require(isinstance(optim, SGD), "train.optimizer", type(optim).__name__.lower(), f"{why}; write 'sgd'")
     require(optim.lr > 0, "train.lr", optim.lr, f"{why}; write a rate above 0")
-    return LastControlled(ControlVariates(average), layers)
+    return LastLayerControl(ControlVariates(average), layers)
 
 
-def _layer(name: str) -> str:
+def _find_layer(name: str) -> str:
     """The module that a parameter belongs to; a parameter of the model itself is a layer of its own."""
     return name.rpartition(".")[0] or name

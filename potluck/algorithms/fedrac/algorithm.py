@@ -23,7 +23,7 @@ from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import add
 from potluck.jobs import use_model
 from potluck.rules.fold import fold
-from potluck.rules.nested import Part, owners_mean
+from potluck.rules.nested import Part, average_owners
 
 MOST: Final = 5000  # participants: the Dunn index looks at all pairs
 MIX: Final = "mix"  # a lane, as is MEASURE, beside those of the tiers, which are numbers
@@ -149,4 +149,4 @@ class FedRAC(FedRACSettings):
             )
         each = zip(nets, m.params, rows, strict=True)
         parts = [Part(net, params, weight) for net, params, weight in each if weight > 0]
-        return replace(m, mixed=owners_mean(m.params[0], nets[0], parts))
+        return replace(m, mixed=average_owners(m.params[0], nets[0], parts))

@@ -11,7 +11,7 @@ from potluck.core.errors import require
 from potluck.core.job import ModelSpec, Net, Nets
 from potluck.fleet import TRAINING_FACTOR, compute_seconds, swapping
 from potluck.models.footprint import inference_bytes
-from potluck.rules.nested import known
+from potluck.rules.nested import as_model
 
 
 @value(eq=False)
@@ -54,7 +54,7 @@ def estimate_costs(
     for net, spec in zip(nets, teachers, strict=True):
         numbers = count_features(net) * count_features(models[spec]) if hints and spec is not None else 0
         ops.append(TRAINING_FACTOR * (net.ops + numbers))
-        sizes.append(net.nbytes + numbers * (net.nbytes // known(net).size))
+        sizes.append(net.nbytes + numbers * (net.nbytes // as_model(net).size))
     compute = [[compute_seconds(each, d.compute) for each in ops] for d in devices]
     link = np.array([[2 * d.latency + 8 * size * (1 / d.down + 1 / d.up) for size in sizes] for d in devices])
     for tier, spec in enumerate(teachers):
@@ -82,5 +82,5 @@ def streaming_factor(device: Device, net: Net) -> float:
 
 def count_features(net: Net) -> int:
     """How many numbers a model's head sees."""
-    shapes = known(net).shapes
+    shapes = as_model(net).shapes
     return next(shape[1] for name in net.head_names if len(shape := shapes[name]) == 2)

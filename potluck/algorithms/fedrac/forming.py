@@ -34,7 +34,7 @@ from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.job import ModelSpec, Nets
 from potluck.core.messages import Command, Node, Note
-from potluck.rules.nested import cut
+from potluck.rules.nested import cut_model
 
 LEAST = 4  # participants: with fewer there are no two clusters to choose from
 
@@ -147,7 +147,7 @@ def _begin(
     big, whole = ctx.models[specs[0]], ctx.models[specs[0]].init(ctx.key)
     nets = [ctx.models[spec] for spec in specs]
     # Layers can be averaged across tiers only if their channels mean the same: parts of one model then.
-    params = [cut(whole, big, net) if s.mixing.enabled else net.init(ctx.key) for net in nets]
+    params = [cut_model(whole, big, net) if s.mixing.enabled else net.init(ctx.key) for net in nets]
     rounds = s.list_rounds(len(specs))
     if s.goal is not None:
         rows = np.array([m.known[n].rows for n in nodes], np.float64)

@@ -11,9 +11,9 @@ from dataclasses import field, replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from potluck.algorithms.oort.selection import Known, Oort
+from potluck.algorithms.oort.selection import Oort
+from potluck.algorithms.oort.state import Floats, OortState
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
@@ -22,15 +22,14 @@ from potluck.core.parts import part
 from potluck.core.rule import Got
 from potluck.jobs import Train
 
-Floats = NDArray[np.float64]
 LEAST = 1e-9  # seconds: who took no time at all has used up next to nothing
 
 
 @value(eq=False)
-class Drained:
+class FlameState:
     """What is known of devices, and the seconds that each has worked so far."""
 
-    known: Known
+    known: OortState
     drain: dict[Node, float] = field(default_factory=dict)
 
 
@@ -52,17 +51,17 @@ class Flame:
         require(self.devices >= 1, "devices", self.devices, "must be at least 1, such as 4")
         require(good, "budget", self.budget, "must be above 0 seconds; left out: energy doesn't count")
 
-    def start(self) -> Drained:
-        return Drained(self.rank.start())
+    def start(self) -> FlameState:
+        return FlameState(self.rank.start())
 
-    def pick(self, picks: Drained, count: int, ctx: Context) -> tuple[list[Node], Drained]:
+    def pick(self, picks: FlameState, count: int, ctx: Context) -> tuple[list[Node], FlameState]:
         known = picks.known
         share = max(known.explore * self.rank.explore_decay, self.rank.explore_least)
-        there = ctx.ready(self._looked_at(known, ctx))
+        there = ctx.ready(self._find_candidates(known, ctx))
         fresh, old = [n for n in there if n not in known.heard], [n for n in there if n in known.heard]
         score = dict(zip(old, self.utilities(old, picks).tolist(), strict=True))
-        speed = self.timely(known.expected(fresh, ctx).sum(1))
-        drawn = [fresh[i] for i in self.rank.explored(speed, min(count, len(fresh)), ctx.rng)]
+        speed = self.weigh_time(known.expect(fresh, ctx).sum(1))
+        drawn = [fresh[i] for i in self.rank.draw_new(speed, min(count, len(fresh)), ctx.rng)]
         ranked = sorted(score, key=lambda n: -score[n])
         chosen: list[Node] = []
         passed: set[Node] = set()  # devices of users who had their turn
@@ -82,10 +81,10 @@ class Flame:
         asked = known.asked | {n: (ctx.now, n in known.heard) for n in chosen}
         return chosen, replace(picks, known=replace(known, explore=share, round=known.round + 1, asked=asked))
 
-    def jobs(self, local: Train, nodes: list[Node], picks: Drained) -> list[Train]:
+    def jobs(self, local: Train, nodes: list[Node], picks: FlameState) -> list[Train]:
         return self.rank.jobs(local, nodes, picks.known)
 
-    def learn(self, picks: Drained, got: Got, ctx: Context) -> Drained:
+    def learn(self, picks: FlameState, got: Got, ctx: Context) -> FlameState:
         drain = picks.drain.copy()
         for r in got.replies:
             drain[r.task.to] = drain.get(r.task.to, 0.0) + r.spent.total
@@ -93,33 +92,32 @@ class Flame:
             if isinstance(lost.what, Task) and lost.why == "late":
                 since, _ = picks.known.asked.get(lost.what.to, (ctx.now, False))
                 drain[lost.what.to] = drain.get(lost.what.to, 0.0) + ctx.now - since
-        return Drained(self.rank.learn(picks.known, got, ctx), drain)
+        return FlameState(self.rank.learn(picks.known, got, ctx), drain)
 
     # ---------------------------------------------------------------------------------------------- formulas
 
-    def utilities(self, nodes: Sequence[Node], picks: Drained) -> Floats:
+    def utilities(self, nodes: Sequence[Node], picks: FlameState) -> Floats:
         """Of devices that were heard."""
         heard = [picks.known.heard[n] for n in nodes]
         stat = np.array([h.utility for h in heard])
-        time = self.timely(np.array([h.spent.total for h in heard]))
-        return np.asarray(stat * time * self.energy(np.array([picks.drain.get(n, 0.0) for n in nodes])))
+        time = self.weigh_time(np.array([h.spent.total for h in heard]))
+        return np.asarray(stat * time * self.weigh_energy(np.array([picks.drain.get(n, 0.0) for n in nodes])))
 
-    def timely(self, seconds: Floats) -> Floats:
+    def weigh_time(self, seconds: Floats) -> Floats:
         """1, or less for devices that take too long; those of whom nothing is known (NaN) don't."""
         late = self.alpha * self.seconds / np.maximum(seconds, self.seconds)
         return np.where(seconds > self.seconds, late, 1.0)
 
-    def energy(self, drain: Floats) -> Floats:
+    def weigh_energy(self, drain: Floats) -> Floats:
         """ln(budget / drain), 0 from where it is used up; 1 if there is no budget."""
         if self.budget is None:
             return np.ones(len(drain))
         return np.asarray(np.maximum(np.log(self.budget / np.maximum(drain, LEAST)), 0.0))
 
-    def _looked_at(self, known: Known, ctx: Context) -> list[Node]:
+    def _find_candidates(self, known: OortState, ctx: Context) -> list[Node]:
         """All devices; of a large crowd those that were heard and as many others as can be looked at."""
         children, n = ctx.children, len(ctx.children)
         if n <= self.rank.reach:
             return [int(node) for node in children]
-        within = children if isinstance(children, range) else set(np.asarray(children).tolist())
         some = (int(children[i]) for i in np.unique(ctx.rng.integers(n, size=self.rank.reach)))
-        return [*(node for node in known.heard if node in within), *(i for i in some if i not in known.heard)]
+        return [*known.find_members(children), *(i for i in some if i not in known.heard)]

@@ -1,54 +1,41 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Self
+from dataclasses import field, replace
+from typing import Annotated, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.flexcfl.device import Recount
+from potluck.algorithms.scaffold import ControlState
 from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.job import Cost, Local, Result
+from potluck.core.errors import ConfigError, require
 from potluck.core.messages import Choice, Command, Node, Note, Task, Until
-from potluck.core.rule import Cohort, Got
+from potluck.core.rule import Cohort, Got, RuleState
 from potluck.core.trees import Params, split, weighted_sum
 from potluck.jobs import Train
+from potluck.rules import GlobalState
 from potluck.rules.census import CENSUS, Census
-from potluck.rules.grouped import DOOR, ROOT, Grouped, Groups, parted, settled
+from potluck.rules.grouped import DOOR, ROOT, GroupRounds, Groups, move_devices, split_group
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.vectors import Vector, length, means, numbered
+from potluck.rules.vectors import Vector, length, mean_rows, number_clusters
 
 LABELS = "labels"
-
-
-@value
-class Recount:
-    """Compare the labels of a device's rows with those of last time, and say how much they changed."""
-
-    classes: int
-    limit: float  # of the change per row; the labels of that moment are the ones to compare with next
-
-    def cost(self, at: Local) -> Cost:
-        return Cost(0.0, {"changed": 0.0})
-
-    def run(self, at: Local) -> Result:
-        now = torch.bincount(at.y, minlength=self.classes)
-        before = now if at.keep is None else at.keep["counts"].to(now.device)
-        changed = float((now - before).abs().sum()) / max(1.0, float(before.sum()))
-        first = at.keep is None or changed > self.limit
-        return Result({"changed": changed}, keep={"counts": now} if first else None)
 
 
 @value(eq=False)
 class Founding:
     """Those who train first; afterwards, those who are to look at their labels."""
 
-    census: Census
-    look: list[Node]
+    census: Census = field(default_factory=Census)
+    look: tuple[Node, ...] = ()
+
+
+FoundGroups = Groups[RuleState, Founding]
 
 
 @value
@@ -78,79 +65,76 @@ class FlexCFL:
         )
         require(self.group_rate >= 0, "group_rate", self.group_rate, "must be 0 or more, such as 0.1")
         require(self.shift >= 0, "shift", self.shift, "must be 0 or more, such as 0.2; 0: members stay")
-        _ = self.many  # refuses what it can't do
+        _ = self.grouping  # refuses what it can't do
 
     @property
-    def many(self) -> Grouped:
+    def grouping(self) -> GroupRounds:
         pretrain = replace(self.local, steps=self.pretrain_steps)
-        return Grouped(self.inner or FedAvg(local=self.local), pretrain, self.clients, self.deadline)
+        return GroupRounds(self.inner or FedAvg(local=self.local), pretrain, self.clients, self.deadline)
 
     def with_judge(self, robust: Robust) -> Self:
-        return replace(self, inner=guard_rule(self.many.inner, robust))
+        return replace(self, inner=guard_rule(self.grouping.inner, robust))
 
-    def start(self, ctx: Context) -> Groups:
-        return replace(self.many.start(ctx), more=Founding(Census([], [], {}), []))
+    def start(self, ctx: Context) -> FoundGroups:
+        return self.grouping.start(Founding(), ctx)
 
-    def lanes(self, m: Groups, ctx: Context) -> list[str]:
+    def lanes(self, m: FoundGroups, ctx: Context) -> list[str]:
         if not m.fork or not ctx.working:
             return [CENSUS] if ctx.working else []
-        return [*([LABELS] if m.more.look else []), *self.many.lanes(m, ctx)]
+        return [*([LABELS] if m.more.look else []), *self.grouping.lanes(m, ctx)]
 
-    def plan(self, m: Groups, lane: str, ctx: Context) -> tuple[Groups, list[Command]]:
+    def plan(self, m: FoundGroups, lane: str, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         if lane == CENSUS:
-            params, missing = (
-                self.many.params(m.leaf[ROOT], ctx),
-                self._enough(ctx) - len(m.more.census.nodes),
-            )
-            wave = min(self.clients, missing)
-            census, commands = m.more.census.plan(params, self.many.sort, wave, self.deadline, None, ctx)
-            return replace(m, more=Founding(census, [])), commands
+            params = self.grouping.params(m.leaf[ROOT], ctx)
+            wave = min(self.clients, self._count_enough(ctx) - len(m.more.census.nodes))
+            census, commands = m.more.census.plan(params, self.grouping.sort, wave, self.deadline, None, ctx)
+            return replace(m, more=Founding(census)), commands
         if lane == LABELS:
             job = Recount(ctx.models[self.local.model].classes, self.shift)
             asked = [Task(n, job, {}, slot=LABELS) for n in m.more.look]
-            return replace(m, more=replace(m.more, look=[])), [Until(self.deadline), *asked]
-        return self.many.plan(m, lane, ctx)
+            return replace(m, more=replace(m.more, look=())), [Until(self.deadline), *asked]
+        return self.grouping.plan(m, lane, ctx)
 
-    def merge(self, m: Groups, lane: str, got: Got, ctx: Context) -> tuple[Groups, list[Command]]:
+    def merge(self, m: FoundGroups, lane: str, got: Got, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         if lane == CENSUS:
             census = m.more.census.merge(got)
-            m = self.many.counted(replace(m, more=Founding(census, [])), lane, ctx, self.clients)
-            if census.complete(self._enough(ctx), None, ctx):
-                return self._founded(m, ctx)
-            return (replace(m, more=Founding(Census([], [], {}), [])) if census.exhausted(ctx) else m), []
+            m = self.grouping.close_lane(replace(m, more=Founding(census)), lane, ctx, self.clients)
+            if census.is_complete(self._count_enough(ctx), None, ctx):
+                return self._found_groups(m, ctx)
+            return (replace(m, more=Founding()) if census.is_exhausted(ctx) else m), []
         if lane == LABELS:
             gone = [r.task.to for r in got.replies if r.body["changed"] > self.shift]
             notes: list[Command] = [Note("shift", {"round": m.round, "devices": len(gone)})] if gone else []
-            return settled(m, dict.fromkeys(gone, ROOT)), notes
-        m, commands = self.many.merge(m, lane, got, ctx)
+            return move_devices(m, dict.fromkeys(gone, ROOT)), notes
+        m, commands = self.grouping.merge(m, lane, got, ctx)
         if lane != DOOR and self.group_rate > 0:
-            m = replace(m, leaf=m.leaf | {lane: self._mixed(m, lane, ctx)})
+            m = replace(m, leaf=m.leaf | {lane: self._mix(m, lane, ctx)})
         if self.shift:
             look = dict.fromkeys([*m.more.look, *(r.task.to for r in got.replies)])
-            m = replace(m, more=replace(m.more, look=list(look)))
+            m = replace(m, more=replace(m.more, look=tuple(look)))
         return m, commands
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
-        return self.many.serve(m, node, ctx)
+    def serve(self, m: FoundGroups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+        return self.grouping.serve(m, node, ctx)
 
-    def _enough(self, ctx: Context) -> int:
+    def _count_enough(self, ctx: Context) -> int:
         return min(self.groups * self.pretrain_scale, len(ctx.children))
 
-    def _founded(self, m: Groups, ctx: Context) -> tuple[Groups, list[Command]]:
+    def _found_groups(self, m: FoundGroups, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         nodes, rows, state = m.more.census.nodes, m.more.census.rows(), m.leaf[ROOT]
-        params = self.many.params(state, ctx)
-        part = clusters(embedding(rows, self.directions or self.groups), self.groups, ctx.rng)
-        ways = means(rows, part)
-        states = [with_params(state, moved(params, way)) for way in ways]
-        m, note = parted(m, ROOT, params, states, nodes, part, ways)
-        return replace(m, more=Founding(Census([], [], {}), list(nodes) if self.shift else [])), [note]
+        params = self.grouping.params(state, ctx)
+        part = find_clusters(embed(rows, self.directions or self.groups), self.groups, ctx.rng)
+        ways = mean_rows(rows, part)
+        states = [with_params(state, add_vector(params, way)) for way in ways]
+        m, note = split_group(m, ROOT, params, states, nodes, part, ways)
+        return replace(m, more=Founding(look=tuple(nodes) if self.shift else ())), [note]
 
-    def _mixed(self, m: Groups, group: str, ctx: Context) -> Any:
-        models = {name: self.many.params(state, ctx) for name, state in m.leaf.items()}
-        return with_params(m.leaf[group], mixed(models, group, self.group_rate))
+    def _mix(self, m: FoundGroups, group: str, ctx: Context) -> RuleState:
+        models = {name: self.grouping.params(state, ctx) for name, state in m.leaf.items()}
+        return with_params(m.leaf[group], mix_models(models, group, self.group_rate))
 
 
-def embedding(rows: Vector, directions: int) -> NDArray[np.float64]:
+def embed(rows: Vector, directions: int) -> NDArray[np.float64]:
     """The cosines [rows, directions] of updates with the directions that hold most of them (EDC)."""
     table = rows.astype(np.float64)
     squares, left = np.linalg.eigh(table @ table.T)  # of left singular vectors, ascending
@@ -159,15 +143,17 @@ def embedding(rows: Vector, directions: int) -> NDArray[np.float64]:
     return np.asarray(along / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12))
 
 
-def clusters(points: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def find_clusters(points: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """k-means, the best of ten starts; fewer clusters than asked for if there are fewer points."""
     from sklearn.cluster import KMeans  # here: it takes a second to import
 
     count = min(count, len(np.unique(points, axis=0)))
-    return numbered(KMeans(count, n_init=10, random_state=int(rng.integers(2**31))).fit(points).labels_)
+    return number_clusters(
+        KMeans(count, n_init=10, random_state=int(rng.integers(2**31))).fit(points).labels_
+    )
 
 
-def mixed(models: dict[str, Params], group: str, rate: float) -> Params:
+def mix_models(models: dict[str, Params], group: str, rate: float) -> Params:
     """A group's model with some of the others', each divided by its length."""
     weights = [1.0 if name == group else rate / max(length(p), 1e-12) for name, p in models.items()]
     share = torch.tensor(weights, dtype=torch.float64)
@@ -175,7 +161,7 @@ def mixed(models: dict[str, Params], group: str, rate: float) -> Params:
     return params
 
 
-def moved(params: Params, way: Vector) -> Params:
+def add_vector(params: Params, way: Vector) -> Params:
     """Parameters plus an update that was laid out as one vector."""
     tensors, rebuild = split(params)
     steps = torch.as_tensor(way).split([p.numel() for p in tensors])
@@ -183,8 +169,11 @@ def moved(params: Params, way: Vector) -> Params:
     return out
 
 
-def with_params(state: Any, params: Params) -> Any:
+def with_params(state: RuleState, params: Params) -> RuleState:
     """The state of a rule with one model, or of one around it, with other parameters."""
-    if hasattr(state, "params"):
+    if isinstance(state, GlobalState):
         return replace(state, params=params)
-    return replace(state, inner=with_params(state.inner, params))
+    if isinstance(state, ControlState):
+        return replace(state, inner=replace(state.inner, params=params))
+    fix = "its model can't be replaced; take a rule in rounds with one model, such as 'fedyogi'"
+    raise ConfigError(f"inner: {type(state).__name__} is what it remembers, and {fix}")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from potluck.algorithms.heterofl.device import Narrow
-from potluck.algorithms.heterofl.levels import By, Ladder, ladder, lowered
+from potluck.algorithms.heterofl.levels import By, Ladder, build_ladder, cap_levels
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -17,7 +17,7 @@ from potluck.core.rule import FederationFacts, Got
 from potluck.core.trees import Params, add, zeros
 from potluck.jobs import Train, use_model
 from potluck.models.footprint import training_bytes
-from potluck.rules.nested import Part, cut, known, narrowed, owners_mean
+from potluck.rules.nested import Part, as_model, average_owners, cut_model, find_narrow
 
 REACH = 10_000  # devices of a larger crowd whose claims say where levels end
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -81,10 +81,10 @@ class HeteroFL:
     def start(self, ctx: Context) -> Levels:
         params = ctx.models[self.local.model].init(ctx.key)
         optim, batch = self.local.optim, self.local.batch
-        needs = [training_bytes(known(ctx.models[spec]), optim, batch) for spec in self._specs]
+        needs = [training_bytes(as_model(ctx.models[spec]), optim, batch) for spec in self._specs]
         shares = self.shares or (1 / len(self.rates),) * len(self.rates)
-        claims = ctx.profiles(self._looked_at(ctx))
-        found = ladder(self.by, shares, needs, claims, keys.derive(ctx.key, 1))
+        claims = ctx.profiles(self._sample_devices(ctx))
+        found = build_ladder(self.by, shares, needs, claims, keys.derive(ctx.key, 1))
         return Levels(params, self._parts(params, ctx.models), found)
 
     def lanes(self, m: Levels, ctx: Context) -> tuple[None, ...]:
@@ -93,8 +93,8 @@ class HeteroFL:
     def plan(self, m: Levels, lane: None, ctx: Context) -> tuple[Levels, list[Command]]:
         notes: list[Command] = []
         if not m.told:
-            m, notes = replace(m, told=True), [self._told(m, ctx)]
-        chosen = self._chosen(m, round(self.clients * self.overcommit), ctx)
+            m, notes = replace(m, told=True), [self._note_levels(m, ctx)]
+        chosen = self._choose(m, round(self.clients * self.overcommit), ctx)
         jobs = {level: self._job(level, ctx.models) for level in set(chosen.values())}
         sends = {level: {"params": m.parts[level]} for level in jobs}
         tasks = [Task(node, jobs[level], sends[level]) for node, level in chosen.items()]
@@ -102,7 +102,7 @@ class HeteroFL:
 
     def merge(self, m: Levels, lane: None, got: Got, ctx: Context) -> tuple[Levels, list[Command]]:
         parts = [self._part(r, ctx.models) for r in got.replies if r.weight > 0]
-        change = owners_mean(zeros(m.params), ctx.models[self.local.model], parts)
+        change = average_owners(zeros(m.params), ctx.models[self.local.model], parts)
         params = add(m.params, change) if parts else m.params
         least = m.least | {task.to: self._specs.index(_model(task)) + 1 for task in got.failed("refused")}
         m = replace(m, params=params, least=least, round=m.round + 1)
@@ -112,11 +112,11 @@ class HeteroFL:
         whole = Task(node, use_model(self.local.model), {"params": m.params})
         if node == ctx.me:
             narrow = range(1, len(self.rates))
-            views = {f"rate {self.rates[k]:g}": self._used(m, k, node, ctx) for k in narrow}
+            views = {f"rate {self.rates[k]:g}": self._serve_level(m, k, node, ctx) for k in narrow}
             return {**views, "global": whole}  # the last is what a run's table tells
         level = self.levels(m, [node], ctx)[0]
         mine = len(self.rates) - 1 if level is None else level  # the narrowest, for one that can train none
-        return {"level": self._used(m, mine, node, ctx), "global": whole}
+        return {"level": self._serve_level(m, mine, node, ctx), "global": whole}
 
     # ------------------------------------------------------------------------------------------------ levels
 
@@ -124,10 +124,10 @@ class HeteroFL:
         """Of these devices, from 0, the widest; None for one that can't train even the narrowest."""
         claims = ctx.profiles(nodes)
         given = self.given
-        wanted = m.ladder.wanted(nodes, claims) if given is None else [given[n] for n in nodes]
-        return m.ladder.fitting(lowered(wanted, m.least, nodes), claims)
+        wanted = m.ladder.assign(nodes, claims) if given is None else [given[n] for n in nodes]
+        return m.ladder.fit_memory(cap_levels(wanted, m.least, nodes), claims)
 
-    def _chosen(self, m: Levels, count: int, ctx: Context) -> dict[Node, int]:
+    def _choose(self, m: Levels, count: int, ctx: Context) -> dict[Node, int]:
         """Devices of a round and their levels; those that can't train any are passed over."""
         chosen: dict[Node, int] = {}
         while more := ctx.sample(count - len(chosen)):
@@ -137,8 +137,8 @@ class HeteroFL:
                 break
         return chosen
 
-    def _told(self, m: Levels, ctx: Context) -> Note:
-        nodes = self._looked_at(ctx)
+    def _note_levels(self, m: Levels, ctx: Context) -> Note:
+        nodes = self._sample_devices(ctx)
         found = self.levels(m, nodes, ctx)
         if nodes and all(level is None for level in found):
             raise ConfigError(
@@ -148,7 +148,7 @@ class HeteroFL:
         sizes = [found.count(level) for level in range(len(self.rates))]
         return Note("levels", {"rates": list(self.rates), "devices": sizes, "unable": found.count(None)})
 
-    def _looked_at(self, ctx: Context) -> list[Node]:
+    def _sample_devices(self, ctx: Context) -> list[Node]:
         children, n = ctx.children, len(ctx.children)
         if n <= REACH:
             return [int(node) for node in children]
@@ -163,11 +163,11 @@ class HeteroFL:
 
     def _parts(self, params: Params, models: Nets) -> tuple[Params, ...]:
         big = models[self.local.model]
-        return tuple(cut(params, big, models[spec]) for spec in self._specs)
+        return tuple(cut_model(params, big, models[spec]) for spec in self._specs)
 
     def _objective(self, level: int, models: Nets, classes: int | None) -> Narrow:
         big, small = models[self.local.model], models[self._specs[level]]
-        names = narrowed(big, small) if self.scaler else ()
+        names = find_narrow(big, small) if self.scaler else ()
         return Narrow(self.local.objective, self.rates[level], names, classes)
 
     def _job(self, level: int, models: Nets) -> Train:
@@ -175,7 +175,7 @@ class HeteroFL:
         objective = self._objective(level, models, classes)
         return replace(self.local, model=self._specs[level], objective=objective)
 
-    def _used(self, m: Levels, level: int, node: Node, ctx: Context) -> Task:
+    def _serve_level(self, m: Levels, level: int, node: Node, ctx: Context) -> Task:
         plain = use_model(self._specs[level])
         objective = replace(self._objective(level, ctx.models, None), inner=plain.objective)
         return Task(node, replace(plain, objective=objective), {"params": m.parts[level]})

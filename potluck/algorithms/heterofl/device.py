@@ -62,7 +62,7 @@ class Narrow(AroundObjective):
         return self.inner.look(models, self._scale(net), sent, keep, batch) if self.inner.looks else {}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
-        return self.inner.hold(sent, keep, own), self._present(own)
+        return self.inner.hold(sent, keep, own), self._find_present(own)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
         return self.inner.penalty(self._scale(net, held[1]), params, batch, held[0])
@@ -94,7 +94,7 @@ class Narrow(AroundObjective):
     def _scale(self, net: Net, present: Tensor | None = None) -> Net:
         return net if present is None and not self.scaled else _ScaledNet(net, self, present)
 
-    def _present(self, own: Batch | None) -> Tensor | None:
+    def _find_present(self, own: Batch | None) -> Tensor | None:
         """Which classes the device has rows of [classes]."""
         if self.classes is None:
             return None

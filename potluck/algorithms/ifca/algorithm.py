@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Generic, Self
 
 import torch
 
@@ -15,15 +15,17 @@ from potluck.core.rule import Got
 from potluck.core.trees import Params, add, sub
 from potluck.jobs import Train, use_model
 from potluck.rules import Average, Select, ServerOptim, Uniform
+from potluck.rules.select import Picks
+from potluck.rules.server_optim import Opt
 
 
 @value(eq=False)
-class Models:
+class Models(Generic[Picks, Opt]):
     """Several models, and what their parts remember."""
 
     params: list[Params]
-    opt: list[Any]  # of the server optimiser, one a model
-    picks: Any  # of the selector
+    opt: list[Opt]  # of the server optimiser, one a model
+    picks: Picks  # of the selector
     round: int = 0
 
 
@@ -52,7 +54,7 @@ class BestOfSeveral:
 
     def plan(self, m: Models, lane: None, ctx: Context) -> tuple[Models, list[Command]]:
         nodes, picks = self.select.pick(m.picks, round(self.clients * self.overcommit), ctx)
-        send, jobs = {"models": stacked(m.params)}, self.select.jobs(self.local, nodes, picks)
+        send, jobs = {"models": stack_models(m.params)}, self.select.jobs(self.local, nodes, picks)
         tasks = [Task(n, job, send) for n, job in zip(nodes, jobs, strict=True)]
         return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
 
@@ -72,10 +74,10 @@ class BestOfSeveral:
         model = self.local.model
         if node == ctx.me:
             return {f"model {k}": Task(node, use_model(model), {"params": p}) for k, p in enumerate(m.params)}
-        return {"chosen": Task(node, use_model(model, Pick(self.models)), {"models": stacked(m.params)})}
+        return {"chosen": Task(node, use_model(model, Pick(self.models)), {"models": stack_models(m.params)})}
 
 
-def stacked(params: list[Params]) -> Params:
+def stack_models(params: list[Params]) -> Params:
     """Several models as one tree: each tensor counts models along its first axis."""
     return {name: torch.stack([p[name] for p in params]) for name in params[0]}
 

@@ -17,8 +17,8 @@ from potluck.core.trees import Params, Tree
 from potluck.jobs import Train
 from potluck.jobs.kept import apply_update
 from potluck.rules import GlobalState, Select, Uniform
-from potluck.rules.edges import EVERYBODY, Edge, Edged, EvenCloud, OwnModels, rewrite_tasks
-from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, untouched
+from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels, rewrite_tasks
+from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, keep_all
 
 
 @value(eq=False)
@@ -62,7 +62,7 @@ class Negatives:
         self, m: VerdictState, lane: None, got: Got, ctx: Context
     ) -> tuple[VerdictState, list[Command]]:
         heard = [r for r in got.replies if r.weight > 0]  # an update without rows behind it tells nothing
-        found = untouched(heard) if self.robust is None else self.robust.judge(heard)
+        found = keep_all(heard) if self.robust is None else self.robust.judge(heard)
         lost = [*got.lost, *(Lost(r.task, "bad") for r in found.odd)]
         inner, commands = self.inner.merge(m.inner, lane, Got(found.kept, lost), ctx)
         told = {"replies": len(got.replies), "odd": len(found.odd), "changed": found.changed}
@@ -107,11 +107,11 @@ def maverick(
     upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
-) -> Edged:
+) -> EdgeTiers:
     """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
     require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")
     job = replace(local, objective=Contrast(mu_p, mu_a, tau))
     average = FedAvg(EVERYBODY if clients is None else clients, job, select, deadline=deadline)
     judging = Negatives(average, robust, top if mu_a else 0, alike)
     edge = Edge(judging, local_rounds, upload_before_mix, shows=True)
-    return Edged(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
+    return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))

@@ -14,7 +14,7 @@ from potluck.rules.wrap import AroundRule
 
 
 @value
-class Keeping(AroundRule[GlobalState]):
+class KeptModels(AroundRule[GlobalState]):
     """A rule whose devices keep the models that they train; these are served beside its own."""
 
     inner: FedAvg  # whose objective keeps `personal`
@@ -36,7 +36,7 @@ def moon(
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
     overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
-) -> Keeping:
+) -> KeptModels:
     """FedAvg whose devices are drawn to the global model's representations, away from their own last ones."""
     job = replace(local, objective=Contrast(mu, tau))
-    return Keeping(FedAvg(clients, job, select, server, overcommit, deadline))
+    return KeptModels(FedAvg(clients, job, select, server, overcommit, deadline))

@@ -7,51 +7,27 @@ of all durations, which a pacer raises when utility no longer changes, so that s
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
-from math import inf, isfinite, sqrt
+from dataclasses import replace
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.algorithms.oort.state import (
+    Floats,
+    Observation,
+    OortState,
+    count_rows,
+    mean_square,
+    stack_claims,
+)
 from potluck.core.codec import value
-from potluck.core.context import Claims, Context
-from potluck.core.errors import JobError, require
+from potluck.core.context import Context
+from potluck.core.errors import require
 from potluck.core.messages import Lost, Node, Reply, Spent, Task
 from potluck.core.parts import part
 from potluck.core.rule import Got
 from potluck.jobs import Tally, Train
-
-Floats = NDArray[np.float64]
-
-
-@value
-class Heard:
-    """What is known of a device that took part."""
-
-    utility: float  # statistical
-    spent: Spent  # seconds of its last task
-    last: int  # the round of it
-
-
-@value(eq=False)
-class Known:
-    """What a selector has learnt; nothing of it changes in place, so a cohort that splits may share it."""
-
-    explore: float  # share of a round that goes to devices never heard
-    pace: float  # percentile of durations that is preferred
-    round: int = 0
-    heard: dict[Node, Heard] = field(default_factory=dict)
-    asked: dict[Node, tuple[float, bool]] = field(default_factory=dict)  # since when; whether for its score
-    gains: tuple[float, ...] = ()  # mean utility, round by round, of those asked for their scores
-    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of all replies: down, compute, up
-    units: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what their devices claimed for it, summed too
-
-    def expected(self, nodes: Sequence[Node], ctx: Context) -> Floats:
-        """Seconds [nodes, 3] that devices need by their claims, as the ones heard did; NaN before any was."""
-        if not self.heard:
-            return np.full((len(nodes), 3), np.nan)
-        rates = [s / u if u > 0 else 0.0 for s, u in zip(self.seconds, self.units, strict=True)]
-        return _claimed(ctx.profiles(nodes)) * rates
 
 
 @part("select")
@@ -87,14 +63,14 @@ class Oort:
         require(0 <= self.pace_step <= 100, "pace_step", self.pace_step, "must be 0 to 100; 0: no pacer")
         require(self.reach >= 1, "reach", self.reach, "must be at least 1, such as 10000")
 
-    def start(self) -> Known:
-        return Known(self.explore, self.pace)
+    def start(self) -> OortState:
+        return OortState(self.explore, self.pace)
 
-    def pick(self, picks: Known, count: int, ctx: Context) -> tuple[list[Node], Known]:
-        members, fresh = _members(picks.heard, ctx.children), ctx.ready(self._new(picks, ctx))
+    def pick(self, picks: OortState, count: int, ctx: Context) -> tuple[list[Node], OortState]:
+        members, fresh = picks.find_members(ctx.children), ctx.ready(self._find_new(picks, ctx))
         known, now = ctx.ready(members), picks.round + 1
-        expected = picks.expected(fresh, ctx).sum(1)
-        limit = preferred([*(picks.heard[n].spent.total for n in members), *expected], picks.pace)
+        expected = picks.expect(fresh, ctx).sum(1)
+        limit = find_preferred([*(picks.heard[n].spent.total for n in members), *expected], picks.pace)
         share = max(picks.explore * self.explore_decay, self.explore_least)
         # Rounded at random, so that the share holds however few are asked for.
         new = min(int(count * share + ctx.rng.random()), len(fresh))
@@ -103,72 +79,74 @@ class Oort:
         if old + new == 0:
             return [], picks
         scores = self.scores([picks.heard[n] for n in known], now, limit)
-        exploited = [known[i] for i in self.exploited(scores, old, ctx.rng)]
-        explored = [fresh[i] for i in self.explored(self.slowed(expected, limit), new, ctx.rng)]
+        exploited = [known[i] for i in self.draw_known(scores, old, ctx.rng)]
+        explored = [fresh[i] for i in self.draw_new(self.penalise(expected, limit), new, ctx.rng)]
         asked = dict.fromkeys(explored, (ctx.now, False)) | dict.fromkeys(exploited, (ctx.now, True))
         ctx.only(asked).sample(len(asked))  # nobody else gets them during this event
         return [*asked], replace(picks, explore=share, round=now, asked=picks.asked | asked)
 
-    def jobs(self, local: Train, nodes: list[Node], picks: Known) -> list[Train]:
+    def jobs(self, local: Train, nodes: list[Node], picks: OortState) -> list[Train]:
         return [replace(local, objective=Tally(local.objective))] * len(nodes)
 
-    def learn(self, picks: Known, got: Got, ctx: Context) -> Known:
+    def learn(self, picks: OortState, got: Got, ctx: Context) -> OortState:
         known, heard, asked, replies = picks.heard.copy(), {}, picks.asked.copy(), got.replies
         for r in replies:
-            heard[r.task.to] = Heard(size(r) * sqrt(mean_square(r)), r.spent, picks.round)
+            heard[r.task.to] = Observation(count_rows(r) * sqrt(mean_square(r)), r.spent, picks.round)
         gains = [h.utility for n, h in heard.items() if asked.get(n, (0.0, False))[1]]
         weight = sum(r.weight for r in replies)
         usual = sum(r.weight * heard[r.task.to].utility for r in replies) / weight if weight > 0 else 0.0
-        for node, why in _lost(got.lost):
+        for node, why in _list_lost(got.lost):
             if why == "late":  # as useful as the others, and as slow as it proved to be
-                took = self._at_least(picks, node, ctx.now - asked.get(node, (ctx.now, False))[0], ctx)
-                heard[node] = Heard(usual, took, picks.round)
+                took = self._time_late(picks, node, ctx.now - asked.get(node, (ctx.now, False))[0], ctx)
+                heard[node] = Observation(usual, took, picks.round)
             elif why == "bad" and node in known:
                 heard[node] = replace(known[node], utility=0.0, last=picks.round)
             elif why == "bad":
-                heard[node] = Heard(0.0, Spent(*_row(picks, node, ctx)), picks.round)
-        for node in (*heard, *(n for n, _ in _lost(got.lost))):
+                heard[node] = Observation(0.0, picks.expect_one(node, ctx), picks.round)
+        for node in (*heard, *(n for n, _ in _list_lost(got.lost))):
             asked.pop(node, None)
         mean = sum(gains) / len(gains) if gains else 0.0
         picks = replace(
             picks, heard=known | heard, asked=asked, gains=(*picks.gains, mean)[-2 * self.pace_every :]
         )
-        return self.paced(self._timed(picks, replies, ctx))
+        return self.set_pace(self._learn_rates(picks, replies, ctx))
 
     # ---------------------------------------------------------------------------------------------- formulas
 
-    def scores(self, heard: Sequence[Heard], now: int, limit: float) -> Floats:
+    def scores(self, heard: Sequence[Observation], now: int, limit: float) -> Floats:
         """Of known devices in round `now`, if `limit` seconds are preferred."""
         utility = np.array([h.utility for h in heard])
         good = np.sort(utility[utility > 0])
-        low, high, top = (good[0] * 0.999, good[-1], _at(good, self.clip)) if len(good) else (0.0, 1.0, 0.0)
+        low, high, top = (
+            (good[0] * 0.999, good[-1], _find_quantile(good, self.clip)) if len(good) else (0.0, 1.0, 0.0)
+        )
         gain = (np.clip(utility, low, top) - low) / max(high - low, 1e-4)
         bonus = np.sqrt(self.doubt * np.log(now) / np.array([h.last for h in heard]))
-        out: Floats = (gain + bonus) * self.slowed(np.array([h.spent.total for h in heard]), limit)
+        out: Floats = (gain + bonus) * self.penalise(np.array([h.spent.total for h in heard]), limit)
         return out
 
-    def slowed(self, seconds: Floats, limit: float) -> Floats:
+    def penalise(self, seconds: Floats, limit: float) -> Floats:
         """1, or less for devices that take longer than is preferred."""
         late = np.nan_to_num(seconds) > limit
         return np.where(
             late, (limit / np.where(late, seconds, 1.0)) ** self.penalty if limit < inf else 1.0, 1.0
         )
 
-    def exploited(self, scores: Floats, count: int, rng: np.random.Generator) -> list[int]:
+    def draw_known(self, scores: Floats, count: int, rng: np.random.Generator) -> list[int]:
         """Places of so many, drawn by score among those not far below the lowest that would do."""
         if count == 0:
             return []
         order = np.argsort(-scores, kind="stable")
         pool = order[scores[order] >= self.cutoff * scores[order[count - 1]]]
-        return [int(i) for i in pool[drawn(scores[pool], count, rng)]]
+        return [int(i) for i in pool[draw_by_weight(scores[pool], count, rng)]]
 
-    def explored(self, weights: Floats, count: int, rng: np.random.Generator) -> list[int]:
+    def draw_new(self, weights: Floats, count: int, rng: np.random.Generator) -> list[int]:
         """Places of so many, drawn by weight among the fastest."""
         mixed = rng.permutation(len(weights))  # else equally fast ones would come by number
         pool = mixed[np.argsort(-weights[mixed], kind="stable")][: int(self.window * count)]
-        return [int(i) for i in pool[drawn(weights[pool], count, rng)]]
+        return [int(i) for i in pool[draw_by_weight(weights[pool], count, rng)]]
 
-    def paced(self, picks: Known) -> Known:
+    def set_pace(self, picks: OortState) -> OortState:
         """Slower devices are welcome when utility no longer changes; less so when it changes sharply."""
         every, step, now = self.pace_every, self.pace_step, picks.round
         if now < 2 * every or now % every:
@@ -181,7 +159,7 @@ class Oort:
 
     # ------------------------------------------------------------------------------------------------- parts
 
-    def _new(self, picks: Known, ctx: Context) -> list[Node]:
+    def _find_new(self, picks: OortState, ctx: Context) -> list[Node]:
         """Devices never heard: all of them, or of a large crowd as many as can be looked at."""
         children, n = ctx.children, len(ctx.children)
         few = (
@@ -191,73 +169,38 @@ class Oort:
         )
         return [int(node) for node in few if node not in picks.heard]
 
-    def _at_least(self, picks: Known, node: Node, elapsed: float, ctx: Context) -> Spent:
+    def _time_late(self, picks: OortState, node: Node, elapsed: float, ctx: Context) -> Spent:
         """What a late device takes: as known or claimed, and no less than it has taken already."""
-        was = picks.heard[node].spent if node in picks.heard else Spent(*_row(picks, node, ctx))
+        was = picks.heard[node].spent if node in picks.heard else picks.expect_one(node, ctx)
         if was.total <= 0:
             return Spent(compute=elapsed)
         more = max(1.0, elapsed / was.total)
         return Spent(was.down * more, was.compute * more, was.up * more)
 
-    def _timed(self, picks: Known, replies: Sequence[Reply], ctx: Context) -> Known:
+    def _learn_rates(self, picks: OortState, replies: Sequence[Reply], ctx: Context) -> OortState:
         if not replies:
             return picks
         spent = np.array([(r.spent.down, r.spent.compute, r.spent.up) for r in replies]).sum(0)
-        claimed = _claimed(ctx.profiles([r.task.to for r in replies])).sum(0)
+        claimed = stack_claims(ctx.profiles([r.task.to for r in replies])).sum(0)
         seconds, units = picks.seconds + spent, picks.units + claimed
         return replace(picks, seconds=tuple(seconds.tolist()), units=tuple(units.tolist()))
 
 
-def size(reply: Reply) -> float:
-    """Rows that a device trained on."""  # |B|
-    job = reply.task.job
-    most = inf if not isinstance(job, Train) or job.steps is None else job.steps * job.batch
-    return min(reply.weight, most)
-
-
-def mean_square(reply: Reply) -> float:
-    """Of the losses that a device saw; 0 if it has no rows or they are beyond all bounds."""
-    if reply.weight <= 0:
-        return 0.0
-    if "squares" not in reply.metrics:
-        raise JobError(
-            f"device {reply.task.to}: its reply tells no losses, which Oort ranks devices by: let the "
-            "algorithm train with the jobs that its selector makes, or choose another `select`"
-        )
-    squares = reply.metrics["squares"] / reply.metrics["rows"]
-    return squares if isfinite(squares) else 0.0
-
-
-def preferred(seconds: Iterable[float], pace: float) -> float:
+def find_preferred(seconds: Iterable[float], pace: float) -> float:
     """The percentile of some durations; without any, or at 100, no time is too long."""
     known = np.sort([s for s in seconds if s == s])
-    return _at(known, pace / 100) if len(known) and pace < 100 else inf
+    return _find_quantile(known, pace / 100) if len(known) and pace < 100 else inf
 
 
-def drawn(weights: Floats, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def draw_by_weight(weights: Floats, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Places drawn one after another without repeats, by weight: who wins a race of exponential times."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.argsort(rng.exponential(size=len(weights)) / weights, kind="stable")[:count]
 
 
-def _at(ordered: Floats, quantile: float) -> float:
+def _find_quantile(ordered: Floats, quantile: float) -> float:
     return float(ordered[min(int(len(ordered) * quantile), len(ordered) - 1)])
 
 
-def _claimed(claims: Claims) -> Floats:
-    """What seconds down, of computing and up are proportional to [nodes, 3]."""
-    return np.stack([1 / claims.down, claims.compute, 1 / claims.up], 1)
-
-
-def _row(picks: Known, node: Node, ctx: Context) -> list[float]:
-    return [float(s) for s in np.nan_to_num(picks.expected([node], ctx)[0])]
-
-
-def _lost(lost: Sequence[Lost]) -> list[tuple[Node, str]]:
+def _list_lost(lost: Sequence[Lost]) -> list[tuple[Node, str]]:
     return [(x.what.to, x.why) for x in lost if isinstance(x.what, Task)]
-
-
-def _members(heard: dict[Node, Heard], children: "range | NDArray[np.int64] | Sequence[Node]") -> list[Node]:
-    """Who of those heard is still in reach: cohorts change."""
-    within = children if isinstance(children, range) else set(np.asarray(children).tolist())
-    return [node for node in heard if node in within]

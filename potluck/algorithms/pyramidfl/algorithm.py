@@ -8,7 +8,7 @@ import torch
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.pyramidfl.device import Thin
-from potluck.algorithms.pyramidfl.selection import Planned, Pyramid
+from potluck.algorithms.pyramidfl.selection import Pyramid, PyramidState
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -21,14 +21,14 @@ from potluck.rules.wrap import AroundRule
 
 
 @value
-class Thinned(AroundRule[GlobalState[Planned]]):
+class SparseUpdates(AroundRule[GlobalState[PyramidState]]):
     """A rule whose devices send as much of their updates as its selector, a Pyramid, has planned."""
 
     inner: FedAvg
 
     def plan(
-        self, m: GlobalState[Planned], lane: None, ctx: Context
-    ) -> tuple[GlobalState[Planned], list[Command]]:
+        self, m: GlobalState[PyramidState], lane: None, ctx: Context
+    ) -> tuple[GlobalState[PyramidState], list[Command]]:
         m, commands = self.inner.plan(m, lane, ctx)
         parts, made = m.picks.parts, dict[tuple[int, float], Train]()  # one job for all that do the same
         device = leaves(m.params)[0].device
@@ -62,9 +62,9 @@ def pyramidfl(
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
     overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
-) -> Thinned:
+) -> SparseUpdates:
     """Oort, with more training for fast devices and smaller updates from those that matter less."""
     require(overcommit >= 1, "overcommit", overcommit, "must be at least 1: the clients themselves")
     rank = Oort(explore, explore_decay, explore_least, 5.0, cutoff, clip, 0.1, penalty, pace)
     select = Pyramid(rank, drop_least, drop_most, more=more, most=most, wait=1 / overcommit)
-    return Thinned(FedAvg(clients, local, select, server, overcommit, deadline))
+    return SparseUpdates(FedAvg(clients, local, select, server, overcommit, deadline))

@@ -32,12 +32,12 @@ class Thin(AroundObjective):
     def packs(self) -> bool:
         return True
 
-    def kept(self, entries: int) -> int:
+    def count_kept(self, entries: int) -> int:
         return max(1, round((1 - self.drop) * entries))
 
     def sends(self, params: Params) -> dict[str, Tree]:
         first = next(iter(params.values()))
-        return {**self.inner.sends(params), "delta": first.new_empty(self.kept(_size(params)))}
+        return {**self.inner.sends(params), "delta": first.new_empty(self.count_kept(_size(params)))}
 
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
@@ -56,7 +56,7 @@ class Thin(AroundObjective):
 
     def _places(self, mask: Tensor, entries: int) -> Tensor:
         """A window of an order that everybody knows, from `mask` on: nothing to sort, and vmappable."""
-        places = (mask + torch.arange(self.kept(entries), device=mask.device)) % entries
+        places = (mask + torch.arange(self.count_kept(entries), device=mask.device)) % entries
         return _order(entries).to(mask.device)[places]
 
 

@@ -11,9 +11,9 @@ from dataclasses import field, replace
 from math import ceil, inf, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
-from potluck.algorithms.oort.selection import Known, Oort, size
+from potluck.algorithms.oort.selection import Oort
+from potluck.algorithms.oort.state import Floats, OortState, count_rows
 from potluck.algorithms.pyramidfl.device import Thin
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -21,10 +21,8 @@ from potluck.core.errors import require
 from potluck.core.messages import Node, Reply, Spent
 from potluck.core.parts import part
 from potluck.core.rule import Got
-from potluck.core.trees import Params
 from potluck.jobs import Tally, Train
-
-Floats = NDArray[np.float64]
+from potluck.rules.vectors import length
 
 
 @value(name="pyramidfl.Part")
@@ -36,10 +34,10 @@ class Part:
 
 
 @value(eq=False)
-class Planned:
+class PyramidState:
     """What is known of devices, and the plan for those that were chosen last."""
 
-    known: Known
+    known: OortState
     norms: dict[Node, float] = field(default_factory=dict)  # rows x length of the last update
     parts: dict[Node, Part] = field(default_factory=dict)
 
@@ -66,16 +64,16 @@ class Pyramid:
         require(0 <= self.most < inf, "most", self.most, "must be 0 or more, such as 10")
         require(0 < self.wait <= 1, "wait", self.wait, "must be above 0 and at most 1: 1 / overcommit")
 
-    def start(self) -> Planned:
-        return Planned(self.rank.start())
+    def start(self) -> PyramidState:
+        return PyramidState(self.rank.start())
 
-    def pick(self, picks: Planned, count: int, ctx: Context) -> tuple[list[Node], Planned]:
+    def pick(self, picks: PyramidState, count: int, ctx: Context) -> tuple[list[Node], PyramidState]:
         nodes, known = self.rank.pick(picks.known, count, ctx)
         if not nodes:
             return nodes, picks
         if not known.heard:  # nothing to plan with yet
             return nodes, replace(picks, known=known, parts={})
-        times = known.expected(nodes, ctx)
+        times = known.expect(nodes, ctx)
         for i, node in enumerate(nodes):
             if node in known.heard:
                 spent = known.heard[node].spent
@@ -85,22 +83,24 @@ class Pyramid:
         parts = {n: Part(float(d), float(s)) for n, d, s in zip(nodes, drops, spare, strict=True)}
         return nodes, replace(picks, known=known, parts=parts)
 
-    def jobs(self, local: Train, nodes: list[Node], picks: Planned) -> list[Train]:
+    def jobs(self, local: Train, nodes: list[Node], picks: PyramidState) -> list[Train]:
         usual = local.epochs if local.steps is None else local.steps
         tallied = replace(local, objective=Tally(local.objective, usual))
         spares = [picks.parts[n].spare if n in picks.parts else 0.0 for n in nodes]
-        lengths, made = [self.longer(usual, s) for s in spares], dict[int, Train]()
+        lengths, made = [self.lengthen(usual, s) for s in spares], dict[int, Train]()
         for n in lengths:  # one job for all that do the same
             if n not in made:
                 whole = local.steps is None
                 made[n] = replace(tallied, epochs=n) if whole else replace(tallied, steps=n)
         return [made[n] for n in lengths]
 
-    def learn(self, picks: Planned, got: Got, ctx: Context) -> Planned:
+    def learn(self, picks: PyramidState, got: Got, ctx: Context) -> PyramidState:
         replies = got.replies
         latency = ctx.profiles([r.task.to for r in replies]).latency if replies else ()
-        usual = [replace(r, spent=_usual(r, float(a))) for r, a in zip(replies, latency, strict=True)]
-        norms = {r.task.to: size(r) * _length(r.body["delta"]) / sqrt(1 - _dropped(r)) for r in replies}
+        usual = [replace(r, spent=_find_usual(r, float(a))) for r, a in zip(replies, latency, strict=True)]
+        norms = {
+            r.task.to: count_rows(r) * length(r.body["delta"]) / sqrt(1 - _find_drop(r)) for r in replies
+        }
         known = self.rank.learn(picks.known, Got(usual, got.lost), ctx)
         return replace(picks, known=known, norms=picks.norms | norms)
 
@@ -122,13 +122,13 @@ class Pyramid:
         left = np.maximum(close - ends, 0)
         return np.asarray(np.divide(left, compute, out=np.zeros(len(ends)), where=compute > 0))
 
-    def longer(self, usual: int, spare: float) -> int:
+    def lengthen(self, usual: int, spare: float) -> int:
         """Epochs (or steps) of a device that has some time left: whole ones, as many as fit."""
         whole = int(spare * usual + 1e-9)
         return usual + int(min(self.most * usual, self.more * whole) + 1e-9)
 
 
-def _usual(reply: Reply, latency: float) -> Spent:
+def _find_usual(reply: Reply, latency: float) -> Spent:
     """What a task would have taken had it been neither longer nor its update thinner."""
     job, spent = reply.task.job, reply.spent
     if not isinstance(job, Train):
@@ -137,14 +137,10 @@ def _usual(reply: Reply, latency: float) -> Spent:
     usual = objective.usual if isinstance(objective, Tally) else None
     did = job.epochs if job.steps is None else job.steps
     compute = spent.compute * usual / did if usual else spent.compute
-    up = latency + (spent.up - latency) / (1 - _dropped(reply)) if spent.up > latency else spent.up
+    up = latency + (spent.up - latency) / (1 - _find_drop(reply)) if spent.up > latency else spent.up
     return Spent(spent.down, compute, up)
 
 
-def _dropped(reply: Reply) -> float:
-    objective = getattr(reply.task.job, "objective", None)
-    return objective.drop if isinstance(objective, Thin) else 0.0
-
-
-def _length(delta: Params) -> float:
-    return sqrt(sum(float(d.double().square().sum()) for d in delta.values()))
+def _find_drop(reply: Reply) -> float:
+    job = reply.task.job
+    return job.objective.drop if isinstance(job, Train) and isinstance(job.objective, Thin) else 0.0

@@ -38,7 +38,7 @@ class Fair:
         if not heard:
             return params, None
         deltas = [r.body["delta"] for r in heard]  # delta_k = -lr Delta_k
-        lr = torch.tensor([r.task.job.optim.lr for r in heard], dtype=torch.float64)  # type: ignore[attr-defined]
+        lr = torch.tensor([_find_rate(r) for r in heard], dtype=torch.float64)
         losses = torch.tensor([r.metrics["sent_loss"] for r in heard], dtype=torch.float64).clamp_min(LEAST)
         far = torch.tensor([_square(d) for d in deltas], dtype=torch.float64) / lr**2  # ||Delta_k||^2
         weight = (losses / losses.max()) ** self.q  # F_k^q; the greatest cancels out, and nothing overflows
@@ -57,6 +57,11 @@ def qfedavg(
     """FedAvg in which badly served devices weigh more."""
     require(local.optim.lr > 0, "train.lr", local.optim.lr, "must be above 0: q-FedAvg divides by it")
     return FedAvg(clients, replace(local, objective=Appraise()), select, Fair(q), overcommit, deadline)
+
+
+def _find_rate(reply: Reply) -> float:
+    assert isinstance(reply.task.job, Train)
+    return reply.task.job.optim.lr
 
 
 def _square(params: Params) -> float:

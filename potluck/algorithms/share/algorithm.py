@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
-from potluck.algorithms.share.topology import shaped, traffic
+from potluck.algorithms.share.topology import find_shape, traffic
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @value(eq=False)
-class Shaped:
+class ShareState:
     """The cloud's model and those of its edges, and who belongs to each."""
 
     params: Params
@@ -67,19 +67,19 @@ class Share:
         fix = f"share looks at all pairs of devices, so {MOST:,} are the most; use hierfl"
         require(federation.devices <= MOST, "data.clients", federation.devices, fix)
 
-    def start(self, ctx: Context) -> Shaped:
-        return Shaped(ctx.models[self.local.model].init(ctx.key))
+    def start(self, ctx: Context) -> ShareState:
+        return ShareState(ctx.models[self.local.model].init(ctx.key))
 
-    def lanes(self, m: Shaped, ctx: Context) -> tuple[str | int, ...]:
+    def lanes(self, m: ShareState, ctx: Context) -> tuple[str | int, ...]:
         if not ctx.working:
             return ()
-        if not m.edges or (not m.asked and self._strangers(m, ctx)):
+        if not m.edges or (not m.asked and self._find_strangers(m, ctx)):
             return (CENSUS,)
         return tuple(j for j, held in enumerate(m.held) if held < self.edge_rounds)
 
-    def plan(self, m: Shaped, lane: str | int, ctx: Context) -> tuple[Shaped, list[Command]]:
+    def plan(self, m: ShareState, lane: str | int, ctx: Context) -> tuple[ShareState, list[Command]]:
         if isinstance(lane, str):
-            nodes, ask = self._strangers(m, ctx), LabelCounts(ctx.models[self.local.model].classes)
+            nodes, ask = self._find_strangers(m, ctx), LabelCounts(ctx.models[self.local.model].classes)
             asked = ctx.only(nodes).sample(len(nodes))
             return m, [Until(self.deadline), *(Task(node, ask, {}) for node in asked)]
         few = EVERYBODY if self.clients is None else self.clients
@@ -87,23 +87,25 @@ class Share:
         tasks = [Task(node, self.local, send) for node in nodes]
         return replace(m, asked=True), [Until(self.deadline), *tasks]
 
-    def merge(self, m: Shaped, lane: str | int, got: Got, ctx: Context) -> tuple[Shaped, list[Command]]:
+    def merge(
+        self, m: ShareState, lane: str | int, got: Got, ctx: Context
+    ) -> tuple[ShareState, list[Command]]:
         if isinstance(lane, str):
             said = {r.task.to: tuple(r.body["counts"].tolist()) for r in got.replies}
             m = replace(m, counts=m.counts | said, asked=True)
-            return self._shaped(m, ctx) if said else (m, [])
+            return self._shape_edges(m, ctx) if said else (m, [])
         refused = {task.to for task in got.failed("refused")}
         rows = m.rows[lane] + sum(r.weight for r in got.replies)
         m = replace(
             m,
-            models=_put(m.models, lane, Average().step(m.models[lane], None, got.replies)[0]),
-            held=_put(m.held, lane, m.held[lane] + 1),
-            rows=_put(m.rows, lane, rows),
+            models=_put_at(m.models, lane, Average().step(m.models[lane], None, got.replies)[0]),
+            held=_put_at(m.held, lane, m.held[lane] + 1),
+            rows=_put_at(m.rows, lane, rows),
             unable=m.unable | refused,
         )
-        return (m, []) if min(m.held) < self.edge_rounds else self._averaged(m, ctx)
+        return (m, []) if min(m.held) < self.edge_rounds else self._average(m, ctx)
 
-    def serve(self, m: Shaped, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: ShareState, node: Node, ctx: Context) -> dict[str, Task]:
         whole = Task(node, use_model(self.local.model), {"params": m.params})
         mine = next((j for j, nodes in enumerate(m.edges) if node in nodes), None)
         if node == ctx.me:
@@ -113,11 +115,11 @@ class Share:
 
     # ------------------------------------------------------------------------------------------------- parts
 
-    def _strangers(self, m: Shaped, ctx: Context) -> list[Node]:
+    def _find_strangers(self, m: ShareState, ctx: Context) -> list[Node]:
         """Devices that are there and whose labels aren't known."""
         return ctx.ready([int(n) for n in ctx.children if n not in m.counts and n not in m.unable])
 
-    def _shaped(self, m: Shaped, ctx: Context) -> tuple[Shaped, list[Command]]:
+    def _shape_edges(self, m: ShareState, ctx: Context) -> tuple[ShareState, list[Command]]:
         """With edges for all who are known; all begin with the cloud's model."""
         nodes = sorted(n for n in m.counts if n not in m.unable)
         if not nodes:
@@ -127,7 +129,7 @@ class Share:
             require(self.edges * self.capacity >= len(nodes), "capacity", self.capacity, fix)
         near, far = traffic(ctx.profiles(nodes), ctx.models[self.local.model].nbytes)
         counts = np.array([m.counts[n] for n in nodes], float)
-        shape = shaped(counts, near, far, self.edges, self.gamma, self.nearness, self.capacity)
+        shape = find_shape(counts, near, far, self.edges, self.gamma, self.nearness, self.capacity)
         edges = tuple(
             tuple(n for n, host in zip(nodes, shape.edge, strict=True) if host == h) for h in shape.hosts
         )
@@ -141,7 +143,7 @@ class Share:
         m = replace(m, edges=edges, models=(m.params,) * k, held=(0,) * k, rows=(0.0,) * k)
         return m, [Note("shape", facts)]
 
-    def _averaged(self, m: Shaped, ctx: Context) -> tuple[Shaped, list[Command]]:
+    def _average(self, m: ShareState, ctx: Context) -> tuple[ShareState, list[Command]]:
         """The cloud's round: the edges' models by samples."""
         params, total = m.params, sum(m.rows)
         for model, rows in zip(m.models, m.rows, strict=True):
@@ -151,8 +153,8 @@ class Share:
         m = replace(m, params=params, asked=False, round=m.round + 1)
         m = replace(m, models=(params,) * k, held=(0,) * k, rows=(0.0,) * k)
         gone = any(node in m.unable for nodes in m.edges for node in nodes)
-        return self._shaped(m, ctx) if gone else (m, [])
+        return self._shape_edges(m, ctx) if gone else (m, [])
 
 
-def _put(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
+def _put_at(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
     return (*items[:place], item, *items[place + 1 :])

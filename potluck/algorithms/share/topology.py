@@ -56,7 +56,7 @@ def divergence(counts: Floats, share: Floats) -> Floats:
     return out
 
 
-def associated(
+def associate(
     counts: Floats,
     near: Floats,
     far: Floats,
@@ -89,7 +89,7 @@ def associated(
     return Shape(tuple(hosts), tuple(host_of.tolist()), way, apart, way + gamma * apart)
 
 
-def shaped(
+def find_shape(
     counts: Floats,
     near: Floats,
     far: Floats,
@@ -104,14 +104,14 @@ def shaped(
     capacity = ceil(n / edges) if capacity is None else capacity
     # As many edges as are allowed, the best connected: any set will do to begin with.
     first = sorted(np.argsort(far + near.sum(1), kind="stable")[: max(edges, ceil(n / capacity))].tolist())
-    best = associated(counts, near, far, first, capacity, gamma, nearness)
+    best = associate(counts, near, far, first, capacity, gamma, nearness)
     assert best is not None
     tried, most, improved = 0, min(TRIES, max(50, STEPS // n)), True
     while improved and tried < most:
         improved = False
         for hosts in _neighbours(best.hosts, n, edges):
             tried += 1
-            found = associated(counts, near, far, hosts, capacity, gamma, nearness)
+            found = associate(counts, near, far, hosts, capacity, gamma, nearness)
             if found is not None and found.cost < best.cost - 1e-9:
                 best, improved = found, True
                 break

@@ -1,10 +1,10 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Annotated, Any
+from typing import Annotated, Generic
 
 from potluck.algorithms.tifl.device import Examine
-from potluck.algorithms.tifl.tiers import chances, tiers_by_speed
+from potluck.algorithms.tifl.tiers import find_chances, sort_by_speed
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
@@ -13,16 +13,17 @@ from potluck.core.rule import Got
 from potluck.core.trees import Params
 from potluck.jobs import Train, use_model
 from potluck.rules import Average, ServerOptim
+from potluck.rules.server_optim import Opt
 
 TIME, EXAMINE, TRAIN = "time", "examine", "train"
 
 
 @value(eq=False)
-class Timed:
+class TiFLState(Generic[Opt]):
     """The model, and all that is known of devices and tiers."""
 
     params: Params
-    opt: Any  # of the server optimiser
+    opt: Opt  # of the server optimiser
     seconds: dict[Node, tuple[float, ...]] = field(default_factory=dict)  # of profiling, once each
     unable: frozenset[Node] = frozenset()  # those that refused
     tiers: tuple[tuple[Node, ...], ...] = ()  # the fastest first
@@ -38,7 +39,7 @@ class Timed:
     def has_credit(self) -> list[bool]:
         return [self.credits is None or self.credits[t] > 0 for t in range(len(self.tiers))]
 
-    def open(self) -> list[float]:
+    def open_chances(self) -> list[float]:
         """Chances of the tiers that have credit."""
         return [c if has else 0.0 for c, has in zip(self.chance, self.has_credit(), strict=True)]
 
@@ -72,18 +73,18 @@ class TiFL:
         fix = "covers updates alone, but devices also tell how accurate the model is; leave it out"
         require(self.local.privacy is None, "train.privacy", self.local.privacy, fix)
 
-    def start(self, ctx: Context) -> Timed:
+    def start(self, ctx: Context) -> TiFLState:
         params = ctx.models[self.local.model].init(ctx.key)
-        return Timed(params, self.server.start(params))
+        return TiFLState(params, self.server.start(params))
 
-    def lanes(self, m: Timed, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: TiFLState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working else ()
 
-    def plan(self, m: Timed, lane: None, ctx: Context) -> tuple[Timed, list[Command]]:
+    def plan(self, m: TiFLState, lane: None, ctx: Context) -> tuple[TiFLState, list[Command]]:
         due = m.round - m.looked >= self.interval
         there = [ctx.ready(tier) for tier in m.tiers]
         late = due and m.timings < self.profile_rounds
-        strangers = self._strangers(m, ctx) if late or not any(there) else []
+        strangers = self._find_strangers(m, ctx) if late or not any(there) else []
         send = {"params": m.params}
         if strangers:
             asked = ctx.only(strangers).sample(len(strangers))
@@ -95,54 +96,54 @@ class TiFL:
             asked = [n for nodes in there for n in ctx.only(nodes).sample(self.examined)]
             questions = [Task(n, Examine(self.local.model), send) for n in asked]
             return replace(m, doing=EXAMINE), [Until(self.deadline), *questions]
-        if not any(c > 0 and nodes for c, nodes in zip(m.open(), there, strict=True)):
-            m = self._renewed(m)  # those who are there have no credit: rather than wait for the others
-        weights = [c if nodes else 0.0 for c, nodes in zip(m.open(), there, strict=True)]
+        if not any(c > 0 and nodes for c, nodes in zip(m.open_chances(), there, strict=True)):
+            m = self._renew_credits(m)  # those who are there have no credit: rather than wait for the others
+        weights = [c if nodes else 0.0 for c, nodes in zip(m.open_chances(), there, strict=True)]
         tier = int(ctx.rng.choice(len(weights), p=[c / sum(weights) for c in weights]))
         nodes = ctx.only(there[tier]).sample(round(self.clients * self.overcommit))
         tasks = [Task(n, self.local, send) for n in nodes]
         return replace(m, doing=TRAIN, tier=tier), [Until(self.deadline, self.clients), *tasks]
 
-    def merge(self, m: Timed, lane: None, got: Got, ctx: Context) -> tuple[Timed, list[Command]]:
+    def merge(self, m: TiFLState, lane: None, got: Got, ctx: Context) -> tuple[TiFLState, list[Command]]:
         refused = {task.to for task in got.failed("refused")}
         if refused:
-            m = self._sorted(replace(m, unable=m.unable | refused))
+            m = self._sort_tiers(replace(m, unable=m.unable | refused))
         if m.doing == TIME:
-            return self._timed(m, got)
+            return self._take_times(m, got)
         if m.doing == EXAMINE:
-            return self._examined(m, got)
+            return self._take_accuracy(m, got)
         params, opt = self.server.step(m.params, m.opt, got.replies)
         m = replace(m, params=params, opt=opt, timings=0, round=m.round + 1)
-        return self._charged(m), [Note("tier", m.tier)]
+        return self._charge(m), [Note("tier", m.tier)]
 
-    def serve(self, m: Timed, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: TiFLState, node: Node, ctx: Context) -> dict[str, Task]:
         return {"global": Task(node, use_model(self.local.model), {"params": m.params})}
 
     # ------------------------------------------------------------------------------------------------- parts
 
-    def _strangers(self, m: Timed, ctx: Context) -> list[Node]:
+    def _find_strangers(self, m: TiFLState, ctx: Context) -> list[Node]:
         """Devices that are there and not timed to the end."""
         known = {n for n, times in m.seconds.items() if len(times) >= self.profile_rounds} | m.unable
         return ctx.ready([int(n) for n in ctx.children if n not in known])
 
-    def _timed(self, m: Timed, got: Got) -> tuple[Timed, list[Command]]:
+    def _take_times(self, m: TiFLState, got: Got) -> tuple[TiFLState, list[Command]]:
         took = {r.task.to: r.spent.total for r in got.replies}
         late = [task.to for task in got.failed("late")]
         took |= dict.fromkeys(late, self.deadline or 0.0)
         seconds = m.seconds | {n: (*m.seconds.get(n, ()), t) for n, t in took.items()}
-        m = self._sorted(replace(m, seconds=seconds))
+        m = self._sort_tiers(replace(m, seconds=seconds))
         means = [sum(_mean(seconds[n]) for n in tier) / len(tier) for tier in m.tiers]
         facts = {"sizes": [len(tier) for tier in m.tiers], "seconds": means}
         return m, [Note("tiers", facts)] if m.tiers else []
 
-    def _sorted(self, m: Timed) -> Timed:
+    def _sort_tiers(self, m: TiFLState) -> TiFLState:
         """With tiers made of all devices whose timing is done."""
         done = {
             n: _mean(times)
             for n, times in m.seconds.items()
             if len(times) >= self.profile_rounds and n not in m.unable
         }
-        tiers = tiers_by_speed(done, self.tier_count)
+        tiers = sort_by_speed(done, self.tier_count)
         if len(tiers) == len(m.tiers):
             return replace(m, tiers=tiers)
         # More devices, more tiers: all begin again as equals.
@@ -150,7 +151,7 @@ class TiFL:
         chance = (1 / len(tiers),) * len(tiers) if tiers else ()
         return replace(m, tiers=tiers, chance=chance, credits=credits, accuracy=(0.0,) * len(tiers))
 
-    def _examined(self, m: Timed, got: Got) -> tuple[Timed, list[Command]]:
+    def _take_accuracy(self, m: TiFLState, got: Got) -> tuple[TiFLState, list[Command]]:
         of = {node: t for t, tier in enumerate(m.tiers) for node in tier}
         right, rows = [0.0] * len(m.tiers), [0.0] * len(m.tiers)
         for r in got.replies:
@@ -159,21 +160,21 @@ class TiFL:
                 rows[of[r.task.to]] += r.weight
         told = zip(right, rows, m.accuracy, strict=True)
         accuracy = tuple(hits / all_ if all_ > 0 else before for hits, all_, before in told)
-        chance = chances(accuracy, m.has_credit())
+        chance = find_chances(accuracy, m.has_credit())
         m = replace(m, accuracy=accuracy, chance=chance, looked=m.round)
         return m, [Note("tier_accuracy", list(accuracy)), Note("tier_chance", list(chance))]
 
-    def _charged(self, m: Timed) -> Timed:
+    def _charge(self, m: TiFLState) -> TiFLState:
         """One credit less for the tier that was drawn; all anew when none is left."""
         if m.credits is None:
             return m
         left = tuple(c - (t == m.tier) for t, c in enumerate(m.credits))
-        return replace(m, credits=left) if any(left) else self._renewed(m)
+        return replace(m, credits=left) if any(left) else self._renew_credits(m)
 
-    def _renewed(self, m: Timed) -> Timed:
+    def _renew_credits(self, m: TiFLState) -> TiFLState:
         assert self.credits is not None
         m = replace(m, credits=self.credits[: len(m.tiers)])
-        return replace(m, chance=chances(m.accuracy, m.has_credit()))
+        return replace(m, chance=find_chances(m.accuracy, m.has_credit()))
 
 
 def _mean(times: tuple[float, ...]) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from potluck.core.messages import Node
 
 
-def tiers_by_speed(seconds: Mapping[Node, float], count: int) -> tuple[tuple[Node, ...], ...]:
+def sort_by_speed(seconds: Mapping[Node, float], count: int) -> tuple[tuple[Node, ...], ...]:
     """Tiers as equal in size as can be, the fastest first; fewer where devices are fewer."""
     order = sorted(seconds, key=lambda node: (seconds[node], node))
     count = min(count, len(order))
@@ -16,7 +16,7 @@ def tiers_by_speed(seconds: Mapping[Node, float], count: int) -> tuple[tuple[Nod
     return tuple(tuple(order[i] for i in part) for part in np.array_split(np.arange(len(order)), count))
 
 
-def chances(accuracy: Sequence[float], has_credit: Sequence[bool]) -> tuple[float, ...]:
+def find_chances(accuracy: Sequence[float], has_credit: Sequence[bool]) -> tuple[float, ...]:
     """Of each tier: by rank, the least accurate first, n of n(n+1)/2, then n-1, ...; 0 without credit."""
     ranked = [t for t in sorted(range(len(accuracy)), key=lambda t: (accuracy[t], t)) if has_credit[t]]
     n = len(ranked)

@@ -1,0 +1,80 @@
+"""What Oort's selection knows of devices: how large their losses were, and how long they take."""
+
+from collections.abc import Sequence
+from dataclasses import field
+from math import inf, isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.core.codec import value
+from potluck.core.context import Claims, Context
+from potluck.core.errors import JobError
+from potluck.core.messages import Node, Reply, Spent
+from potluck.jobs import Train
+
+Floats = NDArray[np.float64]
+
+
+@value
+class Observation:
+    """What is known of a device that took part."""
+
+    utility: float  # statistical
+    spent: Spent  # seconds of its last task
+    last: int  # the round of it
+
+
+@value(eq=False)
+class OortState:
+    """What a selector has learnt; nothing of it changes in place, so a cohort that splits may share it."""
+
+    explore: float  # share of a round that goes to devices never heard
+    pace: float  # percentile of durations that is preferred
+    round: int = 0
+    heard: dict[Node, Observation] = field(default_factory=dict)
+    asked: dict[Node, tuple[float, bool]] = field(default_factory=dict)  # since when; whether for its score
+    gains: tuple[float, ...] = ()  # mean utility, round by round, of those asked for their scores
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of all replies: down, compute, up
+    units: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what their devices claimed for it, summed too
+
+    def expect(self, nodes: Sequence[Node], ctx: Context) -> Floats:
+        """Seconds [nodes, 3] that devices need by their claims, as the ones heard did; NaN before any was."""
+        if not self.heard:
+            return np.full((len(nodes), 3), np.nan)
+        rates = [s / u if u > 0 else 0.0 for s, u in zip(self.seconds, self.units, strict=True)]
+        return stack_claims(ctx.profiles(nodes)) * rates
+
+    def expect_one(self, node: Node, ctx: Context) -> Spent:
+        """The same of one device; 0 where nothing is known."""
+        return Spent(*(float(s) for s in np.nan_to_num(self.expect([node], ctx)[0])))
+
+    def find_members(self, children: "range | NDArray[np.int64] | Sequence[Node]") -> list[Node]:
+        """Who of those heard is still in reach: cohorts change."""
+        within = children if isinstance(children, range) else set(np.asarray(children).tolist())
+        return [node for node in self.heard if node in within]
+
+
+def count_rows(reply: Reply) -> float:
+    """Rows that a device trained on."""  # |B|
+    job = reply.task.job
+    most = inf if not isinstance(job, Train) or job.steps is None else job.steps * job.batch
+    return min(reply.weight, most)
+
+
+def mean_square(reply: Reply) -> float:
+    """Of the losses that a device saw; 0 if it has no rows or they are beyond all bounds."""
+    if reply.weight <= 0:
+        return 0.0
+    if "squares" not in reply.metrics:
+        raise JobError(
+            f"device {reply.task.to}: its reply tells no losses, which Oort ranks devices by: let the "
+            "algorithm train with the jobs that its selector makes, or choose another `select`"
+        )
+    squares = reply.metrics["squares"] / reply.metrics["rows"]
+    return squares if isfinite(squares) else 0.0
+
+
+def stack_claims(claims: Claims) -> Floats:
+    """What seconds down, of computing and up are proportional to [nodes, 3]."""
+    return np.stack([1 / claims.down, claims.compute, 1 / claims.up], 1)
