@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from potluck.advise.pilot import advised, pilot
+from potluck.advise.pilot import measure_file, run_pilot
 from potluck.advise.verdict import judge
 from potluck.experiment import Experiment
 from potluck.fleet import fedrac40
@@ -122,9 +122,9 @@ def main(passes: int = 1) -> None:
     for seed in range(1, passes + 1):
         for kind in (*KINDS, *MIXTURES):
             wanted, began = federation(kind, seed), time.perf_counter()
-            _, measured = advised(wanted)
+            _, measured = measure_file(wanted)
             verdict = judge(measured)
-            tried = pilot(wanted, verdict, measured)
+            tried = run_pilot(wanted, verdict, measured)
             second = verdict.runners_up[0].algorithm if verdict.runners_up else "-"
             ahead = max((a for t in tried.trials[1:] if (a := tried.ahead(t)) is not None), default=0.0)
             said = {True: "yes", False: "no", None: "untried"}[tried.agrees]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import potluck
-from potluck.report.cohorts import cohorts, final_agreement
+from potluck.report.cohorts import count_cohorts, measure_final_agreement
 
 
 def main(*settings: str, out: str = "runs/auxo") -> None:
@@ -16,9 +16,9 @@ def main(*settings: str, out: str = "runs/auxo") -> None:
     run = compared.of("auxo")[0]
     for _, split in run.records.query("metric == 'split'").iterrows():
         print(f"cohort {split['group'] or 'of all'} split after {split['round']} rounds")
-    fits = final_agreement(run)  # None: nobody has chosen yet
+    fits = measure_final_agreement(run)  # None: nobody has chosen yet
     told = "" if fits is None else f"; devices' choices fit the hidden kinds with a Rand index of {fits:.2f}"
-    print(f"{cohorts(run):.0f} cohorts at the end{told}")
+    print(f"{count_cohorts(run):.0f} cohorts at the end{told}")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import potluck
 from potluck.metrics import series
-from potluck.report.shifts import at_shift
+from potluck.report.per_device import read_at_shift
 
 
 def main(*settings: str, out: str = "runs/classter") -> None:
     experiment = potluck.Experiment.from_file(Path(__file__).with_suffix(".toml")).with_overrides(settings)
     compared = potluck.compare(experiment, out=out, force=True)
     for run in compared.runs:
-        known, new = at_shift(run, 0.0), at_shift(run, 1.0)
+        known, new = read_at_shift(run, 0.0), read_at_shift(run, 1.0)
         print(
             f"{run.summary['algorithm']:10} {known:6.1%} on classes that devices hold, {new:6.1%} on others"
         )

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import potluck
-from potluck.report.anomalies import anomalies, precision, recall
+from potluck.report.anomalies import measure_precision, measure_recall, read_anomalies
 
 
 def main(*settings: str, out: str = "runs/maverick") -> None:
@@ -16,7 +16,7 @@ def main(*settings: str, out: str = "runs/maverick") -> None:
     run = compared.of("maverick")[0]
     views = run.records.query("metric == 'accuracy_mean'").groupby("view", sort=False)["value"].last()
     print("views: " + ", ".join(f"{name} {value:.1%}" for name, value in views.items()))
-    odd, right, found = anomalies(run), precision(run), recall(run)
+    odd, right, found = read_anomalies(run), measure_precision(run), measure_recall(run)
     print(f"refused {sum(len(at.nodes) for at in odd)} updates in {len(odd)} rounds of edges", end="")
     print("" if right is None else f": {right:.0%} of them of devices that lie, {found:.0%} of all theirs")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")

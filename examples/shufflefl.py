@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import potluck
-from potluck.report.holdings import evened
+from potluck.report.holdings import measure_skews
 
 
 def main(*settings: str, out: str = "runs/shufflefl") -> None:
@@ -17,7 +17,7 @@ def main(*settings: str, out: str = "runs/shufflefl") -> None:
     moved = run.records.query("metric == 'rows_moved'")["value"]
     users = experiment.algorithms["shufflefl"]["users"]
     print(f"{moved.sum():.0f} rows moved in all, {moved.iloc[:users].sum():.0f} of them in the first round")
-    before, after = evened(run)
+    before, after = measure_skews(run)
     print(f"distance of devices' labels from everybody's mix: {before:.2f} before, {after:.2f} after")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 

@@ -12,7 +12,7 @@ from typing import Any
 from potluck import metrics
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Measure
-from potluck.report.shifts import at_shift
+from potluck.report.per_device import read_at_shift
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ROUNDS = 100  # of studies of many arms
@@ -75,7 +75,7 @@ def others(rounds: int) -> list[Arm]:
 
 def shifted(share: float, key: str = "mean") -> Callable[[Run], float | None]:
     """A score at a share of shift, at the end."""
-    return partial(at_shift, share=share, key=key)
+    return partial(read_at_shift, share=share, key=key)
 
 
 def time_to(target: float) -> Callable[[Run], float | None]:

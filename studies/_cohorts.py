@@ -12,7 +12,7 @@ from potluck.experiment import Run
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Measure, Results
 from potluck.metrics import series
 from potluck.report import cohorts
-from potluck.report.reproduction import markdown
+from potluck.report.reproduction import make_markdown_table
 
 TABLE = {
     "data": {"source": "mnist", "partition": "split_users", "rows_per_client": 28},
@@ -52,9 +52,9 @@ def plain(name: str, algorithm: str = "fedavg", rate_of: str | None = None, **mo
     return Arm(name, algorithm, {"clients": 100, "overcommit": OVER, **more}, rate_of=rate_of)
 
 
-AGREES = Measure("adjusted Rand index", cohorts.final_agreement, "number", "more")
-COHORTS = Measure("cohorts", cohorts.cohorts)
-COVERED = Measure("devices seen", cohorts.coverage, "share")
+AGREES = Measure("adjusted Rand index", cohorts.measure_final_agreement, "number", "more")
+COHORTS = Measure("cohorts", cohorts.count_cohorts)
+COVERED = Measure("devices seen", cohorts.measure_coverage, "share")
 BEST10 = Measure("best 10 %", "accuracy_best10", "share")
 VARIANCE = Measure("variance", "accuracy_variance", "number", "less")
 EFFORT = Measure("device-seconds", "device_seconds", "seconds")
@@ -78,14 +78,16 @@ def speeds(results: Results, scenario: str = "") -> str:
     for arm in results.plan.arms:
         pairs = []
         for mine, other in zip(results.runs[scenario, arm.name], base, strict=True):
-            target = cohorts.best(other)
+            target = cohorts.find_best(other)
             assert target is not None
-            pairs.append((cohorts.reached(mine, target), cohorts.reached(other, target)))
+            pairs.append(
+                (cohorts.find_time_and_effort(mine, target), cohorts.find_time_and_effort(other, target))
+            )
         times = [b[0] / a[0] for a, b in pairs if a[0] and b[0]]
         effort = [b[1] / a[1] for a, b in pairs if a[1] and b[1]]
         rows[arm.name] = [_times(times, len(pairs)), _times(effort, len(pairs))]
     columns = [list(rows), *(list(column) for column in zip(*rows.values(), strict=True))]
-    return markdown(["", "speed-up", "resource efficiency"], columns)
+    return make_markdown_table(["", "speed-up", "resource efficiency"], columns)
 
 
 def curves(results: Results, scenario: str) -> str:
@@ -94,7 +96,7 @@ def curves(results: Results, scenario: str) -> str:
     for arm in results.plan.arms:
         by_round: dict[int, list[float]] = {}
         for run in results.runs[scenario, arm.name]:
-            for point in cohorts.over_time(run):
+            for point in cohorts.trace_agreement(run):
                 by_round.setdefault(point.round, []).append(point.value)
         if by_round:
             lines[arm.name] = {r: sum(v) / len(v) for r, v in by_round.items()}
@@ -104,7 +106,9 @@ def curves(results: Results, scenario: str) -> str:
     rounds = every[:: -(-len(every) // 10)]
     cells = [[f"{line[r]:.2f}" if r in line else NONE for line in lines.values()] for r in rounds]
     columns = [list(lines), *cells]
-    return f"Adjusted Rand index by round, {scenario}:\n\n" + markdown(["", *map(str, rounds)], columns)
+    return f"Adjusted Rand index by round, {scenario}:\n\n" + make_markdown_table(
+        ["", *map(str, rounds)], columns
+    )
 
 
 def _times(values: list[float], of: int) -> str:

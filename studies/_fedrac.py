@@ -35,7 +35,7 @@ from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results, overlay
 from potluck.fleet import fedrac40
 from potluck.metrics import Point
-from potluck.report.reproduction import markdown, tables
+from potluck.report.reproduction import make_markdown_table, make_tables
 
 PHONES = 40
 TIERS = 4  # the paper's best number
@@ -219,7 +219,7 @@ def headline(wanted: Sequence[float]) -> Callable[[Results], str]:
     def page(results: Results) -> str:
         return "\n\n".join(
             [
-                tables(results),
+                make_tables(results),
                 f"Rounds and time to a performance (Table VII):\n\n{goals(results, wanted)}",
                 f"Performance on the way (Figure 3):\n\n{over_time(results)}",
             ]
@@ -237,7 +237,7 @@ def goals(results: Results, wanted: Sequence[float], scenario: str = "") -> str:
         found = [[_first(overall(run), goal) for run in results.runs[scenario, arm]] for arm in arms]
         cells.append([_all(points, lambda p: p.round, "{:.0f}".format) for points in found])
         cells.append([_all(points, lambda p: p.time, duration) for points in found])
-    return markdown(head, cells)
+    return make_markdown_table(head, cells)
 
 
 def over_time(results: Results, scenario: str = "", shares: Sequence[float] = (0.1, 0.25, 0.5, 1.0)) -> str:
@@ -247,7 +247,7 @@ def over_time(results: Results, scenario: str = "", shares: Sequence[float] = (0
     for share in shares:
         found = [[_at(overall(run), share) for run in results.runs[scenario, arm]] for arm in arms]
         cells.append([percent(fmean(values)) for values in found])
-    return markdown(["", *(f"{100 * share:g} % of rounds" for share in shares)], cells)
+    return make_markdown_table(["", *(f"{100 * share:g} % of rounds" for share in shares)], cells)
 
 
 def per_tier(results: Results, of: Callable[[Run], Sequence[float | None]], scenario: str = "") -> str:
@@ -258,7 +258,7 @@ def per_tier(results: Results, of: Callable[[Run], Sequence[float | None]], scen
     for tier in range(most):
         known = [[v[tier] for v in runs if tier < len(v)] for runs in found.values()]
         cells.append([percent(mean(values)) for values in known])
-    return markdown(["", *(f"C{tier + 1}" for tier in range(most))], cells)
+    return make_markdown_table(["", *(f"C{tier + 1}" for tier in range(most))], cells)
 
 
 def scales(results: Results, scenario: str = "") -> str:
@@ -272,7 +272,7 @@ def scales(results: Results, scenario: str = "") -> str:
     most = max(map(len, cells))
     filled = [line + [NONE] * (most - len(line)) for line in cells]
     columns = [list(column) for column in zip(*filled, strict=True)]
-    return markdown(["", *(f"C{tier + 1} (phones)" for tier in range(most))], [names, *columns])
+    return make_markdown_table(["", *(f"C{tier + 1} (phones)" for tier in range(most))], [names, *columns])
 
 
 def mean(values: Sequence[float | None]) -> float | None:
@@ -316,7 +316,7 @@ TEACH = (PERFORMANCE, SERVED, SMALLEST)
 
 def lessons(results: Results) -> str:
     """All measures; then, in every scenario, tiers with and without distillation and rounds to goals."""
-    parts = [tables(results)]
+    parts = [make_tables(results)]
     for scenario in results.plan.scenarios:
         parts += [f"Tiers, {scenario}; differences are paired by seed, ± their standard error:",
                   taught(results, scenario), f"Rounds to a performance, {scenario} (Table VII):",
@@ -336,7 +336,7 @@ def taught(results: Results, scenario: str) -> str:
             line += [percent(mean(found[0])), percent(mean(found[1])), with_error(apart)]
         rows.append(line)
     head = ["", "without", "with", "difference", "on own rows: without", "with", "difference"]
-    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
 
 
 def required(results: Results, scenario: str, wanted: Sequence[float]) -> str:
@@ -350,7 +350,7 @@ def required(results: Results, scenario: str, wanted: Sequence[float]) -> str:
             together = [count_total_rounds(run, goal) for run in runs]
             rows.append([f"{100 * goal:g} %, {name}", *map(_rounds, each), _rounds(together)])
     head = ["", *(f"C{f + 1}" for f in range(TIERS)), "TRR"]
-    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
 
 
 def _rounds(found: Sequence[int | None]) -> str:

@@ -19,8 +19,8 @@ from potluck.core.units import NONE, duration
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
 from potluck.metrics import Point
-from potluck.report.columns import points
-from potluck.report.reproduction import markdown, tables
+from potluck.report.columns import tell_points
+from potluck.report.reproduction import make_markdown_table, make_tables
 
 DEVICES_PER_USER = 3.5
 SMOOTH = 3  # evaluations
@@ -173,7 +173,7 @@ MEASURES = (FINAL, ROUND, PLANNING, EFFORT, TRAFFIC, MOVED)
 
 def page(results: Results) -> str:
     """All measures, then times to FedAvg's final accuracy."""
-    parts = [tables(results)]
+    parts = [make_tables(results)]
     for scenario in results.plan.scenarios:
         where = f", {scenario}" if scenario else ""
         parts.append(f"Until FedAvg's final accuracy{where}:\n\n{speeds(results, scenario)}")
@@ -188,7 +188,7 @@ def speeds(results: Results, scenario: str = "", base: str = FEDAVG.name) -> str
         times = [b / a if a and b else None for a, b in zip(found, seconds[base], strict=True)]
         rows.append([arm, _time(found), _speed_up(times), _rounds(results, scenario, arm, found)])
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return markdown(["", "time", "speed-up", "rounds"], columns)
+    return make_markdown_table(["", "time", "speed-up", "rounds"], columns)
 
 
 def reached(results: Results, scenario: str, base: str) -> dict[str, list[float | None]]:
@@ -207,8 +207,10 @@ def differences(results: Results, base: str, scenario: str = "") -> str:
     """Final accuracy of every other arm less that of `base`, paired by seed."""
     own = results.values(FINAL, base, scenario)
     others = [arm.name for arm in results.plan.arms if arm.name != base]
-    apart = [points(metrics.paired_difference(results.values(FINAL, arm, scenario), own)) for arm in others]
-    return markdown(["", f"accuracy vs {base}"], [others, apart])
+    apart = [
+        tell_points(metrics.paired_difference(results.values(FINAL, arm, scenario), own)) for arm in others
+    ]
+    return make_markdown_table(["", f"accuracy vs {base}"], [others, apart])
 
 
 def _time(found: list[float | None]) -> str:

@@ -7,12 +7,12 @@ writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
 from _cohorts import GROUPS, MEASURES, QUICK, TABLE, auxo, curves, plain, speeds
 
 from potluck.experiment.study import Results, Scale, Study, overlay
-from potluck.report.reproduction import tables
+from potluck.report.reproduction import make_tables
 
 
 def page(results: Results) -> str:
     """All measures, then speed-ups and Rand indices over time for each number of groups."""
-    parts = [tables(results)]
+    parts = [make_tables(results)]
     for scenario in results.plan.scenarios:
         parts.append(f"Until the best accuracy without cohorts, {scenario}:\n\n{speeds(results, scenario)}")
         parts.append(curves(results, scenario))

@@ -6,7 +6,7 @@
 from _cohorts import COHORTS, EFFORT, QUICK, TABLE, TURNS, speeds
 
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
-from potluck.report.reproduction import tables
+from potluck.report.reproduction import make_tables
 
 # CFL's thresholds are norms of updates, so they belong to one model and rate; these were read off one run on
 # another seed: the mean change falls below the first by round 15 or so, single ones stay above the second.
@@ -15,7 +15,9 @@ EPS = {"eps1": 0.4, "eps2": 0.8, "min_round": 15}
 
 def page(results: Results) -> str:
     """All measures, then speed-ups."""
-    return f"{tables(results)}\n\nUntil the best accuracy without cohorts:\n\n{speeds(results, '4 groups')}"
+    return (
+        f"{make_tables(results)}\n\nUntil the best accuracy without cohorts:\n\n{speeds(results, '4 groups')}"
+    )
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ are online here, since the others need that.
 from _cohorts import BEST10, COHORTS, EFFORT, OVER, QUICK, TABLE, TURNS, VARIANCE, auxo, plain, speeds
 
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
-from potluck.report.reproduction import tables
+from potluck.report.reproduction import make_tables
 
 INNER = {"inner": {"kind": "fedavg", "overcommit": OVER}, "clients": 100}
 
@@ -16,7 +16,7 @@ def page(results: Results) -> str:
     """All measures, then speed-ups."""
     scenario = results.plan.scenarios[0]
     said = "Until the best accuracy without cohorts; over a method that never reached it nothing can be said:"
-    return f"{tables(results)}\n\n{said}\n\n{speeds(results, scenario)}"
+    return f"{make_tables(results)}\n\n{said}\n\n{speeds(results, scenario)}"
 
 
 STUDY = Study(

@@ -21,7 +21,7 @@ from _fedrac import (
 from potluck.algorithms.fedrac.results import count_rounds_astray, find_members
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Results, Scale, Study, overlay
-from potluck.report.reproduction import markdown, tables
+from potluck.report.reproduction import make_markdown_table, make_tables
 
 LIARS = {
     "rates": [1, 2, 5, 11, 29],  # the slowest five, of 1.1 to 4.1 Mbit/s
@@ -64,11 +64,11 @@ def ended(results: Results, scenario: str) -> str:
         rows.append([arm, *told, f"{max(rounds for rounds, _ in late)}"])
     head = ["", "in time at last", f"after {SOON} late rounds at most", "in the tier of an honest one",
             "most late rounds"]  # fmt: skip
-    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
 
 
 def page(results: Results) -> str:
-    parts = [tables(results)]
+    parts = [make_tables(results)]
     for scenario in results.plan.scenarios:
         parts.append(f"Liars, {scenario}, over all seeds:\n\n{ended(results, scenario)}")
     return "\n\n".join(parts)

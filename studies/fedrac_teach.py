@@ -25,7 +25,7 @@ from _fedrac import (
 )
 
 from potluck.experiment.study import Arm, Scale, Study, overlay
-from potluck.report.reproduction import tables
+from potluck.report.reproduction import make_tables
 
 BRIEF = {
     "evaluate": {"rounds": 2},
@@ -167,7 +167,7 @@ STUDIES = {
         question="The rate of all tiers is chosen by everybody's validation rows; the smallest tier is a "
         "part of them. As above on Dirichlet(0.5), every arm at both rates that were chosen: 0.01 and 0.03.",
         arms=fix_rates(LONGER_UNEVEN),
-        page=tables,
+        page=make_tables,
     ),
     "wide": vary(
         LONGER_FEW,
@@ -191,7 +191,7 @@ STUDIES = {
                 for t, a in ((3.0, 0.1), (3.0, 0.5), (3.0, 0.9), (1.0, 0.5), (1.0, 0.9))
             ),
         ],
-        page=tables,
+        page=make_tables,
     ),
     "kind": KIND,
     "kind_few": vary(
@@ -207,7 +207,7 @@ STUDIES = {
         question="Labels at 0.5, temperature 1, Dirichlet(0.5), all rows. Both arms at both rates chosen.",
         arms=fix_rates(KIND),
         scenarios=UNEVEN_ONLY,
-        page=tables,
+        page=make_tables,
     ),
     "kind_wide": KIND_WIDE,
     "kind_wide_even": vary(

@@ -12,7 +12,7 @@ from potluck.algorithms.fedrac.clustering.resources import weigh_resources
 from potluck.core.units import NONE
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.fleet import fedrac40
-from potluck.report.reproduction import markdown, tables
+from potluck.report.reproduction import make_markdown_table, make_tables
 
 METHODS: tuple[Method, ...] = ("kmeans", "dbscan", "optics")
 COUNTS = (2, 3, 4, 5, 6)
@@ -36,11 +36,13 @@ def dunn_indices() -> str:
                 for k in COUNTS]  # fmt: skip
         names += [method, f"{method}, as printed"]
         rows += [told, [f"{value:.4f}" for value in PRINTED[method]]]
-    return markdown(["", *(f"k = {k}" for k in COUNTS)], [names, *(list(c) for c in zip(*rows, strict=True))])
+    return make_markdown_table(
+        ["", *(f"k = {k}" for k in COUNTS)], [names, *(list(c) for c in zip(*rows, strict=True))]
+    )
 
 
 def page(results: Results) -> str:
-    parts = [f"Dunn indices of the 40 phones' clusters (Table II):\n\n{dunn_indices()}", tables(results)]
+    parts = [f"Dunn indices of the 40 phones' clusters (Table II):\n\n{dunn_indices()}", make_tables(results)]
     for scenario in results.plan.scenarios:
         found = per_tier(results, tier_levels, scenario)
         parts.append(f"Every tier's model, {scenario} (Table V):\n\n{found}")

@@ -21,7 +21,7 @@ from _shufflefl import (
 
 from potluck.core.units import duration
 from potluck.experiment.study import Results, Scale, Study, overlay
-from potluck.report.reproduction import markdown
+from potluck.report.reproduction import make_markdown_table
 
 MEDIAN = 6.1e6  # bits per second down, at a factor of 1
 FREE = "x1000"  # where links take hardly any time
@@ -43,7 +43,7 @@ def split(results: Results) -> str:
             links = max(0.0, whole - plans - free)
             rows.append([f"{arm}, {scenario}", *map(duration, (whole, free, links, plans))])
     head = ["", "round", "computing", "communication", "planning"]
-    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
 
 
 def parts(results: Results) -> str:

@@ -13,7 +13,7 @@ from potluck.algorithms.shufflefl import merging
 from potluck.algorithms.shufflefl.times import slsqp_seconds
 from potluck.core.units import duration
 from potluck.experiment.study import Arm, Results, Scale, Study, overlay
-from potluck.report.reproduction import markdown
+from potluck.report.reproduction import make_markdown_table
 
 GAMMAS = (1.0, 0.35, 0.25, 0.15, 0.1)
 CLASSES = 62
@@ -64,7 +64,7 @@ def times(gammas: Sequence[float] = GAMMAS, classes: int = CLASSES) -> str:
         for gamma in gammas
     ]
     head = ["", "groups", "3 devices", "4 devices"]
-    return markdown(head, [list(column) for column in zip(*rows, strict=True)])
+    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
 
 
 def parts(results: Results) -> str:

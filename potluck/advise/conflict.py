@@ -45,61 +45,61 @@ class Rows:
         return total.reshape(self.clients, self.classes, -1), count.reshape(self.clients, self.classes)
 
 
-def conflict(
+def find_conflict(
     x: Floats, y: Ints, owner: Ints, clients: int, classes: int, rng: np.random.Generator
 ) -> Conflict:
     """Groups among clients [rows -> owner], by rows x [rows, features] of classes y."""
     half = np.empty(len(y), np.int64)
     order = np.lexsort((rng.random(len(y)), y, owner))  # halves have equal shares of a client's classes
     half[order] = np.arange(len(y)) % 2
-    rows = Rows(_projected(x, rng), y, owner, half, clients, classes)
-    pooled = _accuracy(rows, _whitened(rows, 0 * owner), np.zeros(clients, np.int64), 1)
-    found = {k: _sorted(rows, k, rng) for k in range(2, min(MOST, clients // 3) + 1)}
+    rows = Rows(_project(x, rng), y, owner, half, clients, classes)
+    pooled = _score_probe(rows, _whiten(rows, 0 * owner), np.zeros(clients, np.int64), 1)
+    found = {k: _sort(rows, k, rng) for k in range(2, min(MOST, clients // 3) + 1)}
     if not found:
         return Conflict(1, 0.0, pooled, pooled, 0.0, np.zeros(clients, np.int64))
     best = max(apart for _, _, apart in found.values())
     groups = min(k for k, (_, _, apart) in found.items() if apart >= best - WORTH)
     member, explained, apart = found[groups]
-    chance = max(_by_chance(rows, groups, rng) for _ in range(DEALS))
+    chance = max(_gain_by_chance(rows, groups, rng) for _ in range(DEALS))
     return Conflict(groups, explained, pooled, apart, chance, member)
 
 
-def _by_chance(rows: Rows, groups: int, rng: np.random.Generator) -> float:
+def _gain_by_chance(rows: Rows, groups: int, rng: np.random.Generator) -> float:
     """What groups gain where there are none: every client has rows of anybody's, of its own classes."""
     place = np.lexsort((rng.random(len(rows.y)), rows.y))
     x = np.empty_like(rows.x)
     x[np.argsort(rows.y, kind="stable")] = rows.x[place]
     dealt = Rows(x, rows.y, rows.owner, rows.half, rows.clients, rows.classes)
-    pooled = _accuracy(dealt, _whitened(dealt, 0 * rows.owner), np.zeros(rows.clients, np.int64), 1)
-    return _sorted(dealt, groups, rng)[2] - pooled
+    pooled = _score_probe(dealt, _whiten(dealt, 0 * rows.owner), np.zeros(rows.clients, np.int64), 1)
+    return _sort(dealt, groups, rng)[2] - pooled
 
 
-def _sorted(rows: Rows, groups: int, rng: np.random.Generator) -> tuple[Ints, float, float]:
+def _sort(rows: Rows, groups: int, rng: np.random.Generator) -> tuple[Ints, float, float]:
     """Members of so many groups, what they explain, and the accuracy of a probe for each."""
-    x = _whitened(rows, rows.owner)
+    x = _whiten(rows, rows.owner)
     total, count = rows.sums(x, np.ones(len(x), np.bool_))
-    one = _cost(total, count, np.zeros(rows.clients, np.int64), 1).sum()
-    tries = [_settled(total, count, start, groups) for start in _starts(total, count, groups, rng)]
+    one = _measure_costs(total, count, np.zeros(rows.clients, np.int64), 1).sum()
+    tries = [_settle(total, count, start, groups) for start in _find_starts(total, count, groups, rng)]
     cost, member = min(tries, key=lambda found: found[0])
-    return member, 1 - cost / one, _accuracy(rows, x, member, groups)
+    return member, 1 - cost / one, _score_probe(rows, x, member, groups)
 
 
-def _settled(total: Floats, count: Floats, member: Ints, groups: int) -> tuple[float, Ints]:
+def _settle(total: Floats, count: Floats, member: Ints, groups: int) -> tuple[float, Ints]:
     """Everybody goes to the nearest group, until nobody moves."""
     everybody = np.arange(len(member))
     for _ in range(STEPS):
-        cost = _cost(total, count, member, groups)
+        cost = _measure_costs(total, count, member, groups)
         moved = cost.argmin(1)
         if (moved == member).all():
             break
         member = moved
-    return float(_cost(total, count, member, groups)[everybody, member].sum()), member
+    return float(_measure_costs(total, count, member, groups)[everybody, member].sum()), member
 
 
-def _cost(total: Floats, count: Floats, member: Ints, groups: int) -> Floats:
+def _measure_costs(total: Floats, count: Floats, member: Ints, groups: int) -> Floats:
     """[clients, groups] squared distances of clients' class means, by rows, to those of others in a group."""
     norm = (total**2).sum(2) / count.clip(1)
-    means, own = _means(total, count, member, groups)
+    means, own = _find_means(total, count, member, groups)
     cross = np.einsum("icd,kcd->ik", total, means)
     length = count @ (means**2).sum(2).T
     cost: Floats = norm.sum(1)[:, None] - 2 * cross + length
@@ -108,7 +108,7 @@ def _cost(total: Floats, count: Floats, member: Ints, groups: int) -> Floats:
     return cost
 
 
-def _means(total: Floats, count: Floats, member: Ints, groups: int) -> tuple[Floats, Floats]:
+def _find_means(total: Floats, count: Floats, member: Ints, groups: int) -> tuple[Floats, Floats]:
     """Class means of groups [groups, classes, dim], and of every client's own one without it."""
     whole = total.sum(0) / count.sum(0).clip(1)[:, None]
     inside = np.eye(groups)[member]
@@ -118,7 +118,7 @@ def _means(total: Floats, count: Floats, member: Ints, groups: int) -> tuple[Flo
     return means, own
 
 
-def _accuracy(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
+def _score_probe(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
     """Of the nearest class mean of others in the group that the other half of a client's rows suggests."""
     everything = np.ones(len(x), np.bool_)
     total, count = rows.sums(x, everything)
@@ -142,7 +142,7 @@ def _accuracy(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
     return right / len(x)
 
 
-def _starts(total: Floats, count: Floats, groups: int, rng: np.random.Generator) -> list[Ints]:
+def _find_starts(total: Floats, count: Floats, groups: int, rng: np.random.Generator) -> list[Ints]:
     """Where to begin: k-means++ on the main directions in which clients' class means differ."""
     whole = total.sum(0) / count.sum(0).clip(1)[:, None]
     apart = (total - count[:, :, None] * whole) / np.sqrt(count.clip(1))[:, :, None]
@@ -161,7 +161,7 @@ def _starts(total: Floats, count: Floats, groups: int, rng: np.random.Generator)
     return starts
 
 
-def _projected(x: Floats, rng: np.random.Generator) -> Floats:
+def _project(x: Floats, rng: np.random.Generator) -> Floats:
     """Rows on their main directions; very wide ones on random directions first."""
     if x.shape[1] > 512:
         x = x @ rng.normal(size=(x.shape[1], 512)) / np.sqrt(x.shape[1])
@@ -171,7 +171,7 @@ def _projected(x: Floats, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _whitened(rows: Rows, kind: Ints) -> Floats:
+def _whiten(rows: Rows, kind: Ints) -> Floats:
     """Rows in the metric of their spread about the mean of their class, among rows of a kind."""
     cell = np.unique(kind * rows.classes + rows.y, return_inverse=True)[1]
     count = np.bincount(cell)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from potluck.advise.conflict import conflict
-from potluck.advise.labels import counted, gini, skew, unseen
-from potluck.advise.times import Floats, Times, below
+from potluck.advise.conflict import find_conflict
+from potluck.advise.labels import count_rows, measure_gini, measure_skew, measure_unseen
+from potluck.advise.times import Floats, Times, find_links
 from potluck.core.advice import Conflict, Edges, Ints, Labels, Measured, Memory, Speeds, Users
 from potluck.experiment import Experiment
 from potluck.federation import Federation
@@ -28,7 +28,7 @@ def measure(federation: Federation, experiment: Experiment) -> Measured:
     """Everything, of a federation that was built from a resolved experiment."""
     rng = np.random.default_rng(0)  # fixed: advice must not change from one look to the next
     nodes = np.linspace(0, federation.devices - 1, min(federation.devices, LOOKED_AT)).astype(np.int64)
-    train, test = counted(federation, nodes, "train"), counted(federation, nodes, "test")
+    train, test = count_rows(federation, nodes, "train"), count_rows(federation, nodes, "test")
     sizes = np.array([federation.partition.size(int(n)) for n in nodes])
     rows = np.resize(sizes, federation.devices) if len(nodes) < federation.devices else sizes
     times = Times(federation, experiment, rows)
@@ -37,16 +37,20 @@ def measure(federation: Federation, experiment: Experiment) -> Measured:
         nodes,
         federation.classes,
         federation.server,
-        Labels(skew(train, train.sum(0), rng), unseen(train, test, rng), gini(train.sum(1))),
-        _conflict(federation, nodes, rng),
-        _speeds(federation.fleet, times),
-        _memory(federation.fleet, times),
-        _users(federation, times, rng),
-        _edges(federation, times, rng),
+        Labels(
+            measure_skew(train, train.sum(0), rng),
+            measure_unseen(train, test, rng),
+            measure_gini(train.sum(1)),
+        ),
+        _measure_conflict(federation, nodes, rng),
+        _measure_speeds(federation.fleet, times),
+        _measure_memory(federation.fleet, times),
+        _measure_users(federation, times, rng),
+        _measure_edges(federation, times, rng),
     )
 
 
-def _conflict(federation: Federation, nodes: Ints, rng: np.random.Generator) -> Conflict:
+def _measure_conflict(federation: Federation, nodes: Ints, rng: np.random.Generator) -> Conflict:
     chosen = [rng.permutation(federation.partition.rows(int(n), "train"))[:ROWS] for n in nodes]
     owner = np.repeat(np.arange(len(nodes)), [len(rows) for rows in chosen])
     rows = np.concatenate(chosen)
@@ -55,28 +59,34 @@ def _conflict(federation: Federation, nodes: Ints, rng: np.random.Generator) -> 
         codes = torch.from_numpy(rng.normal(size=(int(federation.pool.x.max()) + 1, 8)))
         x = codes[x]
     flat = x.reshape(len(rows), -1).double().numpy()
-    return conflict(flat, federation.pool.y.cpu().numpy()[rows], owner, len(nodes), federation.classes, rng)
+    return find_conflict(
+        flat, federation.pool.y.cpu().numpy()[rows], owner, len(nodes), federation.classes, rng
+    )
 
 
-def _speeds(fleet: Fleet, times: Times) -> Speeds:
-    task = times.task(times.net, below(fleet))
+def _measure_speeds(fleet: Fleet, times: Times) -> Speeds:
+    task = times.task(times.net, find_links(fleet))
     some = np.arange(min(len(fleet), 2000))
     moments = np.linspace(0, TWO_DAYS, MOMENTS, endpoint=False)
     online = np.mean([fleet.availability.online_many(some, float(t)).mean() for t in moments])
     middle = float(np.median(task))
-    links = _spread(fleet.true.up)
+    links = _measure_spread(fleet.true.up)
     return Speeds(
-        _spread(fleet.true.compute), links, float(np.quantile(task, 0.95)) / middle, middle, float(online)
+        _measure_spread(fleet.true.compute),
+        links,
+        float(np.quantile(task, 0.95)) / middle,
+        middle,
+        float(online),
     )
 
 
-def _spread(column: Floats) -> float:
+def _measure_spread(column: Floats) -> float:
     low, high = np.quantile(column, [0.05, 0.95])
     return float(high / low)
 
 
-def _memory(fleet: Fleet, times: Times) -> Memory:
-    at, needed = below(fleet), times.needed(times.net)
+def _measure_memory(fleet: Fleet, times: Times) -> Memory:
+    at, needed = find_links(fleet), times.needed(times.net)
     task = times.task(times.net, at)
     deadline = LATE * np.median(task)
     short, late = fleet.true.memory < needed, task > deadline
@@ -88,43 +98,45 @@ def _memory(fleet: Fleet, times: Times) -> Memory:
     return Memory(needed, lack, slow, saved, resizable=bool(times.smaller))
 
 
-def _users(federation: Federation, times: Times, rng: np.random.Generator) -> Users | None:
+def _measure_users(federation: Federation, times: Times, rng: np.random.Generator) -> Users | None:
     user, training = federation.fleet.user, times.training(times.net)
-    several = _several(user)
+    several = _find_members(user)
     if not several:
         return None
     devices = sum(len(own) for own in several)
     spread = float(np.median([training[own].max() / training[own].min() for own in several]))
-    held = [counted(federation, own, "train") for own in _some(several, LOOKED_AT // 3)]
-    within = float(np.mean([skew(own, own.sum(0), rng) for own in held]))
+    held = [count_rows(federation, own, "train") for own in _pick_some(several, LOOKED_AT // 3)]
+    within = float(np.mean([measure_skew(own, own.sum(0), rng) for own in held]))
     saved = float(np.median([training[own].max() - training[own].mean() for own in several]))
     return Users(len(several), devices / federation.devices, within, spread, saved)
 
 
-def _several(group: NDArray[np.int32]) -> list[Ints]:
+def _find_members(group: NDArray[np.int32]) -> list[Ints]:
     """The members of each group that has two or more."""
     order = np.argsort(group, kind="stable")
     cuts = np.flatnonzero(np.diff(group[order])) + 1
     return [own for own in np.split(order, cuts) if group[own[0]] >= 0 and len(own) > 1]
 
 
-def _some(groups: list[Ints], count: int) -> list[Ints]:
+def _pick_some(groups: list[Ints], count: int) -> list[Ints]:
     return [groups[i] for i in np.linspace(0, len(groups) - 1, min(len(groups), count)).astype(int)]
 
 
-def _edges(federation: Federation, times: Times, rng: np.random.Generator) -> Edges | None:
+def _measure_edges(federation: Federation, times: Times, rng: np.random.Generator) -> Edges | None:
     fleet = federation.fleet
-    groups = _several(fleet.edge)
+    groups = _find_members(fleet.edge)
     if len(groups) < 2:
         return None
     topology = Topology.build(len(fleet), ("edge",), fleet.groups)
-    everybody, far = machines(fleet, topology), below(fleet)
+    everybody, far = machines(fleet, topology), find_links(fleet)
     near, above = everybody.take(range(len(fleet))), everybody.take(topology.members("edge"))
     task = times.task(times.net, near)
     rounds = np.array([task[own].max() for own in groups])
     ways = (transfer_seconds(times.net.nbytes, rate, above.latency) for rate in (above.up, above.down))
     period = rounds.max() + float(np.median(sum(ways)))  # the cloud waits for the slowest edge
-    held = [counted(federation, own[:: -(-len(own) // 30)], "train").sum(0) for own in _some(groups, 30)]
+    held = [
+        count_rows(federation, own[:: -(-len(own) // 30)], "train").sum(0) for own in _pick_some(groups, 30)
+    ]
     return Edges(
         len(groups),
         float(np.median([len(own) for own in groups])),
@@ -132,5 +144,5 @@ def _edges(federation: Federation, times: Times, rng: np.random.Generator) -> Ed
         float(np.median(times.task(times.net, far) / task)),
         float(np.mean(1 - rounds / period)),
         float(np.median([task[own].max() / np.median(task[own]) for own in groups])),
-        skew(np.stack(held), np.sum(held, 0), rng),
+        measure_skew(np.stack(held), np.sum(held, 0), rng),
     )

@@ -72,23 +72,23 @@ class Pilot:
     @property
     def best(self) -> str:
         """Whoever is ahead; FedAvg unless somebody is so by more than the margin."""
-        told = [(ahead, t.algorithm) for t in self.trials[1:] if (ahead := self.ahead(t)) is not None]
-        ahead, name = max(told, default=(0.0, BASE))
+        leads = [(ahead, t.algorithm) for t in self.trials[1:] if (ahead := self.ahead(t)) is not None]
+        ahead, name = max(leads, default=(0.0, BASE))
         return name if ahead > self.margin else BASE
 
     @property
     def agrees(self) -> bool | None:
         """Whether what was recommended is best, or as good as the best; None: it couldn't be tried."""
-        told = {t.algorithm: t.late for t in self.trials if t.late is not None}
+        late = {t.algorithm: t.late for t in self.trials if t.late is not None}
         name = self.wanted or BASE
-        if name not in told:
+        if name not in late:
             return None
-        near = told[name] >= max(told.values()) - self.margin
-        return near and (self.wanted is None or told[name] > told[BASE] + self.margin)
+        near = late[name] >= max(late.values()) - self.margin
+        return near and (self.wanted is None or late[name] > late[BASE] + self.margin)
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsed(Laid):
+class Rehearsal(Laid):
     """A partition whose validation rows meet classes as test rows do; see above."""
 
     labels: NDArray[np.int64]  # [rows] of the pool
@@ -110,15 +110,15 @@ class Rehearsed(Laid):
         return rows
 
 
-def rehearsed(federation: Federation, nodes: Sequence[int]) -> Federation:
+def rehearse(federation: Federation, nodes: Sequence[int]) -> Federation:
     """The federation with validation rows like test rows; donors are some of the devices."""
     labels = federation.pool.y.cpu().numpy()
     rows = np.unique(np.concatenate([federation.partition.rows(int(n), "validation") for n in nodes]))
     donors = {int(c): rows[labels[rows] == c] for c in np.unique(labels[rows])}
-    return replace(federation, partition=Rehearsed(federation.partition, labels, donors))
+    return replace(federation, partition=Rehearsal(federation.partition, labels, donors))
 
 
-def pilot(
+def run_pilot(
     experiment: Experiment,
     verdict: Verdict,
     measured: Measured,
@@ -139,8 +139,8 @@ def pilot(
         federation = replace(federation, fleet=fleet)
     if measured.labels.unseen >= REHEARSED:
         remarks.append("validation rows were made to meet unseen classes as often as test rows do")
-        federation = rehearsed(federation, measured.looked_at.tolist())
-    narrow = _narrow(federation, experiment) if measured.memory.short else 1.0
+        federation = rehearse(federation, measured.looked_at.tolist())
+    narrow = _find_width(federation, experiment) if measured.memory.short else 1.0
     if narrow < 1:
         remarks.append(f"fedavg trains a model of {narrow:g} of the width: the widest that every device can")
     short = Experiment(
@@ -157,12 +157,12 @@ def pilot(
     width = {**dump_given(short.model), "width": experiment.model.width * narrow}
     # As many devices a round for all who choose some.
     clients = min(measured.devices, max([10, *(a.clients for a in tried)]))
-    base = _trial(short.with_values(model=width), BASE, {"clients": clients}, federation, show)
+    base = _run_trial(short.with_values(model=width), BASE, {"clients": clients}, federation, show)
     looks = {"on": "validation", "seconds": base.seconds / POINTS, "panel": PANEL}
     ends = {"stop": {"seconds": base.seconds}, "evaluate": looks}
     timed = short.with_values(**ends)
     arms = _plan(verdict, tried, measured, rounds, clients)
-    trials = [base, *(_trial(timed, arm.algorithm, arm.settings, federation, show) for arm in arms)]
+    trials = [base, *(_run_trial(timed, arm.algorithm, arm.settings, federation, show) for arm in arms)]
     rows = sum(len(federation.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
     margin = math.sqrt(0.09 / max(1, rows))  # a standard error of nine tenths right
     return Pilot(tuple(trials), margin, first.algorithm if first else None, remarks)
@@ -185,7 +185,7 @@ def _plan(
     return [*(plan[0] for plan in plans), *beside]
 
 
-def _trial(
+def _run_trial(
     experiment: Experiment, name: str, own: Mapping[str, Json], federation: Federation, show: Show | None
 ) -> Trial:
     if name not in registry.names():
@@ -206,11 +206,15 @@ def _trial(
     s = done.summary
     points = metrics.series(done.lines, "accuracy_mean", s["view"])
     return Trial(
-        name, s["accuracy_mean"], _late(points, s["virtual_seconds"]), s["rounds"], s["virtual_seconds"]
+        name,
+        s["accuracy_mean"],
+        _average_last_third(points, s["virtual_seconds"]),
+        s["rounds"],
+        s["virtual_seconds"],
     )
 
 
-def _late(points: Sequence[metrics.Point], end: float) -> float | None:
+def _average_last_third(points: Sequence[metrics.Point], end: float) -> float | None:
     """The mean over the last third, on straight lines between looks: these fall on rounds or on seconds."""
     if not points:
         return None
@@ -218,7 +222,7 @@ def _late(points: Sequence[metrics.Point], end: float) -> float | None:
     return float(np.interp(at, [p.time for p in points], [p.value for p in points]).mean())
 
 
-def _narrow(federation: Federation, experiment: Experiment) -> float:
+def _find_width(federation: Federation, experiment: Experiment) -> float:
     """The largest share of the model's width, halved as often as need be, that every device can train."""
     m, local = experiment.model, local_training(experiment, experiment.training(BASE))
     share, least = 1.0, float(federation.fleet.true.memory.min())
@@ -234,7 +238,7 @@ def _narrow(federation: Federation, experiment: Experiment) -> float:
     return share
 
 
-def advised(experiment: Experiment) -> tuple[Federation, Measured]:
+def measure_file(experiment: Experiment) -> tuple[Federation, Measured]:
     """The federation of a file and what was measured of it."""
     full = experiment.resolve()
     federation = build_federation(full)

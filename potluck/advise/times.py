@@ -64,7 +64,7 @@ class Times:
         return float(training_bytes(net, self.local.optim, self.local.batch))
 
 
-def below(fleet: Fleet, *tiers: str) -> Profiles:
+def find_links(fleet: Fleet, *tiers: str) -> Profiles:
     """Devices as the lowest of these tiers meets them; without any, as the cloud does."""
     topology = Topology.build(len(fleet), tiers, fleet.groups)
     return machines(fleet, topology).take(range(len(fleet)))

@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console entry point: what a user can mend is told in one line, with exit code 2."""
+    """The console entry point; user errors print one line and exit with code 2."""
     from potluck.cli.commands import app
 
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from potluck.cli.options import File, Json, Quiet, Settings
-from potluck.cli.output import print_json, screen
+from potluck.cli.output import open_screen, print_json
 
 ADVICE = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # for machines
 WIDTH = 100  # columns, at most: sentences across a wide screen are hard to read
@@ -40,15 +40,15 @@ def advise(
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    _, measured = pilots.advised(wanted)
+    _, measured = pilots.measure_file(wanted)
     verdict = judge(measured)
-    tried = pilots.pilot(wanted, verdict, measured, screen(quiet)) if pilot else None
-    if not print_json(_told(measured, verdict, tried), as_json) and not quiet:
-        for part in _shown(measured, verdict, tried):
+    tried = pilots.run_pilot(wanted, verdict, measured, open_screen(quiet)) if pilot else None
+    if not print_json(_summarise(measured, verdict, tried), as_json) and not quiet:
+        for part in _show(measured, verdict, tried):
             tables.console.print(part, width=min(WIDTH, tables.console.width))
 
 
-def headline(verdict: "Verdict") -> str:
+def tell_headline(verdict: "Verdict") -> str:
     """The advice in a line."""
     from potluck.advise.verdict import ENOUGH
 
@@ -57,13 +57,13 @@ def headline(verdict: "Verdict") -> str:
     return f"{ENOUGH if best is None else f'try {best.algorithm}'}{f'; then: {rest}' if rest else ''}"
 
 
-def facts(m: "Measured") -> list[tuple[str, str]]:
+def list_facts(m: "Measured") -> list[tuple[str, str]]:
     """What was measured, for people."""
     from potluck.core.units import duration, percent, size
 
     found, speeds, memory = m.conflict, m.speeds, m.memory
     some = "" if len(m.looked_at) == m.devices else f"; rows of {len(m.looked_at):,} were looked at"
-    told = [
+    lines = [
         ("devices", f"{m.devices:,}, {percent(speeds.online)} online on average{some}"),
         ("labels", f"skew {m.labels.skew:.2f} beyond chance; Gini of sizes {m.labels.gini:.2f}"),
         ("unseen classes", f"{percent(m.labels.unseen)} of test rows, beyond chance"),
@@ -84,34 +84,34 @@ def facts(m: "Measured") -> list[tuple[str, str]]:
     ]
     if m.users is not None:
         u = m.users
-        told.append(
+        lines.append(
             ("users", f"{u.several:,} with several devices; skew within {u.skew:.2f}, spread {u.spread:.1f}x")
         )
     if m.edges is not None:
         e = m.edges
-        told.append(("edges", f"{e.count}, idle {percent(e.idle)}, straggling {e.straggling:.1f}x"))
-    return told
+        lines.append(("edges", f"{e.count}, idle {percent(e.idle)}, straggling {e.straggling:.1f}x"))
+    return lines
 
 
-def _shown(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[RenderableType]":
+def _show(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
     from potluck.core.advice import NO_REASON
 
     grid = Table.grid(padding=(0, 2))
-    for key, text in facts(m):
+    for key, text in list_facts(m):
         grid.add_row(f"  {key}", Text(text, overflow="fold"))
     table = Table("system", "verdict", "score", "why, and what was seen", box=None, padding=(0, 2, 0, 0))
     for a in verdict.advice:
         table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why))
         if a.verdict != NO_REASON:
             table.add_row("", "", "", Text(f"seen: {a.evidence}", style="dim"))
-    shown: list[RenderableType] = [Text(headline(verdict), style="bold"), grid, "", table]
-    return shown if tried is None else [*shown, "", *_piloted(tried)]
+    shown: list[RenderableType] = [Text(tell_headline(verdict), style="bold"), grid, "", table]
+    return shown if tried is None else [*shown, "", *_show_pilot(tried)]
 
 
-def _piloted(tried: "Pilot") -> "list[RenderableType]":
+def _show_pilot(tried: "Pilot") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
@@ -121,10 +121,10 @@ def _piloted(tried: "Pilot") -> "list[RenderableType]":
     for t in tried.trials:
         table.add_row(t.algorithm, percent(t.late), percent(t.accuracy), str(t.rounds), Text(t.failed))
     remarks = [f"  {remark}" for remark in tried.remarks]
-    return [table, *(Text(remark) for remark in remarks), Text(outcome(tried), style="bold")]
+    return [table, *(Text(remark) for remark in remarks), Text(tell_outcome(tried), style="bold")]
 
 
-def outcome(tried: "Pilot") -> str:
+def tell_outcome(tried: "Pilot") -> str:
     """Whether pilots agree with the advice, in a line."""
     from potluck.core.units import duration
 
@@ -137,12 +137,12 @@ def outcome(tried: "Pilot") -> str:
     return f"pilots don't agree: {given} was advised, {tried.best} did best ({span})"
 
 
-def _told(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, Any]:
+def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, Any]:
     """The same for machines."""
     found = m.conflict
     keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
-    told: dict[str, Any] = {
-        "advice": headline(verdict),
+    summary: dict[str, Any] = {
+        "advice": tell_headline(verdict),
         "recommended": None if verdict.first is None else verdict.first.algorithm,
         "runners_up": [a.algorithm for a in verdict.runners_up],
         "systems": [{key: getattr(a, key) for key in ADVICE} for a in verdict.advice],
@@ -156,11 +156,11 @@ def _told(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str,
         },
     }
     if tried is not None:
-        told["pilot"] = {
+        summary["pilot"] = {
             "trials": [asdict(t) for t in tried.trials],
             "margin": tried.margin,
             "best": tried.best,
             "agrees": tried.agrees,
             "remarks": tried.remarks,
         }
-    return told
+    return summary

@@ -10,8 +10,20 @@ from potluck import __version__
 from potluck.cli.advise import advise
 from potluck.cli.get import data
 from potluck.cli.look import fleet
-from potluck.cli.options import File, Folder, Force, Jobs, Json, Out, Quiet, Settings, listed, many, numbers
-from potluck.cli.output import print_comparison, print_json, print_run, resumable, screen
+from potluck.cli.options import (
+    File,
+    Folder,
+    Force,
+    Jobs,
+    Json,
+    Out,
+    Quiet,
+    Settings,
+    read_jobs,
+    read_seeds,
+    split_names,
+)
+from potluck.cli.output import explain_resuming, open_screen, print_comparison, print_json, print_run
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
 from potluck.core.errors import ConfigError
@@ -57,7 +69,8 @@ def run(
 
     Example: [bold]potluck run examples/demo.toml --algorithm fedbuff --set stop.seconds=300[/bold]
 
-    The folder (runs/NAME-ALGORITHM-SEED unless told) holds all that is needed to repeat or resume the run.
+    The folder (runs/NAME-ALGORITHM-SEED unless --out names another) holds all that is needed to repeat or
+    resume the run.
     """
     from potluck import experiment as ex
 
@@ -66,9 +79,9 @@ def run(
         *([f"algorithm={json.dumps(algorithm)}"] if algorithm is not None else []),
         *([f"seed={seed}"] if seed is not None else []),
     ])  # fmt: skip
-    folder = out or Path("runs") / f"{wanted.name}-{_name(wanted.algorithm)}-{wanted.seed}"
-    shown = screen(quiet)
-    with resumable(folder), shown(f"{_name(wanted.algorithm)}-{wanted.seed}") as watch:
+    folder = out or Path("runs") / f"{wanted.name}-{_spell(wanted.algorithm)}-{wanted.seed}"
+    shown = open_screen(quiet)
+    with explain_resuming(folder), shown(f"{_spell(wanted.algorithm)}-{wanted.seed}") as watch:
         done = ex.run(wanted, folder, watch, force=force)
     for remark in done.remarks:
         shown.say(f"potluck: {remark}")
@@ -87,17 +100,17 @@ def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: J
     from potluck.experiment.comparison import resume_comparison
     from potluck.experiment.folder import is_comparison, is_finished
 
-    shown = screen(quiet)
+    shown = open_screen(quiet)
     if is_comparison(folder):
-        with resumable(folder, jobs=jobs):
-            compared = resume_comparison(folder, shown, many(jobs))
+        with explain_resuming(folder, jobs=jobs):
+            compared = resume_comparison(folder, shown, read_jobs(jobs))
         print_comparison(compared, quiet, as_json)
         return
-    if many(jobs) > 1:
+    if read_jobs(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
     if is_finished(folder):
         shown.say(f"{folder}: finished already")
-    with resumable(folder), shown(folder.name) as watch:
+    with explain_resuming(folder), shown(folder.name) as watch:
         done = ex.resume(folder, watch)
     for remark in done.remarks:
         shown.say(f"potluck: {remark}")
@@ -128,17 +141,18 @@ def compare(
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
     Runs are computed side by side, one a core, unless --jobs says otherwise.
-    The folder (runs/NAME unless told) holds one folder for each run; what was interrupted can be resumed.
+    The folder (runs/NAME unless --out names another) holds one folder for each run; `potluck resume` goes on
+    with what was interrupted.
     """
     from potluck import experiment as ex
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    names = None if algorithms is None else listed("--algorithms", algorithms)
-    chosen = None if seeds is None else numbers(seeds)
+    names = None if algorithms is None else split_names("--algorithms", algorithms)
+    chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
-    with resumable(folder, jobs=jobs):
+    with explain_resuming(folder, jobs=jobs):
         compared = ex.compare(
-            wanted, names, chosen, folder, screen(quiet), force=force, tuned=tuned, jobs=many(jobs)
+            wanted, names, chosen, folder, open_screen(quiet), force=force, tuned=tuned, jobs=read_jobs(jobs)
         )
     print_comparison(compared, quiet, as_json)
 
@@ -170,11 +184,11 @@ def algorithms(
     if name is not None:
         described = registry.describe(name)
         if not print_json(asdict(described), as_json):
-            tables.console.print(tables.of_algorithm(described))
+            tables.console.print(tables.show_algorithm(described))
         return
     everyone = [registry.describe(each) for each in registry.names()]
     if not print_json([asdict(each) for each in everyone], as_json):
-        tables.console.print(tables.of_algorithms(everyone))
+        tables.console.print(tables.show_algorithms(everyone))
 
 
 @app.command("list")
@@ -193,7 +207,7 @@ def list_runs(
     from potluck.experiment.folder import is_run
 
     if not folder.is_dir() and folder != Path("runs"):
-        raise ConfigError(f"{folder}: no such folder; runs are in ./runs unless told")
+        raise ConfigError(f"{folder}: no such folder; runs are in ./runs, unless --out named another folder")
     places = sorted(path.parent for path in folder.rglob("experiment.toml") if is_run(path.parent))
     runs = [ex.load(place) for place in places]
     lines = [
@@ -205,7 +219,7 @@ def list_runs(
         for r in runs
     ]
     if not print_json(lines, as_json):
-        tables.console.print(tables.of_list(lines) if lines else Text(f"no runs in {folder}"))
+        tables.console.print(tables.show_list(lines) if lines else Text(f"no runs in {folder}"))
 
 
 @app.command()
@@ -227,8 +241,8 @@ def show(folder: Folder, as_json: Json = False) -> None:
         print_run(ex.load(folder), False, as_json)
 
 
-def _name(algorithm: str) -> str:
-    """As the registry spells it; a wrong name is left to be told by those who know the file."""
+def _spell(algorithm: str) -> str:
+    """As the registry spells it; who knows the file says what is wrong with a name."""
     from potluck.algorithms import canonical
 
     try:

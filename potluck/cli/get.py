@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from potluck.cli import look
 from potluck.cli.options import Quiet
-from potluck.cli.output import resumable
+from potluck.cli.output import explain_resuming
 
 if TYPE_CHECKING:
     from potluck.data.sources.fetch import Watch
@@ -58,9 +58,9 @@ def get(
 
     found, folder = public(name), folder_of(name, root)
     again = f"potluck data get {name}" + ("" if root is None else f" --root {shlex.quote(str(root))}")
-    with resumable(folder, again):
+    with explain_resuming(folder, again):
         for file in found.files:
-            with _bar(file.name, quiet) as watch:
+            with _show_bar(file.name, quiet) as watch:
                 new = fetch(file, folder, watch)
             if not quiet:
                 print(f"{file.name}: {'downloaded' if new else 'there already'}, verified", file=sys.stderr)
@@ -70,7 +70,7 @@ def get(
 
 
 @contextmanager
-def _bar(name: str, quiet: bool) -> "Iterator[Watch | None]":
+def _show_bar(name: str, quiet: bool) -> "Iterator[Watch | None]":
     """A bar on a terminal, nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

@@ -9,7 +9,7 @@ import typer
 from potluck.cli.options import File, Json, Settings
 
 if TYPE_CHECKING:
-    from potluck.report.crowd import Facts
+    from potluck.report.canvas import Facts, ReportFigure
 
 Picture = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The picture, an HTML file.", show_default=False)
@@ -21,16 +21,22 @@ def fleet(file: File, settings: Settings = None, out: Picture = None, as_json: J
 
     Example: [bold]potluck fleet examples/demo.toml[/bold]
 
-    Prints a summary and draws it into runs/NAME-fleet.html unless told otherwise.
+    Prints a summary and draws it into runs/NAME-fleet.html unless --out names another.
     """
     from potluck.experiment import Experiment
     from potluck.experiment.build import build_federation
-    from potluck.report.crowd import fleet_facts, fleet_page
+    from potluck.report.fleet import draw_fleet, list_fleet_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
-    place = out or Path("runs") / f"{wanted.name}-fleet.html"
-    _show(fleet_facts(federation, wanted), fleet_page(federation, wanted), place, as_json)
+    _show(
+        wanted.name,
+        "fleet",
+        list_fleet_facts(federation, wanted),
+        draw_fleet(federation, wanted),
+        out,
+        as_json,
+    )
 
 
 def data(file: File, settings: Settings = None, out: Picture = None, as_json: Json = False) -> None:
@@ -38,30 +44,34 @@ def data(file: File, settings: Settings = None, out: Picture = None, as_json: Js
 
     Example: [bold]potluck data examples/demo.toml[/bold]
 
-    Prints a summary and draws it into runs/NAME-data.html unless told otherwise.
+    Prints a summary and draws it into runs/NAME-data.html unless --out names another.
     """
     from potluck.experiment import Experiment
     from potluck.experiment.build import build_federation
-    from potluck.report.crowd import data_facts, data_page
+    from potluck.report.holdings import draw_data, list_data_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
-    place = out or Path("runs") / f"{wanted.name}-data.html"
-    _show(data_facts(federation), data_page(federation, wanted), place, as_json)
+    _show(wanted.name, "data", list_data_facts(federation), draw_data(federation), out, as_json)
 
 
-def _show(facts: "Facts", page: str, place: Path, as_json: bool) -> None:
+def _show(
+    name: str, what: str, facts: "Facts", figures: "list[ReportFigure]", out: Path | None, as_json: bool
+) -> None:
+    """Print facts, and write them and their figures into a page."""
     from rich.table import Table
 
     from potluck.cli.tables import console
+    from potluck.report.page import list_facts, render_page
 
+    place = out or Path("runs") / f"{name}-{what}.html"
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(page, encoding="utf-8")
-    told = [*facts, ("picture", str(place))]
+    place.write_text(render_page(name, f"{name}: {what}", "", list_facts(facts), figures), encoding="utf-8")
+    lines = [*facts, ("picture", str(place))]
     if as_json:
-        typer.echo(json.dumps(dict(told), indent=2))
+        typer.echo(json.dumps(dict(lines), indent=2))
         return
     grid = Table.grid(padding=(0, 2))
-    for key, text in told:
+    for key, text in lines:
         grid.add_row(f"  {key}", text)
     console.print(grid)

@@ -32,7 +32,7 @@ Jobs = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
-def listed(option: str, text: str) -> list[str]:
+def split_names(option: str, text: str) -> list[str]:
     """Names with commas between them."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
@@ -40,7 +40,7 @@ def listed(option: str, text: str) -> list[str]:
     return parts
 
 
-def many(jobs: str) -> int:
+def read_jobs(jobs: str) -> int:
     """How many runs at a time; 0: one a core, where that helps."""
     if jobs == "auto":
         return 0
@@ -49,7 +49,7 @@ def many(jobs: str) -> int:
     return int(jobs)
 
 
-def numbers(text: str) -> list[int]:
+def read_seeds(text: str) -> list[int]:
     """Seeds with commas between them."""
     try:
         return [int(part) for part in text.split(",")]

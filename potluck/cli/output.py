@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from potluck.cli.screen import Screen
 
 
-def screen(quiet: bool) -> "Screen":
+def open_screen(quiet: bool) -> "Screen":
     """Progress on stderr."""
     from potluck.cli.screen import Screen  # here: it needs the runtime, which is slow to import
 
@@ -20,7 +20,7 @@ def screen(quiet: bool) -> "Screen":
 
 
 @contextmanager
-def resumable(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
+def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
     """On Ctrl-C, say how to go on: by resuming the folder, so many runs at a time, or by this command."""
     try:
         yield
@@ -43,7 +43,7 @@ def print_run(run: Any, quiet: bool, as_json: bool) -> None:
     from potluck.cli import tables
 
     if not print_json(run.summary, as_json) and not quiet:
-        tables.console.print(tables.of_run(run))
+        tables.console.print(tables.show_run(run))
 
 
 def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = True) -> None:
@@ -51,23 +51,23 @@ def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = Tr
 
     from potluck.cli import tables
     from potluck.report import write_report
-    from potluck.report.verdict import verdict
+    from potluck.report.verdict import tell_verdict
 
     report = compared.path / "report.html"
     if write:
         write_report(compared, report)
-    said = verdict(compared)
-    told = {
+    sentence = tell_verdict(compared)
+    summary = {
         "name": compared.experiment.name,
         "target": compared.target,
         "algorithms": [asdict(row) for row in compared.rows],
         "runs": [run.summary for run in compared.runs],
         "tuning": None if compared.tuning is None else compared.tuning.summary(),
         "report": str(report),
-        "verdict": said,
+        "verdict": sentence,
     }
-    if not print_json(told, as_json) and not quiet:
-        tables.console.print(tables.of_comparison(compared))
+    if not print_json(summary, as_json) and not quiet:
+        tables.console.print(tables.show_comparison(compared))
         typer.echo(f"report: {report}")
-        if said:
-            tables.console.print(tables.sentence(said))
+        if sentence:
+            tables.console.print(tables.show_sentence(sentence))

@@ -34,13 +34,13 @@ def report(
     The page holds accuracy over time, traffic and rounds; who is served well; the fleet and who holds what;
     the life of cohorts, edges and classes; and what a round is made of. It shows what there is to show, and
     under every figure what to look for and its data as CSV. Runs that differ only in their seed are drawn as
-    one, with a band; unfinished ones are drawn as far as they are. The page is DIR/report.html unless told
-    otherwise; of several folders, runs/report.html.
+    one, with a band; unfinished ones are drawn as far as they are. The page is DIR/report.html unless --out
+    names another; of several folders, runs/report.html.
     """
     from potluck.cli import tables
     from potluck.report import write_report
-    from potluck.report.gather import alike, gather
-    from potluck.report.verdict import verdict
+    from potluck.report.gather import gather, is_one_federation
+    from potluck.report.verdict import tell_verdict
 
     if csv is not None and csv.exists() and not csv.is_dir():
         raise ConfigError(f"--csv {csv}: a file; name a folder")
@@ -50,19 +50,19 @@ def report(
     place = out or (folders[0] if len(folders) == 1 else Path("runs")) / "report.html"
     place.parent.mkdir(parents=True, exist_ok=True)
     write_report(compared, place, csv)
-    said = verdict(compared) if alike(compared) else ""
-    told = {
+    sentence = tell_verdict(compared) if is_one_federation(compared) else ""
+    summary = {
         "report": str(place),
         "csv": None if csv is None else str(csv),
-        "verdict": said,
+        "verdict": sentence,
         "runs": [run.summary for run in compared.runs],
     }
-    if not print_json(told, as_json) and not quiet:
+    if not print_json(summary, as_json) and not quiet:
         for run in compared.runs:
             if not run.finished:
                 typer.echo(f"{run.name}: unfinished, drawn as far as it is")
         typer.echo(f"report: {place}")
         if csv is not None:
             typer.echo(f"data: {csv}")
-        if said:
-            tables.console.print(tables.sentence(said))
+        if sentence:
+            tables.console.print(tables.show_sentence(sentence))

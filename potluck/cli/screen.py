@@ -49,7 +49,7 @@ class Screen:
             yield
             return
         try:
-            with _bars(self.console, beside=True) as self._bars:
+            with _make_bars(self.console, beside=True) as self._bars:
                 yield
         finally:
             self._bars = None
@@ -60,7 +60,7 @@ class Screen:
             self.say(f"{name}: started")
             self._followed[name] = _Followed(None)
         else:
-            self._followed[name] = _Followed(_bar(self._bars, name))
+            self._followed[name] = _Followed(_add_bar(self._bars, name))
             self._bars.refresh()
 
     def on_progress(self, name: str, p: Progress) -> None:
@@ -68,10 +68,10 @@ class Screen:
         run = self._followed[name]
         left, now = run.remaining(p.done), time.monotonic()
         if self._bars is not None and run.bar is not None:
-            self._bars.update(run.bar, completed=p.done, text=_brief(p, left), refresh=True)
-        elif now - run.said >= PAUSE and p.done < 1:
-            run.said = now
-            self.say(_line(name, p, left))
+            self._bars.update(run.bar, completed=p.done, text=_tell_briefly(p, left), refresh=True)
+        elif now - run.spoke >= PAUSE and p.done < 1:
+            run.spoke = now
+            self.say(_tell_line(name, p, left))
 
     def on_end(
         self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
@@ -97,11 +97,11 @@ class Screen:
     @contextmanager
     def _live(self, name: str) -> Iterator[Watch]:
         remaining = _Remaining()
-        with _bars(self.console) as live:
-            bar = _bar(live, name)
+        with _make_bars(self.console) as live:
+            bar = _add_bar(live, name)
 
             def watch(p: Progress) -> None:
-                live.update(bar, completed=p.done, text=_brief(p, remaining(p.done)))
+                live.update(bar, completed=p.done, text=_tell_briefly(p, remaining(p.done)))
 
             yield watch
 
@@ -112,12 +112,12 @@ class Screen:
             left = remaining(p.done)
             if int(10 * p.done) > shown[0]:
                 shown[0] = int(10 * p.done)
-                self.say(_line(name, p, left))
+                self.say(_tell_line(name, p, left))
 
         return watch
 
 
-def _bars(console: Console, beside: bool = False) -> Live:
+def _make_bars(console: Console, beside: bool = False) -> Live:
     """Live lines. Those of runs side by side vanish, and no thread draws them: it would hinder forks."""
     columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[text]}"))
     if beside:
@@ -132,15 +132,15 @@ def _bars(console: Console, beside: bool = False) -> Live:
     return Live(*columns, console=console, refresh_per_second=8)
 
 
-def _bar(live: Live, name: str) -> TaskID:
+def _add_bar(live: Live, name: str) -> TaskID:
     return live.add_task(f"{escape(name):<10}", total=1.0, text="getting ready")
 
 
-def _brief(p: Progress, left: str) -> str:  # short: bar and text should fit into 80 columns
+def _tell_briefly(p: Progress, left: str) -> str:  # short: bar and text should fit into 80 columns
     return f"round {p.round}, {duration(p.time)} virtual, {percent(p.accuracy)}, {left}"
 
 
-def _line(name: str, p: Progress, left: str) -> str:
+def _tell_line(name: str, p: Progress, left: str) -> str:
     where = f"round {p.round}, {duration(p.time)} of virtual time, accuracy {percent(p.accuracy)}"
     return f"{name}: {p.done:4.0%}  {where}, {left}"
 
@@ -149,7 +149,7 @@ class _Followed:
     """One of several runs at a time."""
 
     def __init__(self, bar: TaskID | None) -> None:
-        self.bar, self.remaining, self.said = bar, _Remaining(), time.monotonic()
+        self.bar, self.remaining, self.spoke = bar, _Remaining(), time.monotonic()
 
 
 class _Remaining:

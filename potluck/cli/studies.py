@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import File, Force, Jobs, Json, Quiet, Settings, listed, many
-from potluck.cli.output import print_json, resumable, screen
+from potluck.cli.options import File, Force, Jobs, Json, Quiet, Settings, read_jobs, split_names
+from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.core.errors import ConfigError
 
 Again = Annotated[
@@ -31,19 +31,19 @@ def tune(
 
     Example: [bold]potluck tune examples/demo.toml --algorithms fedavg,fedbuff --set tune.lr=[0.03,0.1][/bold]
 
-    The folder (runs/NAME-tune unless told) holds one folder for each trial and tune.json; the same command
-    again does only what is missing.
+    The folder (runs/NAME-tune unless --out names another) holds one folder for each trial and tune.json; the
+    same command again does only what is missing.
     """
     from potluck import experiment as ex
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    names = None if algorithms is None else listed("--algorithms", algorithms)
+    names = None if algorithms is None else split_names("--algorithms", algorithms)
     folder = out or Path("runs") / f"{wanted.name}-tune"
-    with resumable(folder, "the same command"):
-        found = ex.tune(wanted, names, folder, screen(quiet), force=force, jobs=many(jobs))
+    with explain_resuming(folder, "the same command"):
+        found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs))
     if not print_json(found.summary(), as_json) and not quiet:
-        tables.console.print(tables.of_tuning(found))
+        tables.console.print(tables.show_tuning(found))
         typer.echo(f"all results: {folder / 'tune.json'}")
 
 
@@ -75,8 +75,8 @@ def study(
 
     Example: [bold]potluck study baselines --scale paper[/bold]
 
-    The folder (runs/studies/NAME-SCALE unless told) holds one folder for each run; whatever was interrupted,
-    the same command again does only what is missing.
+    The folder (runs/studies/NAME-SCALE unless --out names another) holds one folder for each run; if the
+    command is interrupted, the same command again does only what is missing.
     """
     from potluck.cli import tables
     from potluck.experiment import study_runner
@@ -84,25 +84,33 @@ def study(
 
     if list_them:
         found = study_runner.list_studies()
-        told = [{"name": each, "title": s.title, "question": s.question} for each, s in found.items()]
-        if not print_json(told, as_json):
-            tables.console.print(tables.of_studies(found) if found else "no studies in ./studies")
+        listed = [{"name": each, "title": s.title, "question": s.question} for each, s in found.items()]
+        if not print_json(listed, as_json):
+            tables.console.print(tables.show_studies(found) if found else "no studies in ./studies")
         return
     if name is None:
         raise ConfigError(
             f"study: name one ({', '.join(study_runner.list_studies()) or 'a file'}), or see --list"
         )
     folder = out or study_runner.default_folder(name, scale)
-    with resumable(folder, "the same command"):
+    with explain_resuming(folder, "the same command"):
         results = study_runner.run_study(
-            name, scale, folder, screen(quiet), settings=settings or [], force=force, jobs=many(jobs)
+            name,
+            scale,
+            folder,
+            open_screen(quiet),
+            settings=settings or [],
+            force=force,
+            jobs=read_jobs(jobs),
         )
-    text = reproduction.section(results)
-    written = not no_page and reproduction.replace(page, results, text)
+    text = reproduction.write_section(results)
+    written = not no_page and reproduction.replace_section(page, results, text)
     if not print_json(study_runner.summarise(results), as_json) and not quiet:
         typer.echo(text)
         typer.echo(f"results: {folder / study_runner.RESULTS}")
         if written:
             typer.echo(f"page: {page}")
     if not no_page and not written:
-        screen(quiet).say(f"potluck: {page} has this study at paper scale, so this quick one is left out")
+        open_screen(quiet).say(
+            f"potluck: {page} has this study at paper scale, so this quick one is left out"
+        )

@@ -12,14 +12,14 @@ from potluck.core.units import duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.metrics import Outcome, Privacy
-from potluck.report.columns import SAID, Column, columns, grid, remark
+from potluck.report.columns import JUDGED_BY, Column, list_columns, list_rates, tell_choice
 
 console = Console(highlight=False)
 if not console.is_terminal:
     console.width = 160  # a file has no edge to wrap at
 
 
-def of_run(run: Run) -> RenderableType:
+def show_run(run: Run) -> RenderableType:
     """What a run came to, in a few lines."""
     s = run.summary
     lines = {
@@ -32,8 +32,8 @@ def of_run(run: Run) -> RenderableType:
         else f"{duration(s['time_to_target'])} to {percent(s['target'])}",
         "traffic": f"{size(s['bytes_up'])} up, {size(s['bytes_down'])} down",
         "devices": f"{s['participants']} took part in {s['tasks']} tasks of {duration(s['device_seconds'])}",
-        "lost tasks": _lost(s),
-        "privacy": _privacy(s.get("privacy")),
+        "lost tasks": _tell_lost(s),
+        "privacy": _tell_privacy(s.get("privacy")),
         "real time": duration(s["wall_seconds"]),
         "folder": str(run.path or ""),
     }
@@ -46,52 +46,52 @@ def of_run(run: Run) -> RenderableType:
     return Group(Text(title, style="bold"), grid)
 
 
-def of_comparison(comparison: Comparison) -> Table:
+def show_comparison(comparison: Comparison) -> Table:
     """One row an algorithm, the best of each column marked; as many columns as there is room for."""
-    told = columns(comparison)
+    shown = list_columns(comparison)
     while True:
-        table = _comparison(comparison, told)
+        table = _make_comparison(comparison, shown)
         wanted = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-        if wanted <= console.width or len(told) == 1:
+        if wanted <= console.width or len(shown) == 1:
             return table
-        told.pop()
+        shown.pop()
 
 
-def sentence(text: str) -> Text:
+def show_sentence(text: str) -> Text:
     """Words, wrapped where the screen ends."""
     return Text(text, style="bold")
 
 
-def of_tuning(tuning: Tuning) -> RenderableType:
+def show_tuning(tuning: Tuning) -> RenderableType:
     """Every algorithm at every rate, and what was chosen."""
-    table = Table(title=f"{SAID}, by learning rate", title_style="bold")
+    table = Table(title=f"{JUDGED_BY}, by learning rate", title_style="bold")
     table.add_column("algorithm", no_wrap=True)
     for rate in tuning.grid:
         table.add_column(f"{rate:g}", justify="right", no_wrap=True)
-    for line in grid(tuning):
-        table.add_row(line.method, *(_marked(text, i == line.chosen) for i, text in enumerate(line.texts)))
-    return Group(table, Text(remark(tuning)))
+    for line in list_rates(tuning):
+        table.add_row(line.method, *(_mark(text, i == line.chosen) for i, text in enumerate(line.texts)))
+    return Group(table, Text(tell_choice(tuning)))
 
 
-def of_studies(studies: dict[str, Study]) -> Table:
+def show_studies(studies: dict[str, Study]) -> Table:
     """Every study and its question."""
-    table = _plain("study", "title", "question")
+    table = _make_plain("study", "title", "question")
     for name, study in studies.items():
         table.add_row(name, Text(study.title), Text(study.question))
     return table
 
 
-def of_algorithms(descriptions: list[Description]) -> Table:
+def show_algorithms(descriptions: list[Description]) -> Table:
     """Every algorithm and its paper."""
-    table = _plain("algorithm", "paper", "rules from")
+    table = _make_plain("algorithm", "paper", "rules from")
     for d in descriptions:
         table.add_row(d.name, Text(d.paper), d.fidelity)
     return table
 
 
-def of_algorithm(d: Description) -> RenderableType:
+def show_algorithm(d: Description) -> RenderableType:
     """An algorithm's paper, idea and parameters."""
-    table = _plain("parameter", "type", "default", "meaning")
+    table = _make_plain("parameter", "type", "default", "meaning")
     for p in d.parameters:
         if p.name != "local":
             table.add_row(p.name, *(Text(text) for text in (p.type, p.default, p.meaning)))
@@ -103,23 +103,23 @@ def of_algorithm(d: Description) -> RenderableType:
     return Group(Text(d.paper, style="bold"), "", Text(d.idea), "", graded, "", table, "", Text(where))
 
 
-def of_list(runs: list[dict[str, Any]]) -> Table:
+def show_list(runs: list[dict[str, Any]]) -> Table:
     """Runs and how far they are."""
-    table = _plain("folder", "algorithm", "seed", "state", "accuracy")
+    table = _make_plain("folder", "algorithm", "seed", "state", "accuracy")
     for r in runs:
         texts = (r["folder"], r["algorithm"], str(r["seed"]), r["state"], percent(r["accuracy_mean"]))
         table.add_row(*(Text(text, overflow="fold") for text in texts))
     return table
 
 
-def _lost(s: Outcome) -> str:
+def _tell_lost(s: Outcome) -> str:
     """Tasks that were lost, by reason; where nobody's update could be used, what that tends to mean."""
-    told = ", ".join(f"{n} {why}" for why, n in s["lost"].items())
+    reasons = ", ".join(f"{n} {why}" for why, n in s["lost"].items())
     hopeless = s["lost"].get("bad") and not s["tasks"]
-    return f"{told}: no update was made of finite numbers; lower train.lr" if hopeless else told
+    return f"{reasons}: no update was made of finite numbers; lower train.lr" if hopeless else reasons
 
 
-def _privacy(spent: Privacy | None) -> str:
+def _tell_privacy(spent: Privacy | None) -> str:
     if spent is None:
         return ""
     known = spent["epsilon"] is not None
@@ -130,7 +130,7 @@ def _privacy(spent: Privacy | None) -> str:
     return f"{epsilon} at delta {spent['delta']:g}: {sent}; {spent['model']}"
 
 
-def _comparison(comparison: Comparison, told: list[Column]) -> Table:
+def _make_comparison(comparison: Comparison, shown: list[Column]) -> Table:
     seeds, name = len(comparison.experiment.seeds), comparison.experiment.name
     table = Table(
         title=f"{name}: mean of {seeds} seeds" if seeds > 1 else name,
@@ -140,16 +140,16 @@ def _comparison(comparison: Comparison, told: list[Column]) -> Table:
         caption_justify="left",
     )
     table.add_column("algorithm", no_wrap=True)
-    for column in told:
+    for column in shown:
         table.add_column(column.name, justify="right", no_wrap=True)
     for i, algorithm in enumerate(comparison.algorithms):
-        table.add_row(algorithm, *(_marked(c.texts[i], i in c.best) for c in told))
+        table.add_row(algorithm, *(_mark(c.texts[i], i in c.best) for c in shown))
     return table
 
 
-def _plain(*names: str) -> Table:
+def _make_plain(*names: str) -> Table:
     return Table(*names, box=None, padding=(0, 2, 0, 0))
 
 
-def _marked(text: str, best: bool) -> Text:
+def _mark(text: str, best: bool) -> Text:
     return Text(f"{text} *", style="bold") if best else Text(text)

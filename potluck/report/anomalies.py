@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import blank, clock
+from potluck.report.canvas import make_figure, pick_time_unit
 
 KINDS = {
     "refused, rightly": ("#009E73", "circle"),
@@ -22,7 +22,7 @@ KINDS = {
 }
 
 
-class Odd(NamedTuple):
+class Anomaly(NamedTuple):
     """Devices whose updates were refused at one merge."""
 
     round: int
@@ -31,43 +31,43 @@ class Odd(NamedTuple):
     nodes: list[int]
 
 
-def anomalies(run: Run) -> list[Odd]:
+def read_anomalies(run: Run) -> list[Anomaly]:
     """Who was judged odd when, and by which lane, cohort or aggregator."""
     return [
-        Odd(r["round"], r["time"], r.get("group"), r["value"])
+        Anomaly(r["round"], r["time"], r.get("group"), r["value"])
         for r in run.lines
         if r["metric"] == "anomalous"
     ]
 
 
-def culprits(records: Iterable[Record]) -> set[int] | None:
+def find_culprits(records: Iterable[Record]) -> set[int] | None:
     """Devices that are known to attack or, if that isn't known, to flip labels; None: nothing is known."""
-    told = {r["metric"]: set(r["value"]) for r in records if r["metric"] in ("attackers", "flippers")}
-    return told.get("attackers", told.get("flippers"))
+    known = {r["metric"]: set(r["value"]) for r in records if r["metric"] in ("attackers", "flippers")}
+    return known.get("attackers", known.get("flippers"))
 
 
-def precision(run: Run) -> float | None:
+def measure_precision(run: Run) -> float | None:
     """The share of refused updates that came from culprits; None if none was refused or none is known."""
-    truth, refused = culprits(run.lines), [node for at in anomalies(run) for node in at.nodes]
+    truth, refused = find_culprits(run.lines), [node for at in read_anomalies(run) for node in at.nodes]
     return None if truth is None or not refused else sum(node in truth for node in refused) / len(refused)
 
 
-def recall(run: Run) -> float | None:
+def measure_recall(run: Run) -> float | None:
     """The share of culprits' updates that were refused, of those that were judged at all."""
-    truth = culprits(run.lines) or set()
+    truth = find_culprits(run.lines) or set()
     judged = [node for r in run.lines if r["metric"] == "guarded" for node in r["value"]["judged"]]
     due = sum(node in truth for node in judged)
-    found = sum(node in truth for at in anomalies(run) for node in at.nodes)
+    found = sum(node in truth for at in read_anomalies(run) for node in at.nodes)
     return found / due if due else None
 
 
-def judgements(run: Run) -> go.Figure | None:
+def draw_judgements(run: Run) -> go.Figure | None:
     """Updates that were refused and, of known culprits, those that weren't; None if none were judged."""
-    truth, odd = culprits(run.lines), anomalies(run)
+    truth, odd = find_culprits(run.lines), read_anomalies(run)
     judged = [r for r in run.lines if r["metric"] == "guarded"]
     if not odd and not judged:
         return None
-    size, unit = clock(run.summary["virtual_seconds"])
+    size, unit = pick_time_unit(run.summary["virtual_seconds"])
     points: dict[str, list[tuple[float, int]]] = {kind: [] for kind in KINDS}
     for at in odd:
         for node in at.nodes:
@@ -78,7 +78,7 @@ def judgements(run: Run) -> go.Figure | None:
         for node in r["value"].get("judged", ()):
             if node in truth and (r["time"], r.get("group"), node) not in caught:  # type: ignore[operator]
                 points["missed"].append((r["time"], node))
-    figure = blank(f"virtual time ({unit})", "device")
+    figure = make_figure(f"virtual time ({unit})", "device")
     for kind, (shade, symbol) in KINDS.items():
         if points[kind]:
             figure.add_scatter(

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, units of time, and what a page is told with each of them."""
+"""What all figures share: colours, axes, units of time, and what a page says with each of them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,12 @@ GRID, INK = "rgba(128,128,128,0.25)", "#808080"  # until the page knows whether 
 SHADES = "Cividis"  # of heat maps: one order of brightness, for all eyes
 
 
-class Drawn(NamedTuple):
+LOOKED_AT = 2000  # devices whose rows are counted before training: a million would take minutes
+
+Facts = list[tuple[str, str]]
+
+
+class ReportFigure(NamedTuple):
     """A figure, its title, and what to look for."""
 
     title: str
@@ -19,7 +24,7 @@ class Drawn(NamedTuple):
     hint: str
 
 
-def blank(x: str, y: str) -> go.Figure:
+def make_figure(x: str, y: str) -> go.Figure:
     """An empty figure with labelled axes, in colours that the page repaints."""
     figure = go.Figure()
     figure.update_layout(
@@ -38,17 +43,17 @@ def blank(x: str, y: str) -> go.Figure:
     return figure
 
 
-def colour(i: int) -> str:
+def pick_colour(i: int) -> str:
     return COLOURS[i % len(COLOURS)]
 
 
-def clock(longest: float) -> tuple[int, str]:
+def pick_time_unit(longest: float) -> tuple[int, str]:
     """The unit in which times up to so many seconds are read: its length and its name."""
     units = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
     return next(((length, name) for length, name in units if longest >= 2 * length), (1, "seconds"))
 
 
-def rows_of(figure: go.Figure, names: Sequence[str], least: int = 140, each: int = 26) -> go.Figure:
+def fit_rows(figure: go.Figure, names: Sequence[str], least: int = 140, each: int = 26) -> go.Figure:
     """Height for so many named rows, the first on top."""
     figure.update_layout(height=max(220, least + each * len(names)))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(names)))

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.metrics import Point, headline, series, time_to, totals
-from potluck.report.canvas import blank, clock, colour
+from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 
 ROOT = "all"
 SEEN = 3  # times that a device must have trained before its choice is judged
@@ -38,7 +38,7 @@ class Membership(NamedTuple):
         return sum(n > 0 for n in self.times.values()) / max(1, len(self.times))
 
 
-def memberships(records: Iterable[Record]) -> list[Membership]:
+def read_memberships(records: Iterable[Record]) -> list[Membership]:
     """One for each evaluation at which devices chose."""
     found: dict[tuple[int, float], Membership] = {}
     for r in records:
@@ -49,12 +49,12 @@ def memberships(records: Iterable[Record]) -> list[Membership]:
     return list(found.values())
 
 
-def hidden(records: Iterable[Record]) -> dict[int, int]:
+def read_hidden_groups(records: Iterable[Record]) -> dict[int, int]:
     """The hidden group of every evaluated device, if there are groups."""
     return {r["node"]: r["value"] for r in records if r["metric"] == "hidden_group"}
 
 
-def agreement(at: Membership, truth: dict[int, int], least: int = SEEN) -> float | None:
+def measure_agreement(at: Membership, truth: dict[int, int], least: int = SEEN) -> float | None:
     """Adjusted Rand index between choices and hidden groups, of devices seen often enough."""
     nodes = [node for node in at.chosen if at.times[node] >= least and node in truth]
     if not nodes:
@@ -65,19 +65,19 @@ def agreement(at: Membership, truth: dict[int, int], least: int = SEEN) -> float
     return float(found)
 
 
-def final_agreement(run: Run) -> float | None:
+def measure_final_agreement(run: Run) -> float | None:
     """Of a run's last evaluation; None without cohorts or groups."""
-    at, truth = memberships(run.lines), hidden(run.lines)
-    return agreement(at[-1], truth) if at and truth else None
+    at, truth = read_memberships(run.lines), read_hidden_groups(run.lines)
+    return measure_agreement(at[-1], truth) if at and truth else None
 
 
-def coverage(run: Run) -> float | None:
+def measure_coverage(run: Run) -> float | None:
     """The share of devices that have trained by the end."""
-    at = memberships(run.lines)
+    at = read_memberships(run.lines)
     return at[-1].covered if at else None
 
 
-def cohorts(run: Run) -> float:
+def count_cohorts(run: Run) -> float:
     """How many cohorts there are at the end: as the last split says, or as many models as were chosen."""
     count, models = 1.0, set()
     for r in run.lines:
@@ -88,32 +88,32 @@ def cohorts(run: Run) -> float:
     return max(count, float(len(models)))
 
 
-def best(run: Run) -> float | None:
+def find_best(run: Run) -> float | None:
     """The best mean accuracy at any evaluation."""
     points = series(run.lines, "accuracy_mean", headline(run.lines))
     return max((p.value for p in points), default=None)
 
 
-def reached(run: Run, target: float) -> tuple[float | None, float | None]:
+def find_time_and_effort(run: Run, target: float) -> tuple[float | None, float | None]:
     """Virtual seconds and device-seconds until a target; None each if it was never reached."""
     when = time_to(series(run.lines, "accuracy_mean", headline(run.lines)), target)
     spent = [p for p in totals(run.lines, "device_seconds") if when is not None and p.time >= when]
     return when, spent[0].value if spent else None
 
 
-def over_time(run: Run) -> list[Point]:
+def trace_agreement(run: Run) -> list[Point]:
     """The agreement at every evaluation that has one."""
-    truth = hidden(run.lines)
-    found = ((at, agreement(at, truth)) for at in memberships(run.lines)) if truth else ()
+    truth = read_hidden_groups(run.lines)
+    found = ((at, measure_agreement(at, truth)) for at in read_memberships(run.lines)) if truth else ()
     return [Point(at.round, at.time, index) for at, index in found if index is not None]
 
 
-def branches(run: Run, note: str = "split") -> dict[str, Branch]:
+def read_branches(run: Run, note: str = "split") -> dict[str, Branch]:
     """Every cohort that there was, parents first; empty if none split."""
     found: dict[str, Branch] = {}
     for r in run.lines:
         if r["metric"] == note:
-            parent, value = _named(r.get("group")), r["value"]
+            parent, value = _name_cohort(r.get("group")), r["value"]
             sizes = value.get("sizes", {})
             into = value.get("into") or list(sizes)
             known = sizes if isinstance(sizes, dict) else dict(zip(into, sizes, strict=False))
@@ -123,23 +123,23 @@ def branches(run: Run, note: str = "split") -> dict[str, Branch]:
     return found
 
 
-def tree(run: Run, note: str = "split") -> go.Figure | None:
+def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
     """Cohorts over time, each a line from its birth on; None if none ever split."""
-    every = branches(run, note)
+    every = read_branches(run, note)
     if not every:
         return None
     ends = {b.parent: b.born for b in every.values() if b.parent is not None}
     longest = max(run.summary["virtual_seconds"], *ends.values())
-    size, unit = clock(longest)
-    height = _heights(every)
-    figure = blank(f"virtual time ({unit})", "")
+    size, unit = pick_time_unit(longest)
+    height = _find_heights(every)
+    figure = make_figure(f"virtual time ({unit})", "")
     leaves = [name for name in every if name not in ends]
-    at_end = _members(run)
+    at_end = _describe_members(run)
     for name, b in every.items():
         end, y = ends.get(name, longest), height[name]
         start = [] if b.parent is None else [(b.born / size, height[b.parent])]
         points = [*start, (b.born / size, y), (end / size, y)]
-        shade = colour(leaves.index(name)) if name in leaves else "#808080"
+        shade = pick_colour(leaves.index(name)) if name in leaves else "#808080"
         label = at_end.get(name, "nobody chooses it" if at_end else "")
         born = "" if b.size is None else f"{b.size} devices at its birth"
         figure.add_scatter(
@@ -160,11 +160,11 @@ def tree(run: Run, note: str = "split") -> go.Figure | None:
     return figure
 
 
-def _named(group: Any) -> str:
+def _name_cohort(group: Any) -> str:
     return ROOT if group in ("", None) else str(group)
 
 
-def _heights(every: dict[str, Branch]) -> dict[str, float]:
+def _find_heights(every: dict[str, Branch]) -> dict[str, float]:
     """Leaves one below another, parents between their children."""
     children: dict[str, list[str]] = {}
     for b in every.values():
@@ -188,14 +188,14 @@ def _heights(every: dict[str, Branch]) -> dict[str, float]:
     return height
 
 
-def _members(run: Run) -> dict[str, str]:
+def _describe_members(run: Run) -> dict[str, str]:
     """Who would choose which cohort at the end, by hidden group where that is known."""
-    at, truth = memberships(run.lines), hidden(run.lines)
+    at, truth = read_memberships(run.lines), read_hidden_groups(run.lines)
     if not at:
         return {}
     who: dict[str, list[int]] = {}
     for node, name in at[-1].chosen.items():
-        who.setdefault(_named(name), []).append(node)
+        who.setdefault(_name_cohort(name), []).append(node)
     out = {}
     for name, nodes in who.items():
         kinds = sorted((truth[n] for n in nodes if n in truth), key=int)

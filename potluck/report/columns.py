@@ -1,4 +1,4 @@
-"""What is told of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
+"""What is shown of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from potluck.experiment import Comparison, Experiment, Tuning
 from potluck.experiment.comparison import Row
 from potluck.metrics import Interval, Spread
 
-SAID = "mean accuracy on devices' validation rows"
+JUDGED_BY = "mean accuracy on devices' validation rows"
 
 
 class Column(NamedTuple):
@@ -19,7 +19,7 @@ class Column(NamedTuple):
     best: set[int]
 
 
-class Line(NamedTuple):
+class RateLine(NamedTuple):
     """One method: a text for each rate, which of them was chosen, and whether it lies at the grid's edge."""
 
     method: str
@@ -28,31 +28,37 @@ class Line(NamedTuple):
     edge: bool
 
 
-def columns(comparison: Comparison) -> list[Column]:
-    """What is told of every algorithm; where there is little room, the last columns are left out."""
+def list_columns(comparison: Comparison) -> list[Column]:
+    """What is shown of every algorithm; where there is little room, the last columns are left out."""
     rows, tuning = comparison.rows, comparison.tuning
-    rates = [] if tuning is None else [Column("lr", [rate(tuning, r.algorithm) for r in rows], set())]
-    apart = [points(r.difference) for r in rows]
+    rates = [] if tuning is None else [Column("lr", [tell_rate(tuning, r.algorithm) for r in rows], set())]
+    apart = [tell_points(r.difference) for r in rows]
     versus = [Column(f"vs {rows[0].algorithm}", apart, set())] if any(r.difference for r in rows) else []
     sent = [NONE if r.bytes.mean is None else size(r.bytes.mean) for r in rows]
     return [
         *rates,
-        _won("accuracy", rows, lambda r: r.accuracy, percents, max),
+        _mark_winners("accuracy", rows, lambda r: r.accuracy, tell_percents, max),
         *versus,
-        _won("global test", rows, lambda r: r.everywhere, percents, max),
-        _won(f"time to {_whole(comparison.target)}", rows, lambda r: r.seconds_to_target, _durations, min),
+        _mark_winners("global test", rows, lambda r: r.everywhere, tell_percents, max),
+        _mark_winners(
+            f"time to {_tell_whole(comparison.target)}",
+            rows,
+            lambda r: r.seconds_to_target,
+            _tell_durations,
+            min,
+        ),
         Column("speed-up", [NONE if r.speed_up is None else f"{r.speed_up:.1f}x" for r in rows], set()),
-        _won("worst 10 %", rows, lambda r: r.worst, percents, max),
+        _mark_winners("worst 10 %", rows, lambda r: r.worst, tell_percents, max),
         Column("traffic", sent, set()),
         Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),
         Column("device time", [duration(r.device_seconds.mean) for r in rows], set()),
     ]
 
 
-def grid(tuning: Tuning) -> list[Line]:
+def list_rates(tuning: Tuning) -> list[RateLine]:
     """The grid as a table; its columns are `tuning.grid`."""
     return [
-        Line(
+        RateLine(
             method,
             [percent(mean) for mean in tuning.means(method)],
             tuning.grid.index(tuning.choice(method)),
@@ -62,22 +68,22 @@ def grid(tuning: Tuning) -> list[Line]:
     ]
 
 
-def rate(tuning: Tuning, method: str) -> str:
+def tell_rate(tuning: Tuning, method: str) -> str:
     """The chosen rate, marked when a better one may lie outside of the grid."""
     return f"{tuning.choice(method):g}" + (" (edge)" if tuning.at_edge(method) else "")
 
 
-def remark(tuning: Tuning) -> str:
+def tell_choice(tuning: Tuning) -> str:
     """How rates were chosen, in a sentence or two."""
     seeds = ", ".join(map(str, tuning.seeds))
     length = "" if tuning.length == 1 else f", trials of {tuning.length:.0%} of a run"
     plural = "s" * (len(tuning.seeds) > 1)
     edges = [method for method in tuning.results if tuning.at_edge(method)]
     beyond = f" At the edge of the grid: {', '.join(edges)}; a rate beyond it may do better." if edges else ""
-    return f"Chosen by {SAID} (seed{plural} {seeds}{length}); no test row was read.{beyond}"
+    return f"Chosen by {JUDGED_BY} (seed{plural} {seeds}{length}); no test row was read.{beyond}"
 
 
-def crowd(e: Experiment) -> str:
+def describe_federation(e: Experiment) -> str:
     """Data, who holds them, devices and model of a resolved experiment."""
     clients = "the devices of a " if e.data.clients is None else f"{e.data.clients:,} devices of a "
     skew = f"dirichlet({e.data.alpha:g})" if e.data.partition == "dirichlet" else e.data.partition
@@ -86,7 +92,7 @@ def crowd(e: Experiment) -> str:
     return f"{e.data.source}{rows}, {divided}; model {e.model.name}"
 
 
-def ends(e: Experiment) -> str:
+def describe_end(e: Experiment) -> str:
     """When a run ends."""
     s = e.stop
     limits = [
@@ -98,19 +104,19 @@ def ends(e: Experiment) -> str:
     return " or ".join(limit for limit in limits if limit)
 
 
-def percents(shares: Spread) -> str:
+def tell_percents(shares: Spread) -> str:
     """A mean share and how far seeds lie apart: `95.6 ± 0.4 %`."""
     if shares.mean is None or shares.deviation is None:
         return percent(shares.mean)
     return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
 
 
-def points(difference: Interval | None) -> str:
+def tell_points(difference: Interval | None) -> str:
     """A difference of shares with its interval, in percentage points: `+1.2 ± 0.4`."""
     return NONE if difference is None else f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"
 
 
-def _won(
+def _mark_winners(
     name: str,
     rows: list[Row],
     value: Callable[[Row], Spread],
@@ -123,9 +129,9 @@ def _won(
     return Column(name, [text(value(row)) for row in rows], won if len(rows) > 1 else set())
 
 
-def _whole(share: float | None) -> str:
+def _tell_whole(share: float | None) -> str:
     return percent(share).replace(".0 %", " %")
 
 
-def _durations(times: Spread) -> str:
+def _tell_durations(times: Spread) -> str:
     return duration(times.mean) if times.mean is not None else "not reached"

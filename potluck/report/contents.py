@@ -8,195 +8,216 @@ from potluck.core.notes import Figure
 from potluck.core.units import percent
 from potluck.experiment import Comparison, Run
 from potluck.metrics import series
-from potluck.report import anomalies, cohorts, curves, hierarchy, holdings, notes, tiers
-from potluck.report import fleet as fleets
 from potluck.report import (
-    per_device as people,
+    anomalies,
+    cohorts,
+    curves,
+    fleet,
+    hierarchy,
+    holdings,
+    notes,
+    per_device,
+    round_timeline,
+    tiers,
 )
-from potluck.report import (
-    round_timeline as anatomy,
-)
-from potluck.report.canvas import Drawn
-from potluck.report.gather import alike
+from potluck.report.canvas import ReportFigure
+from potluck.report.gather import is_one_federation
 
 
-def contents(comparison: Comparison) -> list[Drawn]:
+def draw_all(comparison: Comparison) -> list[ReportFigure]:
     """All figures that apply; those that don't are left out."""
-    found = [*_race(comparison), *_crowd(comparison), *_lives(comparison), *_costs(comparison)]
-    return [Drawn(title, figure, hint) for title, figure, hint in found if figure is not None and figure.data]
+    found = [
+        *_draw_race(comparison),
+        *_draw_federation(comparison),
+        *_draw_lives(comparison),
+        *_draw_costs(comparison),
+    ]
+    return [
+        ReportFigure(title, figure, hint)
+        for title, figure, hint in found
+        if figure is not None and figure.data
+    ]
 
 
 Maybe = tuple[str, go.Figure | None, str]
 
 
-def _race(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     """What was reached, when, and for whom."""
     band = " The band spans all seeds." if len(comparison.experiment.seeds) > 1 else ""
     yield (
         "Accuracy over time",
-        _drawn(curves.over_time(comparison)),
+        _drop_empty(curves.draw_over_time(comparison)),
         "Look at who crosses the dotted line first: that is the time a crowd with these devices "
         f"and links would need.{band}",
     )
     yield (
         "Time to the target",
-        curves.to_target(comparison),
+        curves.draw_time_to_target(comparison),
         "Look for the shortest bar. A bar is drawn for algorithms that got there with every seed; "
         "dots are the seeds.",
     )
     yield (
         "Accuracy over traffic",
-        _drawn(curves.over_bytes(comparison)),
+        _drop_empty(curves.draw_over_bytes(comparison)),
         "Look at who is further left at the same height: it pays less traffic for the same accuracy.",
     )
     yield (
         "Accuracy over rounds",
-        _drawn(curves.over_rounds(comparison)),
+        _drop_empty(curves.draw_over_rounds(comparison)),
         "Look at how much each change of the model brings; asynchronous methods take many small steps, "
         "so more rounds don't mean more time.",
     )
     yield (
         "Who is served well",
-        people.over_devices(comparison),
-        "Look at how far the left end lies from the dot: the worst-served tenth of the devices "
-        "pays for a good mean.",
+        per_device.draw_spread(comparison),
+        "Look at how far the left end lies from the dot: far apart, a good mean hides devices that are "
+        "served badly.",
     )
     yield (
         "Every device's accuracy",
-        people.served(comparison),
+        per_device.draw_devices(comparison),
         "Look at the left: a curve that falls off steeply there leaves devices behind, whatever its mean. "
         "Shaded are the worst and the best tenth; attackers are left out.",
     )
 
 
-def _crowd(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_federation(comparison: Comparison) -> Iterator[Maybe]:
     """Who takes part: once if it is the same for all, else for each."""
-    drawn = [run for run in _firsts(comparison) if run.devices is not None]
-    for run in drawn[:1] if alike(comparison) else drawn:
-        name = "" if alike(comparison) else f": {run.summary['algorithm']}"
+    drawn = [run for run in _find_first_runs(comparison) if run.devices is not None]
+    for run in drawn[:1] if is_one_federation(comparison) else drawn:
+        name = "" if is_one_federation(comparison) else f": {run.summary['algorithm']}"
         yield (
             f"The fleet{name}",
-            fleets.speeds(run),
+            fleet.draw_speeds(run),
             "Look at the lower right: slow at computing and at sending, these are the stragglers. "
-            f"Both axes are logarithmic; larger dots hold more rows.{_some(run)}",
+            f"Both axes are logarithmic; larger dots hold more rows.{_count_shown(run)}",
         )
         yield (
             f"Who holds what{name}",
-            holdings.before(run),
+            holdings.draw_before(run),
             "Look for rows with few bright cells: devices that know only some classes. "
-            f"This is before anything is trained.{_some(run)}",
+            f"This is before anything is trained.{_count_shown(run)}",
         )
 
 
-def _lives(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_lives(comparison: Comparison) -> Iterator[Maybe]:
     """What became of groups and of data, algorithm by algorithm, each with its first seed."""
     several = len(comparison.algorithms) > 1
-    for run in _firsts(comparison):
+    for run in _find_first_runs(comparison):
         name = f": {run.summary['algorithm']}" if several else ""
         seed = f" Seed {run.summary['seed']}." if len(comparison.of(run.summary["algorithm"])) > 1 else ""
-        for title, figure, hint in _life(run):
+        for title, figure, hint in _draw_life(run):
             yield f"{title}{name}", figure, f"{hint}{seed}"
 
 
-def _life(run: Run) -> Iterator[Maybe]:
+def _draw_life(run: Run) -> Iterator[Maybe]:
     """What became of one run's groups and data."""
     yield (
         "What each view reaches",
-        people.views(run),
+        per_device.draw_views(run),
         "Look at which model a device would best use: its own, its edge's or the one for all. "
         f"Runs are judged by “{run.summary['view']}”.",
     )
-    yield "Rows before and after", holdings.before_and_after(run), _moved(run)
+    yield "Rows before and after", holdings.draw_before_and_after(run), _hint_at_moves(run)
     yield (
         "The fleet by tier",
-        fleets.by_tier(run),
+        fleet.draw_by_tier(run),
         "Look at whether tiers part the fast from the slow, here at the end of the run.",
     )
     for each in notes.read_notes(run).figures:
-        yield each.title, _drawn_as(run, each), each.hint + _ending(run, each)
-    yield "Who was judged anomalous", anomalies.judgements(run), _judgements(run)
+        yield each.title, _draw_note(run, each), each.hint + _tell_ending(run, each)
+    yield "Who was judged anomalous", anomalies.draw_judgements(run), _hint_at_judgements(run)
     yield (
-        "What was noted of groups",
-        notes.noted(run),
-        "Look for groups that part from the others. Every panel is one thing that the algorithm noted.",
+        "Groups over time",
+        notes.draw_numbers(run),
+        "Groups whose curve leaves the others need attention. Every panel shows one number that the "
+        "algorithm noted.",
     )
 
 
-def _drawn_as(run: Run, figure: Figure) -> go.Figure | None:
+def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
     """A note's own figure, by the kind of it."""
     match figure.kind:
         case "counts":
-            return notes.counts(run, figure.note, figure.each)
+            return notes.draw_counts(run, figure.note, figure.each)
         case "stretches":
-            return hierarchy.stretches(run, figure.note)
+            return hierarchy.draw_stretches(run, figure.note)
         case "tree":
-            return cohorts.tree(run, figure.note)
+            return cohorts.draw_tree(run, figure.note)
         case "tiers":
-            return tiers.sizes(run, figure.note)
+            return tiers.draw_sizes(run, figure.note)
 
 
-def _ending(run: Run, figure: Figure) -> str:
+def _tell_ending(run: Run, figure: Figure) -> str:
     """What a figure came to, in numbers."""
-    fits = cohorts.final_agreement(run) if figure.kind == "tree" else None
-    told = (
+    fits = cohorts.measure_final_agreement(run) if figure.kind == "tree" else None
+    choices = (
         "" if fits is None else f" Choices fit the hidden groups with an adjusted Rand index of {fits:.2f}."
     )
     found = series(run.lines, figure.number) if figure.number else []
     name = figure.number.replace("_", " ").capitalize()
-    return told + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
+    return choices + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
 
 
-def _costs(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_costs(comparison: Comparison) -> Iterator[Maybe]:
     """What it took."""
     yield (
         "Traffic by tier",
-        hierarchy.by_tier(comparison),
+        hierarchy.draw_traffic(comparison),
         "Look at which links carry the load: those of devices, or those of edges and users above them. "
         "Up is towards the cloud.",
     )
     yield (
         "Where a task's time goes",
-        anatomy.shares(comparison),
+        round_timeline.draw_shares(comparison),
         "Look at the pale part: time in which devices are done and wait for slower ones. "
         "Mean over the last tasks of a run.",
     )
     several = len(comparison.algorithms) > 1
-    for run in _firsts(comparison):
+    for run in _find_first_runs(comparison):
         name = f": {run.summary['algorithm']}" if several else ""
-        if anatomy.in_rounds(run):
+        if round_timeline.has_rounds(run):
             hint = "Look at the top: the longest bars are the stragglers that all others wait for (pale)."
-            yield f"The anatomy of a round{name}", anatomy.a_round(run), f"{hint} A round of middling length."
+            yield (
+                f"The anatomy of a round{name}",
+                round_timeline.draw_round(run),
+                f"{hint} This round has the median length.",
+            )
         else:
             hint = (
                 "Look at how unequal bars are: here nobody waits for the longest. The last tasks of the run."
             )
-            yield f"The anatomy of tasks{name}", anatomy.a_round(run), hint
+            yield f"The anatomy of tasks{name}", round_timeline.draw_round(run), hint
 
 
-def _judgements(run: Run) -> str:
-    told = [
+def _hint_at_judgements(run: Run) -> str:
+    numbers = [
         f"{name} {percent(share)}"
-        for name, share in (("precision", anomalies.precision(run)), ("recall", anomalies.recall(run)))
+        for name, share in (
+            ("precision", anomalies.measure_precision(run)),
+            ("recall", anomalies.measure_recall(run)),
+        )
         if share is not None
     ]
-    numbers = f" Of updates, {' and '.join(told)}." if told else " Who really was at fault isn't known."
-    return f"Look for lines of marks: devices that are refused again and again.{numbers}"
+    rates = f" Of updates, {' and '.join(numbers)}." if numbers else " Who really was at fault isn't known."
+    return f"Look for lines of marks: devices that are refused again and again.{rates}"
 
 
-def _moved(run: Run) -> str:
-    found = holdings.evened(run)
-    told = (
+def _hint_at_moves(run: Run) -> str:
+    found = holdings.measure_skews(run)
+    numbers = (
         "" if found is None else f" Mean distance from everybody's mix: {found[0]:.2f}, then {found[1]:.2f}."
     )
-    return f"Look at whether devices' rows have become more alike from left to right.{told}"
+    return f"Look at whether devices' rows have become more alike from left to right.{numbers}"
 
 
-def _firsts(comparison: Comparison) -> list[Run]:
+def _find_first_runs(comparison: Comparison) -> list[Run]:
     """Of each algorithm the first seed's run."""
     return [comparison.of(name)[0] for name in comparison.algorithms]
 
 
-def _some(run: Run) -> str:
+def _count_shown(run: Run) -> str:
     crowd = run.devices
     if crowd is None:
         return ""
@@ -204,6 +225,6 @@ def _some(run: Run) -> str:
     return "" if shown == crowd["devices"] else f" {shown:,} of {crowd['devices']:,} devices."
 
 
-def _drawn(figure: go.Figure) -> go.Figure | None:
+def _drop_empty(figure: go.Figure) -> go.Figure | None:
     """None if all curves are empty."""
     return figure if any(trace.x is not None and len(trace.x) for trace in figure.data) else None

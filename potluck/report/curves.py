@@ -9,22 +9,22 @@ from potluck import metrics
 from potluck.core.units import duration
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Point
-from potluck.report.canvas import COLOURS, INK, blank, clock, rows_of
+from potluck.report.canvas import COLOURS, INK, fit_rows, make_figure, pick_time_unit
 
 Axis = Callable[[Run, Sequence[Point]], list[float]]
 
 
-def over_time(comparison: Comparison) -> go.Figure:
+def draw_over_time(comparison: Comparison) -> go.Figure:
     """Accuracy over virtual time."""
     longest = max((run.summary["virtual_seconds"] for run in comparison.runs), default=0.0)
-    size, unit = clock(longest)
-    figure = _curves(
+    size, unit = pick_time_unit(longest)
+    figure = _draw_curves(
         comparison, lambda run, points: [p.time / size for p in points], f"virtual time ({unit})"
     )
-    return _with_target(figure, comparison)
+    return _mark_target(figure, comparison)
 
 
-def over_bytes(comparison: Comparison) -> go.Figure:
+def draw_over_bytes(comparison: Comparison) -> go.Figure:
     """Accuracy over traffic, up and down together."""
 
     def traffic(run: Run, points: Sequence[Point]) -> list[float]:
@@ -35,26 +35,26 @@ def over_bytes(comparison: Comparison) -> go.Figure:
         # Nothing is written before anything was sent.
         return [sent.get(p.time, 0.0) / 1e6 for p in points]
 
-    return _with_target(_curves(comparison, traffic, "traffic (MB, up and down)"), comparison)
+    return _mark_target(_draw_curves(comparison, traffic, "traffic (MB, up and down)"), comparison)
 
 
-def over_rounds(comparison: Comparison) -> go.Figure:
+def draw_over_rounds(comparison: Comparison) -> go.Figure:
     """Accuracy over rounds: how often the served model changed."""
-    figure = _curves(
+    figure = _draw_curves(
         comparison, lambda run, points: [float(p.round) for p in points], "rounds (changes of the model)"
     )
-    return _with_target(figure, comparison)
+    return _mark_target(figure, comparison)
 
 
-def to_target(comparison: Comparison) -> go.Figure | None:
+def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
     """How long each algorithm takes to the target, its mean and each seed's; None if nobody got there."""
     times = {name: [comparison.time(run) for run in comparison.of(name)] for name in comparison.algorithms}
     there = [when for each in times.values() for when in each if when is not None]
     if comparison.target is None or not there:
         return None
-    size, unit = clock(max(there))
-    figure = blank(f"virtual time to {100 * comparison.target:.1f} % ({unit})", "")
-    for colour, row in zip(_colours(comparison), comparison.rows, strict=True):
+    size, unit = pick_time_unit(max(there))
+    figure = make_figure(f"virtual time to {100 * comparison.target:.1f} % ({unit})", "")
+    for colour, row in zip(_pick_colours(comparison), comparison.rows, strict=True):
         mean, reached = row.seconds_to_target.mean, [t for t in times[row.algorithm] if t is not None]
         missed = len(times[row.algorithm]) - len(reached)
         of = f"not reached by {missed} of {missed + len(reached)} seeds" if reached else "not reached"
@@ -79,17 +79,17 @@ def to_target(comparison: Comparison) -> go.Figure | None:
                 marker={"color": "#ffffff", "size": 9, "line": {"color": "#1c1c1e", "width": 1.5}},
                 showlegend=False,
             )
-    return rows_of(figure, comparison.algorithms, each=40)
+    return fit_rows(figure, comparison.algorithms, each=40)
 
 
-def _curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
-    figure = blank(title, "mean accuracy over devices (%)")
-    for colour, name in zip(_colours(comparison), comparison.algorithms, strict=True):
+def _draw_curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
+    figure = make_figure(title, "mean accuracy over devices (%)")
+    for colour, name in zip(_pick_colours(comparison), comparison.algorithms, strict=True):
         lines = []
         for run in comparison.of(name):
             points = metrics.series(run.lines, "accuracy_mean", run.summary["view"])
             lines.append((axis(run, points), [100 * p.value for p in points]))
-        x, middle, low, high = _band([line for line in lines if line[0]])
+        x, middle, low, high = _find_band([line for line in lines if line[0]])
         if len(lines) > 1:
             figure.add_trace(
                 go.Scatter(
@@ -119,7 +119,7 @@ def _curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
     return figure
 
 
-def _band(
+def _find_band(
     lines: Sequence[tuple[list[float], list[float]]],
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Mean, least and greatest of several curves (straight between their points), as far as all go."""
@@ -132,7 +132,7 @@ def _band(
     return places, table.mean(0).tolist(), table.min(0).tolist(), table.max(0).tolist()
 
 
-def _with_target(figure: go.Figure, comparison: Comparison) -> go.Figure:
+def _mark_target(figure: go.Figure, comparison: Comparison) -> go.Figure:
     if comparison.target is not None:
         label = f"target {100 * comparison.target:.1f} %"
         figure.add_hline(100 * comparison.target, line_dash="dot", line_color=INK, annotation_text=label,
@@ -140,5 +140,5 @@ def _with_target(figure: go.Figure, comparison: Comparison) -> go.Figure:
     return figure
 
 
-def _colours(comparison: Comparison) -> list[str]:
+def _pick_colours(comparison: Comparison) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(len(comparison.algorithms))]

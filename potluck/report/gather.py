@@ -22,9 +22,9 @@ def gather(places: Sequence[Path]) -> Comparison:
         if not found.runs:
             raise ConfigError(f"{places[0]}: no run has begun; `potluck resume {places[0]}` begins")
         return found
-    runs = [run for place in places for run in _runs(place)]
-    runs = list({run.path: run for run in runs}.values())  # named twice, told once
-    called = _names(runs)
+    runs = [run for place in places for run in _load_runs(place)]
+    runs = list({run.path: run for run in runs}.values())  # named twice, shown once
+    called = _name_runs(runs)
     named = [
         replace(run, summary={**run.summary, "algorithm": name})
         for run, name in zip(runs, called, strict=True)
@@ -38,12 +38,12 @@ def gather(places: Sequence[Path]) -> Comparison:
     return Comparison(first.with_values(name="-".join(titles), seeds=seeds), named, path)
 
 
-def alike(comparison: Comparison) -> bool:
+def is_one_federation(comparison: Comparison) -> bool:
     """Whether all runs are of one crowd, so that what they came to can be set side by side."""
-    return len({_crowd(run.experiment) for run in comparison.runs}) <= 1
+    return len({_write_federation(run.experiment) for run in comparison.runs}) <= 1
 
 
-def _runs(place: Path) -> list[Run]:
+def _load_runs(place: Path) -> list[Run]:
     if folders.is_run(place):
         return [load(place.resolve())]
     if not place.is_dir():
@@ -58,54 +58,54 @@ def _runs(place: Path) -> list[Run]:
     return [load(path.resolve()) for path in below]
 
 
-def _names(runs: list[Run]) -> list[str]:
-    """What each run is told as: its algorithm, with more where that would mix different settings."""
-    keys = [_setting(run.experiment) for run in runs]
+def _name_runs(runs: list[Run]) -> list[str]:
+    """What each run is called: its algorithm, with more where that would mix different settings."""
+    keys = [_write_setting(run.experiment) for run in runs]
     finers: tuple[Callable[[Path], Path], ...] = (lambda path: path.parent, lambda path: path)
     for finer in finers:
-        twice = _repeated(runs, keys)  # copies of a run are of one setting, but no further seeds
+        twice = _find_repeated(runs, keys)  # copies of a run are of one setting, but no further seeds
         keys = [
-            f"{key} {finer(_place(run))}" if key in twice else key
+            f"{key} {finer(_find_folder(run))}" if key in twice else key
             for run, key in zip(runs, keys, strict=True)
         ]
     first = dict(reversed(list(zip(keys, runs, strict=True))))
     parts: dict[str, list[str]] = {key: [] for key in first}
     mores: tuple[Callable[[Run], str], ...] = (
         lambda run: run.experiment.name,
-        lambda run: _place(run).parent.name,
-        lambda run: _place(run).name,
+        lambda run: _find_folder(run).parent.name,
+        lambda run: _find_folder(run).name,
         lambda run: str(run.path),
     )
     for more in mores:
         called: dict[str, list[str]] = {}
         for key in first:
-            called.setdefault(_told(first[key], parts[key]), []).append(key)
+            called.setdefault(_join_name(first[key], parts[key]), []).append(key)
         for same in called.values():
             if len({more(first[key]) for key in same}) > 1:
                 for key in same:
                     parts[key] = [more(first[key]), *parts[key]]
-    return [_told(first[key], parts[key]) for key in keys]
+    return [_join_name(first[key], parts[key]) for key in keys]
 
 
-def _place(run: Run) -> Path:
+def _find_folder(run: Run) -> Path:
     return run.path or Path()
 
 
-def _told(run: Run, parts: list[str]) -> str:
+def _join_name(run: Run, parts: list[str]) -> str:
     return ": ".join([", ".join(parts), run.experiment.algorithm] if parts else [run.experiment.algorithm])
 
 
-def _repeated(runs: list[Run], keys: list[str]) -> set[str]:
+def _find_repeated(runs: list[Run], keys: list[str]) -> set[str]:
     """Settings that have a seed twice."""
     pairs = [(key, run.summary["seed"]) for key, run in zip(keys, runs, strict=True)]
     return {key for (key, _), times in Counter(pairs).items() if times > 1}
 
 
-def _setting(e: Experiment) -> str:
+def _write_setting(e: Experiment) -> str:
     return e.with_values(seed=0, name="x").to_toml()
 
 
-def _crowd(e: Experiment) -> str:
+def _write_federation(e: Experiment) -> str:
     """What a comparison holds fixed: the data, the devices, the end."""
     return e.with_values(
         seed=0, name="x", algorithm="fedavg", algorithms={}, robust=None, train={}, run={}

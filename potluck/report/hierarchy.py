@@ -6,28 +6,28 @@ import plotly.graph_objects as go
 
 from potluck import metrics
 from potluck.experiment import Comparison, Run
-from potluck.report.canvas import SHADES, blank, clock, colour, rows_of
+from potluck.report.canvas import SHADES, fit_rows, make_figure, pick_colour, pick_time_unit
 from potluck.report.cohorts import ROOT
 
 SHOWN = 40  # edges in a picture
 STRETCHES = 4000  # bars in all
 
 
-def stretches(run: Run, note: str) -> go.Figure | None:
+def draw_stretches(run: Run, note: str) -> go.Figure | None:
     """A bar for each count that a group noted, since its last one; None if there is none."""
     since: dict[str, float] = {}
     bars: list[tuple[str, float, float, int]] = []
     for r in run.lines:
         if r["metric"] == note:
-            name = name_of(run, r["group"])
+            name = name_group(run, r["group"])
             bars.append((name, since.get(name, 0.0), r["time"], r["value"]))
             since[name] = r["time"]
     names = sorted(since, key=lambda name: (len(name), name))[:SHOWN]
     bars = [bar for bar in bars if bar[0] in set(names)][-STRETCHES:]
     if not bars:
         return None
-    size, unit = clock(max(end for _, _, end, _ in bars))
-    figure = blank(f"virtual time ({unit})", "")
+    size, unit = pick_time_unit(max(end for _, _, end, _ in bars))
+    figure = make_figure(f"virtual time ({unit})", "")
     figure.add_bar(
         x=[(end - start) / size for _, start, end, _ in bars],
         base=[start / size for _, start, _, _ in bars],
@@ -47,10 +47,10 @@ def stretches(run: Run, note: str) -> go.Figure | None:
         },
         hovertemplate="%{y}: %{text} rounds in %{x:.3g} " + unit + "<extra></extra>",
     )
-    return rows_of(figure, names, each=34)
+    return fit_rows(figure, names, each=34)
 
 
-def by_tier(comparison: Comparison) -> go.Figure | None:
+def draw_traffic(comparison: Comparison) -> go.Figure | None:
     """Megabytes up and down across each tier's links, mean over seeds; None if nothing was sent."""
     sent: dict[tuple[str, str], dict[str, float]] = {}
     for name in comparison.algorithms:
@@ -60,7 +60,7 @@ def by_tier(comparison: Comparison) -> go.Figure | None:
                 for tier, total in metrics.groups(run.lines, f"bytes_{way}").items():
                     table = sent.setdefault((tier, way), {})
                     table[name] = table.get(name, 0.0) + total / len(runs)
-    figure = blank("traffic (MB)", "")
+    figure = make_figure("traffic (MB)", "")
     for i, ((tier, way), table) in enumerate(sent.items()):
         if any(table.values()):
             figure.add_bar(
@@ -68,14 +68,14 @@ def by_tier(comparison: Comparison) -> go.Figure | None:
                 y=comparison.algorithms,
                 name=f"{tier}, {way}",
                 orientation="h",
-                marker_color=colour(i),
+                marker_color=pick_colour(i),
                 hovertemplate="%{y}: %{x:.4g} MB<extra>" + f"{tier}, {way}" + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True)
-    return rows_of(figure, comparison.algorithms, each=40) if figure.data else None
+    return fit_rows(figure, comparison.algorithms, each=40) if figure.data else None
 
 
-def name_of(run: Run, group: Any) -> str:
+def name_group(run: Run, group: Any) -> str:
     """An aggregator by its tier and number; other groups as they call themselves."""
     tiers = {} if run.devices is None else run.devices["tiers"]
     if not isinstance(group, int) or not tiers or group < tiers["cloud"]:

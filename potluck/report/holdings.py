@@ -1,4 +1,4 @@
-"""Who holds what: rows by device and class, at first and after rows have moved."""
+"""Who holds what: rows by device and class, before training, at first and after rows have moved."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from potluck.experiment import Run
-from potluck.report.canvas import SHADES, blank
+from potluck.federation import Federation
+from potluck.report.canvas import COLOURS, LOOKED_AT, SHADES, Facts, ReportFigure, make_figure
 
 SHOWN = 100  # devices in a picture; more would be thinner than a line of text
+COLUMNS = 200  # devices in a picture that has no names
 
 
-class Held(NamedTuple):
+class Holdings(NamedTuple):
     """Rows by device and class."""
 
     nodes: list[int]
@@ -21,7 +23,7 @@ class Held(NamedTuple):
     last: NDArray[np.int64] | None  # None: as at first
 
 
-def held(run: Run) -> Held | None:
+def read_holdings(run: Run) -> Holdings | None:
     """Of the devices that are shown: user by user if there are any, then in the order of their main class."""
     crowd = run.devices
     if crowd is None:
@@ -33,43 +35,43 @@ def held(run: Run) -> Held | None:
     if len(order) > SHOWN:
         order = order[np.linspace(0, len(order) - 1, SHOWN).astype(int)]
     nodes = [int(crowd["nodes"][i]) for i in order]
-    return Held(nodes, first[order], None if last is None else last[order])
+    return Holdings(nodes, first[order], None if last is None else last[order])
 
 
-def before(run: Run) -> go.Figure | None:
+def draw_before(run: Run) -> go.Figure | None:
     """Who holds what at first."""
-    found = held(run)
+    found = read_holdings(run)
     if found is None:
         return None
-    figure = blank("class", "device")
-    figure.add_trace(_heat(found.nodes, found.first, "at first", int(found.first.max())))
-    return _tall(figure, found)
+    figure = make_figure("class", "device")
+    figure.add_trace(_make_heatmap(found.nodes, found.first, "at first", int(found.first.max())))
+    return _set_height(figure, found)
 
 
-def before_and_after(run: Run) -> go.Figure | None:
+def draw_before_and_after(run: Run) -> go.Figure | None:
     """Who holds what at first and at the end, on one scale; None if nothing moved or changed."""
-    found = held(run)
+    found = read_holdings(run)
     if found is None or found.last is None:
         return None
     figure = make_subplots(1, 2, shared_yaxes=True, subplot_titles=("at first", "at the end"))
-    figure.update_layout(blank("class", "device").layout)
+    figure.update_layout(make_figure("class", "device").layout)
     most = int(max(found.first.max(), found.last.max()))
-    figure.add_trace(_heat(found.nodes, found.first, "at first", most), 1, 1)
-    figure.add_trace(_heat(found.nodes, found.last, "at the end", most), 1, 2)
+    figure.add_trace(_make_heatmap(found.nodes, found.first, "at first", most), 1, 1)
+    figure.add_trace(_make_heatmap(found.nodes, found.last, "at the end", most), 1, 2)
     figure.update_xaxes(title_text="class")
     figure.update_layout(margin_t=50)
-    return _tall(figure, found)
+    return _set_height(figure, found)
 
 
-def evened(run: Run) -> tuple[float, float] | None:
+def measure_skews(run: Run) -> tuple[float, float] | None:
     """How far devices' mixes of classes lie from everybody's, at first and at the end: 0 alike, 1 apart."""
-    found = held(run)
+    found = read_holdings(run)
     if found is None or found.last is None:
         return None
-    return skew(found.first), skew(found.last)
+    return measure_skew(found.first), measure_skew(found.last)
 
 
-def skew(table: NDArray[np.int64]) -> float:
+def measure_skew(table: NDArray[np.int64]) -> float:
     """Mean distance (total variation) of devices' mixes from that of all; empty devices don't count."""
     some = table[table.sum(1) > 0]
     if not len(some):
@@ -78,7 +80,7 @@ def skew(table: NDArray[np.int64]) -> float:
     return float(0.5 * np.abs(share - whole).sum(1).mean())
 
 
-def _heat(nodes: list[int], table: NDArray[np.int64], name: str, most: int) -> go.Heatmap:
+def _make_heatmap(nodes: list[int], table: NDArray[np.int64], name: str, most: int) -> go.Heatmap:
     return go.Heatmap(
         z=table.tolist(),
         x=[str(c) for c in range(table.shape[1])],
@@ -92,8 +94,61 @@ def _heat(nodes: list[int], table: NDArray[np.int64], name: str, most: int) -> g
     )
 
 
-def _tall(figure: go.Figure, found: Held) -> go.Figure:
+def _set_height(figure: go.Figure, found: Holdings) -> go.Figure:
     figure.update_layout(height=min(900, 180 + 14 * len(found.nodes)))
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(showgrid=False, type="category")
     return figure
+
+
+def count_rows(federation: Federation) -> NDArray[np.int64]:
+    """Training rows by device and class, of all devices or of a fixed choice."""
+    partition, classes = federation.partition, federation.pool.classes
+    nodes = np.linspace(0, partition.clients - 1, min(partition.clients, LOOKED_AT)).astype(int)
+    labels = federation.pool.y.numpy()
+    return np.stack([np.bincount(labels[partition.rows(int(n), "train")], minlength=classes) for n in nodes])
+
+
+def list_data_facts(federation: Federation) -> Facts:
+    """Who holds what, in numbers."""
+    pool, table = federation.pool, count_rows(federation)
+    sizes, held = table.sum(1), (table > 0).sum(1)
+    share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
+    skew = 0.5 * np.abs(share - whole).sum(1)  # total variation: 0 alike, near 1 all different
+    some = "" if len(table) == federation.partition.clients else f" (of {len(table):,} looked at)"
+    wrong = (
+        []
+        if federation.flips is None
+        else [("wrong labels", f"train rows of {federation.flips.sum():,} devices")]
+    )
+    return [
+        ("rows", f"{len(pool):,} of shape {list(pool.shape)}, {pool.classes} classes"),
+        ("test set", f"{len(federation.test_rows()):,} rows that no device holds"),
+        ("server's", f"{len(federation.server_rows()):,} rows"),
+        (
+            "devices",
+            f"{federation.partition.clients:,}; {federation.partition.left_out:,} users with too few rows",
+        ),
+        ("rows a device", f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}{some}"),
+        ("classes a device", f"{held.min()} to {held.max()}, median {np.median(held):g}{some}"),
+        ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
+        *wrong,
+    ]
+
+
+def draw_data(federation: Federation) -> list[ReportFigure]:
+    """Who holds what before anything is trained, drawn."""
+    table = count_rows(federation)
+    shown = table[np.argsort(-table.sum(1), kind="stable")][:COLUMNS]
+    heat = make_figure("class", "device, largest first")
+    heat.add_heatmap(z=shown, colorscale="Blues", colorbar={"title": {"text": "rows"}})
+    sizes = make_figure("rows a device", "devices")
+    sizes.add_histogram(x=table.sum(1), marker_color=COLOURS[0])
+    return [
+        ReportFigure(
+            "Who holds what", heat, "Look for rows with few dark cells: devices that know only some classes."
+        ),
+        ReportFigure(
+            "How much everybody holds", sizes, "Look at the tail: devices with many rows weigh and cost more."
+        ),
+    ]

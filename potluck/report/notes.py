@@ -12,8 +12,8 @@ from potluck.algorithms import canonical, find_notes
 from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Kind, Notes
 from potluck.experiment import Run
-from potluck.report.canvas import COLOURS, SHADES, blank, clock, colour
-from potluck.report.hierarchy import name_of
+from potluck.report.canvas import COLOURS, SHADES, make_figure, pick_colour, pick_time_unit
+from potluck.report.hierarchy import name_group
 
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
 PANELS = 8  # of things noted
@@ -65,13 +65,13 @@ def read_notes(run: Run) -> Notes:
     return Notes(words, tuple(figures.values()))
 
 
-def noted(run: Run) -> go.Figure | None:
-    """What was noted of groups over time, a panel for each thing; None if nothing was."""
+def draw_numbers(run: Run) -> go.Figure | None:
+    """What groups noted over time, a panel for each number; None if there is none."""
     notes = read_notes(run)
-    table = _numbers(run, {figure.note: figure.kind for figure in notes.figures})
+    table = _read_numbers(run, {figure.note: figure.kind for figure in notes.figures})
     if not table:
         return None
-    size, unit = clock(max(run.summary["virtual_seconds"], 0.0))
+    size, unit = pick_time_unit(max(run.summary["virtual_seconds"], 0.0))
     things = list(table)[:PANELS]
     titles = {thing: notes.words.get(thing, thing.replace("_", " ")) for thing in things}
     figure = make_subplots(
@@ -81,33 +81,33 @@ def noted(run: Run) -> go.Figure | None:
         vertical_spacing=0.3 / len(things),
         subplot_titles=list(titles.values()),
     )
-    like = blank("", "").layout
+    like = make_figure("", "").layout
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
-    names = sorted({name for thing in things for name in table[thing]}, key=_by_number)
+    names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                _line(figure, row, points, size, name, names.index(name), f"{name}, {titles[thing]}")
+                _draw_line(figure, row, points, size, name, names.index(name), f"{name}, {titles[thing]}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
-            _range(figure, row, every, size, len(table[thing]))
+            _draw_range(figure, row, every, size, len(table[thing]))
     figure.update_xaxes(title_text=f"virtual time ({unit})", row=len(things), col=1)
     figure.update_annotations(x=0, xanchor="left")
     figure.update_layout(height=140 + 170 * len(things), legend_y=1 + 0.3 / len(things), margin_t=60)
     return figure
 
 
-def counts(run: Run, note: str, each: str) -> go.Figure | None:
+def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
     """Lists of counts over time, as shares of the largest one; None if none was noted."""
     every = [r for r in run.lines if r["metric"] == note and isinstance(r["value"], list)]
     if not every:
         return None
     step = -(-len(every) // COLUMNS)
     some = every[::-1][::step][::-1]  # the last one is always there
-    size, unit = clock(some[-1]["time"])
-    figure = blank(f"virtual time ({unit})", each)
+    size, unit = pick_time_unit(some[-1]["time"])
+    figure = make_figure(f"virtual time ({unit})", each)
     counts = [r["value"] for r in some]
     names = [str(c) for c in range(len(counts[0]))]
     figure.add_heatmap(
@@ -126,13 +126,13 @@ def counts(run: Run, note: str, each: str) -> go.Figure | None:
     return figure
 
 
-def _by_number(name: str) -> tuple[str, int]:
+def _split_number(name: str) -> tuple[str, int]:
     """Edge 2 before edge 10."""
     words = name.rstrip("0123456789")
     return words, int(name[len(words) :] or -1)
 
 
-def _numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def _read_numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for r in run.lines:
@@ -147,11 +147,11 @@ def _numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[tuple
             number = len(own) if devices else own
             if isinstance(number, int | float):
                 thing = found.setdefault(f"{name} {key}".strip(), {})
-                thing.setdefault(name_of(run, r["group"]), []).append((r["time"], float(number)))
+                thing.setdefault(name_group(run, r["group"]), []).append((r["time"], float(number)))
     return found
 
 
-def _line(
+def _draw_line(
     figure: go.Figure,
     row: int,
     points: list[tuple[float, float]],
@@ -168,14 +168,16 @@ def _line(
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
         marker={"size": 4},
-        line={"color": colour(place), "width": 1.5, "dash": "solid" if place < len(COLOURS) else "dot"},
+        line={"color": pick_colour(place), "width": 1.5, "dash": "solid" if place < len(COLOURS) else "dot"},
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,
         col=1,
     )
 
 
-def _range(figure: go.Figure, row: int, points: list[tuple[float, float]], size: int, count: int) -> None:
+def _draw_range(
+    figure: go.Figure, row: int, points: list[tuple[float, float]], size: int, count: int
+) -> None:
     """Of many groups: the middle, the least and the greatest in each of forty stretches of time."""
     times, numbers = (np.array(column) for column in zip(*points, strict=True))
     stretch = np.minimum(39, (40 * times / max(times.max(), 1e-9)).astype(int))
@@ -188,7 +190,7 @@ def _range(figure: go.Figure, row: int, points: list[tuple[float, float]], size:
             legendgroup=name,
             showlegend=row == 1,
             mode="lines",
-            line={"color": colour(0), "dash": style, "width": 1.5},
+            line={"color": pick_colour(0), "dash": style, "width": 1.5},
             row=row,
             col=1,
         )

@@ -7,12 +7,12 @@ from html import escape
 import plotly.offline
 
 from potluck.experiment import Comparison, Tuning
-from potluck.report.canvas import Drawn
-from potluck.report.columns import columns, crowd, grid, remark
-from potluck.report.contents import contents
-from potluck.report.csv_files import sheet, slug
-from potluck.report.gather import alike
-from potluck.report.verdict import listed, verdict
+from potluck.report.canvas import Facts, ReportFigure
+from potluck.report.columns import describe_federation, list_columns, list_rates, tell_choice
+from potluck.report.contents import draw_all
+from potluck.report.csv_files import make_slug, write_figure
+from potluck.report.gather import is_one_federation
+from potluck.report.verdict import join_names, tell_verdict
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --soft: #6b6b70; --paper: #ffffff; --line: #d9d9de; }
@@ -60,7 +60,7 @@ window.addEventListener("afterprint", () => paint({width: null, autosize: true})
 # Nothing leaves the page: plotly's own bar would offer to send the data to its makers.
 CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
 
-Figures = Sequence[Drawn]
+Figures = Sequence[ReportFigure]
 
 
 def render(comparison: Comparison, figures: Figures | None = None) -> str:
@@ -75,31 +75,31 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
         else ""
     )
     bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
-    lead = f"""{_remarks(comparison)}<div class="wide">{_table(comparison)}</div>
+    lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
 no device holds. Times are on the virtual clock. ± is the deviation between seeds{bold}.{versus}</p>
-{"" if comparison.tuning is None else _tuning(comparison.tuning)}"""
-    drawn = contents(comparison) if figures is None else figures
-    what = crowd(e) if alike(comparison) else f"{len(comparison.runs)} runs"
-    return document(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
+{"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
+    drawn = draw_all(comparison) if figures is None else figures
+    what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"
+    return render_page(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
 
 
-def _remarks(comparison: Comparison) -> str:
+def _render_remarks(comparison: Comparison) -> str:
     """Who won, and what a reader should know before believing it."""
     lines, unfinished = [], [run for run in comparison.runs if not run.finished]
     if unfinished:
-        told = listed([f"{run.name} (round {run.summary['rounds']})" for run in unfinished])
-        lines.append(f'<p class="warning">Unfinished: {escape(told)}. Numbers are those so far.</p>')
-    if not alike(comparison):
+        names = join_names([f"{run.name} (round {run.summary['rounds']})" for run in unfinished])
+        lines.append(f'<p class="warning">Unfinished: {escape(names)}. Numbers are those so far.</p>')
+    if not is_one_federation(comparison):
         lines.append(
             '<p class="warning">These runs are not of one crowd: their data, devices, models or ends differ. '
             "So differences between them say little about algorithms, and none is called the winner.</p>"
         )
-    elif said := verdict(comparison):
-        lines.append(f'<p class="verdict">{escape(said)}</p>')
+    elif sentence := tell_verdict(comparison):
+        lines.append(f'<p class="verdict">{escape(sentence)}</p>')
     old = [run for run in comparison.runs if run.finished and run.devices is None]
     if old:
-        whose = listed(list(dict.fromkeys(run.name for run in old)))
+        whose = join_names(list(dict.fromkeys(run.name for run in old)))
         who = "these runs" if len(old) == len(comparison.runs) else whose
         lines.append(
             f'<p class="soft">No devices.json in the folder of {escape(who)}, '
@@ -108,7 +108,7 @@ def _remarks(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def document(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
+def render_page(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
     """A whole page: a heading, a line about it, some HTML and figures, each with what to look for."""
     return f"""<!doctype html>
 <html lang="en">
@@ -123,23 +123,29 @@ def document(heading: str, title: str, about: str, lead: str, figures: Figures) 
 <h1>{escape(heading)}</h1>
 <p class="soft">{escape(about)}</p>
 {lead}
-{_index(figures)}
-{"".join(map(_section, figures))}
+{_render_index(figures)}
+{"".join(map(_render_section, figures))}
 <script>{FOLLOW}</script>
 </body>
 </html>
 """
 
 
-def _section(drawn: Drawn) -> str:
-    name = slug(drawn.title)
+def list_facts(facts: Facts) -> str:
+    """What is known, in a table of two columns."""
+    rows = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in facts)
+    return f'<div class="wide"><table>{rows}</table></div>'
+
+
+def _render_section(drawn: ReportFigure) -> str:
+    name = make_slug(drawn.title)
     plot = drawn.figure.to_html(
         full_html=False,
         include_plotlyjs=False,
         config=CONFIG,
         div_id=f"figure-{name}",
     )
-    data = base64.b64encode(sheet(drawn.figure).encode()).decode()
+    data = base64.b64encode(write_figure(drawn.figure).encode()).decode()
     link = f'<a class="data" download="{name}.csv" href="data:text/csv;base64,{data}">data (CSV)</a>'
     return (
         f'<section id="{name}">\n<h2>{escape(drawn.title)}</h2>\n<figure>{plot}'
@@ -147,35 +153,35 @@ def _section(drawn: Drawn) -> str:
     )
 
 
-def _index(figures: Figures) -> str:
+def _render_index(figures: Figures) -> str:
     """Where to find what, in a page of many figures."""
     if len(figures) < 5:
         return ""
-    links = (f'<a href="#{slug(each.title)}">{escape(each.title)}</a>' for each in figures)
+    links = (f'<a href="#{make_slug(each.title)}">{escape(each.title)}</a>' for each in figures)
     return f"<nav>{' · '.join(links)}</nav>"
 
 
-def _table(comparison: Comparison) -> str:
-    told = columns(comparison)
-    lines = ["<tr><th>algorithm</th>" + "".join(f"<th>{escape(c.name)}</th>" for c in told) + "</tr>"]
+def _render_table(comparison: Comparison) -> str:
+    columns = list_columns(comparison)
+    lines = ["<tr><th>algorithm</th>" + "".join(f"<th>{escape(c.name)}</th>" for c in columns) + "</tr>"]
     for i, name in enumerate(comparison.algorithms):
-        cells = (f"<td{_class(i in c.best)}>{escape(c.texts[i])}</td>" for c in told)
+        cells = (f"<td{_mark_best(i in c.best)}>{escape(c.texts[i])}</td>" for c in columns)
         lines.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
     return "<table>\n" + "\n".join(lines) + "\n</table>"
 
 
-def _tuning(tuning: Tuning) -> str:
+def _render_tuning(tuning: Tuning) -> str:
     """The grid and what was chosen: a comparison at tuned rates is worth what its tuning is."""
     lines = ["<tr><th>rate</th>" + "".join(f"<th>{rate:g}</th>" for rate in tuning.grid) + "</tr>"]
-    for line in grid(tuning):
-        cells = (f"<td{_class(i == line.chosen)}>{text}</td>" for i, text in enumerate(line.texts))
+    for line in list_rates(tuning):
+        cells = (f"<td{_mark_best(i == line.chosen)}>{text}</td>" for i, text in enumerate(line.texts))
         lines.append(f"<tr><td>{escape(line.method)}</td>{''.join(cells)}</tr>")
     table = "<table>\n" + "\n".join(lines) + "\n</table>"
     return (
         f'<h2>Learning rates</h2>\n<div class="wide">{table}</div>\n'
-        f'<p class="soft">{escape(remark(tuning))} Bold was chosen.</p>'
+        f'<p class="soft">{escape(tell_choice(tuning))} Bold was chosen.</p>'
     )
 
 
-def _class(best: bool) -> str:
+def _mark_best(best: bool) -> str:
     return ' class="best"' if best else ""

@@ -5,11 +5,11 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from potluck.experiment import Comparison, Run
-from potluck.metrics import Point
-from potluck.report.canvas import INK, blank, clock, colour, rows_of
+from potluck.metrics import Point, headline
+from potluck.report.canvas import INK, fit_rows, make_figure, pick_colour, pick_time_unit
 
 
-def by_device(run: Run) -> dict[int, float]:
+def read_accuracies(run: Run) -> dict[int, float]:
     """Each honest device's accuracy at the last evaluation, in the view that the run is judged by."""
     found: dict[int, tuple[float, float]] = {}
     for r in run.lines:
@@ -20,19 +20,23 @@ def by_device(run: Run) -> dict[int, float]:
     return {node: value for node, (time, value) in found.items() if time == last and node not in attackers}
 
 
-def served(comparison: Comparison) -> go.Figure | None:
+def draw_devices(comparison: Comparison) -> go.Figure | None:
     """Devices in the order of their accuracy, the worst-served first; None if none were scored."""
-    figure = blank("devices, worst served first (% of all)", "accuracy on the device's own test data (%)")
+    figure = make_figure(
+        "devices, worst served first (% of all)", "accuracy on the device's own test data (%)"
+    )
     for i, name in enumerate(comparison.algorithms):
-        curves = [c for run in comparison.of(name) if len(c := np.array(sorted(by_device(run).values())))]
+        curves = [
+            c for run in comparison.of(name) if len(c := np.array(sorted(read_accuracies(run).values())))
+        ]
         if curves:
-            x, y = _mean(curves)
+            x, y = _average_curves(curves)
             figure.add_scatter(
                 x=x,
                 y=100 * y,
                 name=name,
                 mode="lines",
-                line={"color": colour(i), "width": 2.5, "shape": "hv"},
+                line={"color": pick_colour(i), "width": 2.5, "shape": "hv"},
                 hovertemplate=f"{name}: %{{y:.1f}} % at %{{x:.0f}} %<extra></extra>",
             )
     for low, high, label in ((0, 10, "worst 10 %"), (90, 100, "best 10 %")):
@@ -41,7 +45,7 @@ def served(comparison: Comparison) -> go.Figure | None:
     return figure if figure.data else None
 
 
-def views(run: Run) -> go.Figure | None:
+def draw_views(run: Run) -> go.Figure | None:
     """What each model that a device could use comes to, over time; None if there is but one."""
     found: dict[str, list[Point]] = {}
     for r in run.lines:
@@ -49,29 +53,29 @@ def views(run: Run) -> go.Figure | None:
             found.setdefault(str(r.get("view")), []).append(Point(r["round"], r["time"], r["value"]))
     if len(found) < 2:
         return None
-    size, unit = clock(run.summary["virtual_seconds"])
-    figure = blank(f"virtual time ({unit})", "mean accuracy over devices (%)")
+    size, unit = pick_time_unit(run.summary["virtual_seconds"])
+    figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
     for i, (view, points) in enumerate(found.items()):
         figure.add_scatter(
             x=[p.time / size for p in points],
             y=[100 * p.value for p in points],
             name=view,
             mode="lines",
-            line={"color": colour(i), "width": 2.5},
+            line={"color": pick_colour(i), "width": 2.5},
             hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
         )
     return figure
 
 
-def _mean(curves: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _average_curves(curves: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sorted accuracies as one curve: the mean over seeds, at as many places as the fewest devices give."""
     x = np.linspace(0, 100, min(map(len, curves)))
     return x, np.mean([np.interp(x, np.linspace(0, 100, len(c)), c) for c in curves], axis=0)
 
 
-def over_devices(comparison: Comparison) -> go.Figure:
+def draw_spread(comparison: Comparison) -> go.Figure:
     """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
-    figure = blank("accuracy on devices' own test data (%)", "")
+    figure = make_figure("accuracy on devices' own test data (%)", "")
     for i, row in enumerate(comparison.rows):
         ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
         if None in ends:
@@ -82,9 +86,9 @@ def over_devices(comparison: Comparison) -> go.Figure:
                 y=[row.algorithm] * 3,
                 name=row.algorithm,
                 mode="lines+markers",
-                line={"color": colour(i), "width": 3},
+                line={"color": pick_colour(i), "width": 3},
                 marker={
-                    "color": colour(i),
+                    "color": pick_colour(i),
                     "size": [10, 16, 10],
                     "symbol": ["line-ns-open", "circle", "line-ns-open"],
                 },
@@ -94,4 +98,18 @@ def over_devices(comparison: Comparison) -> go.Figure:
             )
         )
     figure.update_yaxes(showgrid=False)
-    return rows_of(figure, comparison.algorithms, each=50)
+    return fit_rows(figure, comparison.algorithms, each=50)
+
+
+def read_at_shift(run: Run, share: float, key: str = "mean", view: str | None = None) -> float | None:
+    """What a view (by default the headline) came to at one of `evaluate.shifts`.
+
+    `key`: mean or worst10 of devices' accuracies, or the mean of another score by its name. None if it
+    wasn't measured.
+    """
+    view = headline(run.lines) if view is None else view
+    for r in run.lines:
+        if r["metric"] == "accuracy_shifted" and r.get("view") == view and r["value"]["shift"] == share:
+            found: float | None = r["value"].get(key)
+            return found
+    return None

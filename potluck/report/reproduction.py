@@ -8,7 +8,14 @@ from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results
 from potluck.metrics import Interval
-from potluck.report.columns import crowd, ends, grid, points, rate, remark
+from potluck.report.columns import (
+    describe_end,
+    describe_federation,
+    list_rates,
+    tell_choice,
+    tell_points,
+    tell_rate,
+)
 
 HEAD = """# Reproduction
 
@@ -18,19 +25,19 @@ works; they say nothing about the methods.
 """
 
 
-def section(results: Results) -> str:
+def write_section(results: Results) -> str:
     """A study's results as Markdown: the study's own page or tables of all measures, and what was run."""
     study, plan = results.plan.study, results.plan
     quick = "" if plan.name == "paper" else " (quick)"
     parts = [f"## {study.title}{quick}", study.question]
     if quick:
         parts.append("**A quick run, seconds on small data: it shows that the study works, and no more.**")
-    parts += [tables(results) if study.page is None else study.page(results), study.notes]
-    parts += [tuning(results), what_was_run(results)]
+    parts += [make_tables(results) if study.page is None else study.page(results), study.notes]
+    parts += [make_tuning_tables(results), describe_runs(results)]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def replace(page: Path, results: Results, text: str) -> bool:
+def replace_section(page: Path, results: Results, text: str) -> bool:
     """Put a section in the place of the study's older one; a quick one never replaces a paper's."""
     content = page.read_text(encoding="utf-8") if page.exists() else HEAD
     name, scale = results.name, results.plan.name
@@ -49,57 +56,61 @@ def replace(page: Path, results: Results, text: str) -> bool:
     return True
 
 
-def tables(results: Results) -> str:
+def make_tables(results: Results) -> str:
     """Arms by measures; with several scenarios, a table of arms by scenarios for each measure."""
     study, scenarios = results.plan.study, results.plan.scenarios
     if len(scenarios) == 1:
-        return by_measure(results, scenarios[0]) + _legend(results)
-    parts = [f"{measure.name}:\n\n{by_scenario(results, measure)}" for measure in study.measures]
-    return "\n\n".join(parts) + _legend(results)
+        return make_table_of_measures(results, scenarios[0]) + _write_legend(results)
+    parts = [f"{measure.name}:\n\n{make_table_of_scenarios(results, measure)}" for measure in study.measures]
+    return "\n\n".join(parts) + _write_legend(results)
 
 
-def by_measure(results: Results, scenario: str = "") -> str:
+def make_table_of_measures(results: Results, scenario: str = "") -> str:
     """One line an arm, one column a measure, and differences to the first arm."""
     arms, first = [arm.name for arm in results.plan.arms], results.plan.arms[0].name
     columns: list[tuple[str, list[str]]] = []
     for measure in results.plan.study.measures:
-        columns.append((measure.name, _best(results, measure, arms, scenario)))
+        columns.append((measure.name, _mark_best(results, measure, arms, scenario)))
         if measure.paired and len(results.plan.scale.seeds) > 1:
-            columns.append((f"vs {first}", [_difference(results, measure, arm, scenario) for arm in arms]))
+            columns.append(
+                (f"vs {first}", [_tell_difference(results, measure, arm, scenario) for arm in arms])
+            )
     chosen = results.tunings.get(scenario)
     if chosen is not None:
         taken = {arm.name: arm.rate_of or arm.name for arm in results.plan.arms}
-        columns.append(("lr", [rate(chosen, taken[arm]) for arm in arms]))
-    return markdown(["", *(name for name, _ in columns)], [arms, *(texts for _, texts in columns)])
+        columns.append(("lr", [tell_rate(chosen, taken[arm]) for arm in arms]))
+    return make_markdown_table(["", *(name for name, _ in columns)], [arms, *(texts for _, texts in columns)])
 
 
-def by_scenario(results: Results, measure: Measure) -> str:
+def make_table_of_scenarios(results: Results, measure: Measure) -> str:
     """One measure: one line an arm, one column a scenario, differences to the first arm in brackets."""
     arms = [arm.name for arm in results.plan.arms]
     columns = []
     for scenario in results.plan.scenarios:
-        texts = _best(results, measure, arms, scenario)
+        texts = _mark_best(results, measure, arms, scenario)
         if measure.paired and len(results.plan.scale.seeds) > 1:
-            apart = [_difference(results, measure, arm, scenario) for arm in arms]
+            apart = [_tell_difference(results, measure, arm, scenario) for arm in arms]
             texts = [t if d == NONE else f"{t} ({d})" for t, d in zip(texts, apart, strict=True)]
         columns.append(texts)
-    return markdown(["", *results.plan.scenarios], [arms, *columns])
+    return make_markdown_table(["", *results.plan.scenarios], [arms, *columns])
 
 
-def tuning(results: Results) -> str:
+def make_tuning_tables(results: Results) -> str:
     """Every rate that was tried, what came of it, and what was chosen."""
     parts = []
     for scenario, found in results.tunings.items():
         where = f" in {scenario}" if scenario else ""
-        lines = [[t if i != r.chosen else f"**{t}**" for i, t in enumerate(r.texts)] for r in grid(found)]
-        names = [line.method for line in grid(found)]
+        lines = [
+            [t if i != r.chosen else f"**{t}**" for i, t in enumerate(r.texts)] for r in list_rates(found)
+        ]
+        names = [line.method for line in list_rates(found)]
         columns = [names, *([line[i] for line in lines] for i in range(len(found.grid)))]
         head = [f"rate{where}", *(f"{value:g}" for value in found.grid)]
-        parts.append(f"Learning rates{where}. {remark(found)}\n\n{markdown(head, columns)}")
+        parts.append(f"Learning rates{where}. {tell_choice(found)}\n\n{make_markdown_table(head, columns)}")
     return "\n\n".join(parts)
 
 
-def what_was_run(results: Results) -> str:
+def describe_runs(results: Results) -> str:
     """Enough to do it again."""
     plan = results.plan
     runs = [run for same in results.runs.values() for run in same]
@@ -108,39 +119,39 @@ def what_was_run(results: Results) -> str:
     last = max(run.summary["finished"] or "" for run in runs)[:10]
     walls = [run.summary["wall_seconds"] for run in runs]
     trials = f" after {plan.trials} trials of rates" if plan.trials else ""
-    experiment = runs[0].experiment
+    what, end = describe_federation(runs[0].experiment), describe_end(runs[0].experiment)
     return (
-        f"Run by `{command}`, last on {last}, on {'; '.join(results.machines)}. {crowd(experiment)}; "
-        f"{ends(experiment)}; seeds {', '.join(map(str, plan.scale.seeds))}. {len(runs)} runs{trials}, "
-        f"{duration(sum(walls))} of real time, the longest {duration(max(walls))}. {_fidelity(results)}"
+        f"Run by `{command}`, last on {last}, on {'; '.join(results.machines)}. {what}; "
+        f"{end}; seeds {', '.join(map(str, plan.scale.seeds))}. {len(runs)} runs{trials}, "
+        f"{duration(sum(walls))} of real time, the longest {duration(max(walls))}. {_tell_fidelity(results)}"
     )
 
 
-def _fidelity(results: Results) -> str:
+def _tell_fidelity(results: Results) -> str:
     """What the arms' rules were taken from."""
     arms: dict[str, list[str]] = {}
     for arm in results.plan.arms:
         arms.setdefault(registry.fidelity(arm.algorithm), []).append(arm.name)
-    told = [f"{', '.join(names)} by the {source}" for source, names in sorted(arms.items())]
-    return f"Rules: {'; '.join(told)}."
+    sources = [f"{', '.join(names)} by the {source}" for source, names in sorted(arms.items())]
+    return f"Rules: {'; '.join(sources)}."
 
 
-def markdown(head: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
+def make_markdown_table(head: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     """A table; all columns but the first are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *zip(*columns, strict=True)]
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
 
-def _best(results: Results, measure: Measure, arms: Sequence[str], scenario: str) -> list[str]:
+def _mark_best(results: Results, measure: Measure, arms: Sequence[str], scenario: str) -> list[str]:
     means = [results.mean(measure, arm, scenario) for arm in arms]
     known = [mean for mean in means if mean is not None]
     best = {"more": max, "less": min}[measure.better](known) if measure.better and known else None
-    texts = [_value(results, measure, arm, scenario) for arm in arms]
+    texts = [_tell_value(results, measure, arm, scenario) for arm in arms]
     won = [mean is not None and mean == best and len(arms) > 1 for mean in means]
     return [f"**{text}**" if first else text for text, first in zip(texts, won, strict=True)]
 
 
-def _value(results: Results, measure: Measure, arm: str, scenario: str) -> str:
+def _tell_value(results: Results, measure: Measure, arm: str, scenario: str) -> str:
     values = results.values(measure, arm, scenario)
     there = [value for value in values if value is not None]
     if len(there) < len(values):
@@ -155,17 +166,17 @@ def _value(results: Results, measure: Measure, arm: str, scenario: str) -> str:
     return tell(mean) if around is None else f"{tell(mean)} ± {tell(around.half)}"
 
 
-def _difference(results: Results, measure: Measure, arm: str, scenario: str) -> str:
+def _tell_difference(results: Results, measure: Measure, arm: str, scenario: str) -> str:
     found: Interval | None = results.difference(measure, arm, scenario)
     if arm == results.plan.arms[0].name or found is None:
         return NONE
     if measure.unit == "share":
-        return points(found)
+        return tell_points(found)
     sign = "+" if found.mean >= 0 else ""
     return f"{sign}{number(found.mean)} ± {number(found.half)}"
 
 
-def _legend(results: Results) -> str:
+def _write_legend(results: Results) -> str:
     seeds = len(results.plan.scale.seeds)
     if seeds < 2:
         return "\n\nOne seed. Times are on the virtual clock; bold is best."

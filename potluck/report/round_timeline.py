@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from potluck.engine.timeline import KEPT
 from potluck.experiment import Comparison, Run
-from potluck.report.canvas import INK, blank, clock, colour, rows_of
+from potluck.report.canvas import INK, fit_rows, make_figure, pick_colour, pick_time_unit
 
 PARTS = ("queued", "download", "train", "upload", "wait")
 LOST = "called off"
@@ -30,17 +30,17 @@ class Tasks(NamedTuple):
         return Tasks(self.barrier[places], self.node[places], self.began[places], parts, fate)
 
 
-def last_tasks(run: Run) -> Tasks | None:
+def read_last_tasks(run: Run) -> Tasks | None:
     """Of rounds that are known as a whole: only some tasks are kept, and half a round has no end."""
-    told: dict[str, list[Any]] | None = None if run.devices is None else run.devices["tasks"]
-    if told is None or not told["node"]:
+    columns: dict[str, list[Any]] | None = None if run.devices is None else run.devices["tasks"]
+    if columns is None or not columns["node"]:
         return None
-    barrier, began, ended = (np.array(told[name]) for name in ("barrier", "began", "ended"))
-    down, compute, up = (np.array(told[name]) for name in ("down", "compute", "up"))
+    barrier, began, ended = (np.array(columns[name]) for name in ("barrier", "began", "ended"))
+    down, compute, up = (np.array(columns[name]) for name in ("down", "compute", "up"))
     opened, closed = np.full(barrier.max() + 1, np.inf), np.zeros(barrier.max() + 1)
     np.minimum.at(opened, barrier, began)
     np.maximum.at(closed, barrier, ended)
-    answered = np.array([not fate for fate in told["fate"]])
+    answered = np.array([not fate for fate in columns["fate"]])
     seconds = {
         "queued": began - opened[barrier],
         "download": np.where(answered, down, 0.0),
@@ -49,28 +49,28 @@ def last_tasks(run: Run) -> Tasks | None:
         "wait": np.where(answered, closed[barrier] - ended, 0.0).clip(0),
         LOST: np.where(answered, 0.0, ended - began),
     }
-    tasks = Tasks(barrier, np.array(told["node"]), began, seconds, list(told["fate"]))
+    tasks = Tasks(barrier, np.array(columns["node"]), began, seconds, list(columns["fate"]))
     if len(began) < KEPT:
         return tasks
     whole = opened[barrier] >= ended[0]  # begun after all of those that are no longer kept had ended
     return tasks.only(np.flatnonzero(whole)) if whole.any() else tasks
 
 
-def a_round(run: Run) -> go.Figure | None:
-    """One round of middling length; of algorithms without rounds, the last tasks. None without a portrait."""
-    tasks = last_tasks(run)
+def draw_round(run: Run) -> go.Figure | None:
+    """One round of median length; of algorithms without rounds, the last tasks. None without devices.json."""
+    tasks = read_last_tasks(run)
     if tasks is None:
         return None
-    chosen = tasks.only(_middling(tasks))
+    chosen = tasks.only(_find_median_round(tasks))
     total = sum(chosen.seconds.values())
     busy = total - chosen.seconds["wait"]
     order = np.argsort(-busy, kind="stable")
     if len(order) > SHOWN:
         order = order[np.linspace(0, len(order) - 1, SHOWN).astype(int)]
     chosen = chosen.only(order)
-    size, unit = clock(float(np.max(total)))
-    figure = blank(f"virtual time since the round began ({unit})", "")
-    names = _distinct([f"device {node}" for node in chosen.node])
+    size, unit = pick_time_unit(float(np.max(total)))
+    figure = make_figure(f"virtual time since the round began ({unit})", "")
+    names = _number_repeats([f"device {node}" for node in chosen.node])
     for i, (part, column) in enumerate(chosen.seconds.items()):
         if column.any():
             figure.add_bar(
@@ -78,19 +78,19 @@ def a_round(run: Run) -> go.Figure | None:
                 y=names,
                 name=part,
                 orientation="h",
-                marker={"color": _colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
+                marker={"color": _pick_part_colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
                 text=chosen.fate if part == LOST else None,
                 hovertemplate="%{y}: %{x:.3g} " + unit + "<extra>" + part + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True, bargap=0.15)
-    return rows_of(figure, names, each=18)
+    return fit_rows(figure, names, each=18)
 
 
-def shares(comparison: Comparison) -> go.Figure | None:
+def draw_shares(comparison: Comparison) -> go.Figure | None:
     """What the mean task of each algorithm consists of; None if no run says."""
     rows: dict[str, dict[str, float]] = {}
     for name in comparison.algorithms:
-        found = [tasks for run in comparison.of(name) if (tasks := last_tasks(run)) is not None]
+        found = [tasks for run in comparison.of(name) if (tasks := read_last_tasks(run)) is not None]
         if found:
             rows[name] = {
                 part: float(np.mean([tasks.seconds[part].mean() for tasks in found]))
@@ -98,8 +98,8 @@ def shares(comparison: Comparison) -> go.Figure | None:
             }
     if not rows:
         return None
-    size, unit = clock(max(sum(row.values()) for row in rows.values()))
-    figure = blank(f"mean virtual time of a task ({unit})", "")
+    size, unit = pick_time_unit(max(sum(row.values()) for row in rows.values()))
+    figure = make_figure(f"mean virtual time of a task ({unit})", "")
     for i, part in enumerate((*PARTS, LOST)):
         if any(row[part] for row in rows.values()):
             figure.add_bar(
@@ -107,20 +107,20 @@ def shares(comparison: Comparison) -> go.Figure | None:
                 y=list(rows),
                 name=part,
                 orientation="h",
-                marker={"color": _colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
+                marker={"color": _pick_part_colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
                 hovertemplate="%{y}: %{x:.3g} " + unit + "<extra>" + part + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True)
-    return rows_of(figure, list(rows), each=40)
+    return fit_rows(figure, list(rows), each=40)
 
 
-def in_rounds(run: Run) -> bool:
+def has_rounds(run: Run) -> bool:
     """Whether devices wait for each other: a round has several tasks."""
-    tasks = last_tasks(run)
+    tasks = read_last_tasks(run)
     return tasks is not None and bool((np.bincount(tasks.barrier) > 1).any())
 
 
-def _middling(tasks: Tasks) -> NDArray[np.int64]:
+def _find_median_round(tasks: Tasks) -> NDArray[np.int64]:
     """The tasks of a round of median length, among those that train with most tasks; else the last tasks."""
     count = np.bincount(tasks.barrier)
     if count.max() < 2:
@@ -134,7 +134,7 @@ def _middling(tasks: Tasks) -> NDArray[np.int64]:
     return np.flatnonzero(tasks.barrier == chosen)
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _number_repeats(names: list[str]) -> list[str]:
     """A device that worked twice has two lines."""
     seen: dict[str, int] = {}
     out = []
@@ -144,5 +144,5 @@ def _distinct(names: list[str]) -> list[str]:
     return out
 
 
-def _colour(part: str, i: int) -> str:
-    return INK if part == "wait" else colour(i)
+def _pick_part_colour(part: str, i: int) -> str:
+    return INK if part == "wait" else pick_colour(i)

@@ -6,10 +6,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from potluck.experiment import Run
-from potluck.report.canvas import blank, clock, colour
+from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 
 
-def placed(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
+def read_tiers(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
     """When which device was given which tier: noted of one device, or of all devices of a tier."""
     for r in run.lines:
         if r["metric"] != note:
@@ -22,15 +22,15 @@ def placed(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
             yield from ((r["time"], int(each), str(r["group"])) for each in value)
 
 
-def at_the_end(run: Run) -> dict[int, str]:
+def find_last_tiers(run: Run) -> dict[int, str]:
     """The last tier of each device; empty if an algorithm has none."""
-    return {node: tier for _, node, tier in placed(run)}
+    return {node: tier for _, node, tier in read_tiers(run)}
 
 
-def sizes(run: Run, note: str) -> go.Figure | None:
+def draw_sizes(run: Run, note: str) -> go.Figure | None:
     """How many devices each tier has over time; None without tiers."""
     where: dict[int, str] = {}
-    every = list(placed(run, note))
+    every = list(read_tiers(run, note))
     names = sorted({tier for _, _, tier in every})
     counts: dict[float, dict[str, int]] = {}
     now = dict.fromkeys(names, 0)
@@ -44,15 +44,15 @@ def sizes(run: Run, note: str) -> go.Figure | None:
         return None
     end = max(run.summary["virtual_seconds"], *counts)
     counts[end] = counts[max(counts)]
-    size, unit = clock(end)
-    figure = blank(f"virtual time ({unit})", "devices")
+    size, unit = pick_time_unit(end)
+    figure = make_figure(f"virtual time ({unit})", "devices")
     for i, name in enumerate(names):
         figure.add_scatter(
             x=[time / size for time in counts],
             y=[count[name] for count in counts.values()],
             name=f"tier {name}",
             mode="lines",
-            line={"color": colour(i), "width": 2.5, "shape": "hv"},
+            line={"color": pick_colour(i), "width": 2.5, "shape": "hv"},
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(showlegend=True)

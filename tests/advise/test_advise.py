@@ -7,8 +7,8 @@ import pytest
 
 from bench.advice import FITS, MIXTURES, federation
 from potluck.advise import measure
-from potluck.advise.conflict import conflict
-from potluck.advise.labels import distance, gini, redealt, strange
+from potluck.advise.conflict import find_conflict
+from potluck.advise.labels import deal_again, measure_distance, measure_gini, share_unseen
 from potluck.advise.measure import LOOKED_AT
 from potluck.advise.verdict import Verdict, judge
 from potluck.core.advice import HELPS, MAY_HELP, NO_REASON, Advice, score
@@ -141,16 +141,16 @@ def test_the_same_federation_gets_the_same_advice():
 def test_unseen_rows_skew_and_gini_by_hand():
     train, test = np.array([[4, 0], [2, 2]]), np.array([[1, 1], [1, 1]])
     # Device 0 doesn't train on class 1, half of its test rows; device 1 knows both: 1 of 4.
-    assert strange(train, test) == 0.25
+    assert share_unseen(train, test) == 0.25
     # Mixes (1, 0) and (1/2, 1/2) from (1/2, 1/2): total variation 1/2 and 0.
-    assert distance(train, np.array([0.5, 0.5])) == 0.25
+    assert measure_distance(train, np.array([0.5, 0.5])) == 0.25
     # Sizes 1 and 3: the mean absolute difference of all pairs (0, 2, 2, 0) is 1, over twice the mean: 1/4.
-    assert np.isclose(gini(np.array([1, 3])), 0.25)
+    assert np.isclose(measure_gini(np.array([1, 3])), 0.25)
 
 
 def test_dealing_again_moves_rows_between_splits_only():
     train, test = np.array([[9, 0, 3], [0, 5, 1]]), np.array([[0, 4, 1], [2, 0, 0]])
-    again = redealt(train, test, np.random.default_rng(0))
+    again = deal_again(train, test, np.random.default_rng(0))
     assert (sum(again) == train + test).all()
     assert (again[1].sum(1) == test.sum(1)).all()
 
@@ -164,10 +164,10 @@ def test_groups_are_found_among_devices_that_share_few_classes(seed):
     held = [rng.choice(6, rng.integers(2, 4), replace=False) for _ in range(clients)]
     y = np.concatenate([rng.choice(own, 12) for own in held])
     x = rng.normal(size=(len(y), 10))
-    alike = conflict(x + centre[y], y, owner, clients, 6, rng)
+    alike = find_conflict(x + centre[y], y, owner, clients, 6, rng)
     assert alike.gain < 0.02
     named = np.where(truth[owner] == 1, (y + 1) % 6, y)  # what the second half sees when it says y
-    found = conflict(x + centre[named], y, owner, clients, 6, rng)
+    found = find_conflict(x + centre[named], y, owner, clients, 6, rng)
     assert found.groups == 2
     assert max((found.member == truth).mean(), (found.member != truth).mean()) == 1.0
     assert found.gain > 0.2

@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from potluck.advise.pilot import Pilot, Trial, _late, _trial, advised, pilot, rehearsed
+from potluck.advise.pilot import (
+    Pilot,
+    Trial,
+    _average_last_third,
+    _run_trial,
+    measure_file,
+    rehearse,
+    run_pilot,
+)
 from potluck.advise.verdict import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
@@ -86,14 +94,14 @@ def test_a_pilot_at_equal_virtual_time_agrees(file, capsys):
 def test_what_is_not_there_or_does_not_fit_is_skipped_and_said():
     experiment = Experiment(data={"source": "digits", "clients": 10}, stop={"rounds": 1})
     federation = build_federation(experiment.resolve())
-    assert _trial(experiment, "fedrank", {}, federation, None) == Trial("fedrank", failed="not there yet")
-    assert "data.server is missing" in _trial(experiment, "classter", {}, federation, None).failed
+    assert _run_trial(experiment, "fedrank", {}, federation, None) == Trial("fedrank", failed="not there yet")
+    assert "data.server is missing" in _run_trial(experiment, "classter", {}, federation, None).failed
 
 
 def test_rehearsed_rows_meet_unseen_classes_as_test_rows_do():
     data = {"source": "digits", "clients": 12, "alpha": 0.1, "shift": 0.6, "validation": 0.2}
-    federation, measured = advised(Experiment(data=data))
-    staged = rehearsed(federation, measured.looked_at.tolist())
+    federation, measured = measure_file(Experiment(data=data))
+    staged = rehearse(federation, measured.looked_at.tolist())
     labels, before, after = federation.pool.y.numpy(), federation.partition, staged.partition
     test = np.concatenate([before.rows(n, "test") for n in range(12)])
     shares = []
@@ -113,7 +121,7 @@ def test_no_test_row_is_evaluated_on(monkeypatch):
     import potluck.advise.pilot as module
 
     wanted = Experiment(data={"source": "digits", "clients": 10}, model={"name": "linear"})
-    _, measured = advised(wanted)
+    _, measured = measure_file(wanted)
 
     def blank(experiment):
         federation = build_federation(experiment)
@@ -123,16 +131,16 @@ def test_no_test_row_is_evaluated_on(monkeypatch):
         x[test] = 0.0
         return replace(federation, pool=replace(federation.pool, x=x))
 
-    plain = pilot(wanted, judge(measured), measured, rounds=3)
+    plain = run_pilot(wanted, judge(measured), measured, rounds=3)
     monkeypatch.setattr(module, "build_federation", blank)
-    assert pilot(wanted, judge(measured), measured, rounds=3).trials == plain.trials
+    assert run_pilot(wanted, judge(measured), measured, rounds=3).trials == plain.trials
 
 
 def test_the_last_third_is_what_counts():
     # At 4, 5 and 6 s: 0.3, half way up, and 0.6.
     points = [Point(1, 4.0, 0.3), Point(2, 6.0, 0.6)]
-    assert np.isclose(_late(points, 6.0), (0.3 + 0.45 + 0.6) / 3)
-    assert _late([], 6.0) is None
+    assert np.isclose(_average_last_third(points, 6.0), (0.3 + 0.45 + 0.6) / 3)
+    assert _average_last_third([], 6.0) is None
 
 
 @pytest.mark.parametrize(

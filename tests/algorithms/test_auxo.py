@@ -446,18 +446,18 @@ CAMPS = Experiment(  # two groups with other names for their labels
 def test_cohorts_of_two_camps_in_a_run():
     """They part by themselves, and fare better for it."""
     cohorts_, one = run(CAMPS), run(CAMPS.with_values(algorithm="fedavg"))
-    assert report.cohorts(cohorts_) == 2
-    assert report.final_agreement(cohorts_) > 0.9
-    assert report.coverage(cohorts_) > 0.9
+    assert report.count_cohorts(cohorts_) == 2
+    assert report.measure_final_agreement(cohorts_) > 0.9
+    assert report.measure_coverage(cohorts_) > 0.9
     assert cohorts_.summary["accuracy_mean"] > one.summary["accuracy_mean"] + 0.1
     assert 0 < series(cohorts_.lines, "affinity_bytes")[-1].value < 0.2 * cohorts_.summary["bytes_up"]
-    target = report.best(one)
-    when, effort = report.reached(cohorts_, target)
+    target = report.find_best(one)
+    when, effort = report.find_time_and_effort(cohorts_, target)
     assert 0 < effort < cohorts_.summary["device_seconds"]
     assert 0 < when < cohorts_.summary["virtual_seconds"]
-    assert report.reached(one, target + 0.01) == (None, None)
-    assert report.over_time(cohorts_)[-1].value == report.final_agreement(cohorts_)
-    assert report.final_agreement(one) is None
+    assert report.find_time_and_effort(one, target + 0.01) == (None, None)
+    assert report.trace_agreement(cohorts_)[-1].value == report.measure_final_agreement(cohorts_)
+    assert report.measure_final_agreement(one) is None
 
 
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
@@ -469,8 +469,8 @@ def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
         algorithms={"auxo": {"clients": 30, "found": ["0", "1"]}},
     )
     second = run(other)
-    before = report.memberships(second.lines)[0]  # before the first round
-    assert report.agreement(before, report.hidden(second.lines), 1) > 0.9
+    before = report.read_memberships(second.lines)[0]  # before the first round
+    assert report.measure_agreement(before, report.read_hidden_groups(second.lines), 1) > 0.9
     again = run(other)
     assert again.lines == second.lines
     with pytest.raises(ConfigError, match=r"fleet\.memories = 'nowhere'"):

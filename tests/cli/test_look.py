@@ -9,7 +9,8 @@ import pytest
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
-from potluck.report.crowd import counted, data_facts, fleet_facts
+from potluck.report.fleet import list_fleet_facts
+from potluck.report.holdings import count_rows, list_data_facts
 
 FILE = "examples/demo.toml"
 
@@ -36,14 +37,16 @@ def test_a_summary_and_a_picture_without_network(command, key, tmp_path, capsys)
 def test_what_is_told_is_what_there_is():
     wanted = Experiment.from_file(FILE).resolve()
     federation = build_federation(wanted)
-    table = counted(federation)
+    table = count_rows(federation)
     assert table.shape == (33, 10)
     assert table.sum() == sum(len(federation.partition.rows(n, "train")) for n in range(33))
-    facts = dict(data_facts(federation))
+    facts = dict(list_data_facts(federation))
     assert facts["rows a device"].startswith(f"{table.sum(1).min()} to {table.sum(1).max()}")
     alike = build_federation(wanted.with_overrides(["data.alpha=1000.0"]).resolve())
-    assert float(dict(data_facts(alike))["label skew"].split()[0]) < float(facts["label skew"].split()[0])
-    speeds = dict(fleet_facts(federation, wanted))
+    assert float(dict(list_data_facts(alike))["label skew"].split()[0]) < float(
+        facts["label skew"].split()[0]
+    )
+    speeds = dict(list_fleet_facts(federation, wanted))
     assert "spread 13x" in speeds["compute"]
     assert np.isclose(federation.fleet.true.up.max() / federation.fleet.true.up.min(), 200)
     assert "spread 200x" in speeds["up"]

@@ -12,7 +12,7 @@ from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
 from potluck.federation import Federation
-from potluck.report.crowd import data_facts
+from potluck.report.holdings import list_data_facts
 
 CLIENTS = 20
 
@@ -131,7 +131,7 @@ def test_an_experiment_says_who_flips(tmp_path):
     assert [r["value"] for r in done.lines if r["metric"] == "flippers"] == [
         np.flatnonzero(federation.flips).tolist()
     ]
-    assert ("wrong labels", "train rows of 2 devices") in data_facts(federation)
+    assert ("wrong labels", "train rows of 2 devices") in list_data_facts(federation)
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").data.flip == experiment.data.flip
 
 

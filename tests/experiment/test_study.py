@@ -181,7 +181,7 @@ def test_arms_are_tuned_one_by_one_unless_they_follow_another(here):
             assert (e.evaluate.on, e.stop.rounds) == ("test", 4)
     trial = potluck.load(results.path / "even" / "tune" / "q-2-0.3-1").experiment
     assert (trial.evaluate.on, trial.stop.rounds, trial.algorithms["qfedavg"]["q"]) == ("validation", 2, 2.0)
-    text = reproduction.section(results)
+    text = reproduction.write_section(results)
     assert "accuracy:\n\n|  | even | odd |\n" in text
     assert re.search(r"\| follower \| .* \([+-][\d.]+ ± [\d.]+\) \|", text)
     assert "Learning rates in even. Chosen by" in text
@@ -201,7 +201,7 @@ def test_measures_and_pages_of_ones_own(here):
     )
     (here / "studies" / "two.py").write_text(text)
     results = study_runner.run_study("two")
-    table = reproduction.by_measure(results).splitlines()
+    table = reproduction.make_table_of_measures(results).splitlines()
     assert table[0] == "|  | rounds | evaluations | never | sometimes | seed | vs plain |"
     # seeds 1, 2, 3: mean 2, t-interval 4.302653 / sqrt(3)
     assert table[2] == "| plain | 4 ± 0 | 2 ± 0 | not reached | 2 of 3 seeds | **2 ± 2.48** | – |"
@@ -209,7 +209,7 @@ def test_measures_and_pages_of_ones_own(here):
     (here / "studies" / "two.py").write_text(
         TWO.replace("quick=", "page=lambda r: f'{len(r.runs)} arms', quick=")
     )
-    assert "\n\n2 arms\n\nSee the paper.\n\n" in reproduction.section(study_runner.run_study("two"))
+    assert "\n\n2 arms\n\nSee the paper.\n\n" in reproduction.write_section(study_runner.run_study("two"))
     with pytest.raises(
         ConfigError, match=r"measure 'x': summaries have no 'accuracy_men'; did you mean 'acc"
     ):

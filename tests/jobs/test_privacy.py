@@ -234,7 +234,7 @@ def test_a_run_reports_its_privacy(tmp_path):
     assert (told["delta"], told["sigma"]) == (1e-6, 2.0)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"] == told
     with tables.console.capture() as screen:
-        tables.console.print(tables.of_run(done))
+        tables.console.print(tables.show_run(done))
     assert f"epsilon {told['epsilon']:.3g} at delta 1e-06: {most} updates" in screen.get()
     assert (
         Experiment.from_file(tmp_path / "run" / "experiment.toml").train.privacy
@@ -255,4 +255,4 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     record = {"metric": "private_updates", "value": {"sigma": 1.0, "delta": 1e-6, "updates": 2}}
     told = accountant.summarise_privacy([record])
     assert told["epsilon"] is None
-    assert "potluck[privacy]" in tables._privacy(told)
+    assert "potluck[privacy]" in tables._tell_privacy(told)

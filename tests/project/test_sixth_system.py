@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from potluck import algorithms
-from potluck.advise.pilot import advised, pilot
+from potluck.advise.pilot import measure_file, run_pilot
 from potluck.advise.verdict import judge
 from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Comparison, Experiment, Run, run
-from potluck.report.contents import contents
+from potluck.report.contents import draw_all
 from potluck.report.notes import read_notes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,12 +100,12 @@ def test_its_notes_are_drawn_as_it_says(sixth):
         {"round": 2, "time": 2.0, "metric": "tiredness", "value": 0.25},
     ]
     done = type(done)(experiment, done.summary, None, _lines=[*done.lines, *more], _devices=done.devices)
-    drawn = {each.title: each for each in contents(Comparison(experiment, [done]))}
+    drawn = {each.title: each for each in draw_all(Comparison(experiment, [done]))}
     visits = drawn["Who was visited"]
     assert [list(row) for row in visits.figure.data[0].z] == [[0.5, 0.5], [1.0, 1.0]]
     assert visits.figure.layout.yaxis.title.text == "house"
     assert visits.hint == "Look for dark rows. Tiredness at the end: 0.25."
-    panels = drawn["What was noted of groups"].figure
+    panels = drawn["Groups over time"].figure
     assert [a.text for a in panels.layout.annotations] == ["devices that were seen coming"]
 
 
@@ -134,8 +134,8 @@ def test_its_advice_is_given_and_piloted(sixth, tmp_path, capsys):
     assert told["recommended"] == "sixth"
     assert told["systems"][0]["why"] == "10 devices wait for it"
     wanted = Experiment.from_file(file)
-    _, measured = advised(wanted)
-    tried = pilot(wanted, judge(measured), measured, rounds=2)
+    _, measured = measure_file(wanted)
+    tried = run_pilot(wanted, judge(measured), measured, rounds=2)
     assert [t.algorithm for t in tried.trials][:2] == ["fedavg", "sixth"]
     assert tried.trials[-1].algorithm == "fedprox"
     assert not any(t.failed for t in tried.trials)

@@ -8,7 +8,7 @@ from potluck.experiment import Comparison, Experiment, Run
 from potluck.metrics import Spread
 from potluck.report import columns as tables
 from potluck.report import curves, per_device
-from potluck.report.columns import columns
+from potluck.report.columns import list_columns
 from potluck.report.page import render
 
 
@@ -55,7 +55,7 @@ def named(figure, name):
 
 
 def test_curves_are_means_with_bands(compared):
-    figure = curves.over_time(compared)
+    figure = curves.draw_over_time(compared)
     (line,) = named(figure, "slow<b>")
     assert (list(line.x), list(line.y)) == ([0, 20, 40], pytest.approx([10, 50, 70]))
     (band,) = named(figure, "slow<b>, all seeds")
@@ -68,31 +68,31 @@ def test_curves_are_means_with_bands(compared):
 
 def test_units_of_time_fit_the_run():
     long = Comparison(Experiment(), [run("a", 1, [0, 7200], [0.1, 0.5])])
-    figure = curves.over_time(long)
+    figure = curves.draw_over_time(long)
     assert figure.layout.xaxis.title.text == "virtual time (hours)"
     assert list(figure.data[0].x) == [0, 2]
     assert len(figure.data) == 1  # one seed, no band
 
 
 def test_traffic_is_up_and_down_together(compared):
-    (line,) = named(curves.over_bytes(compared), "fast")
+    (line,) = named(curves.draw_over_bytes(compared), "fast")
     assert list(line.x) == pytest.approx([0, 15, 30])  # MB
 
 
 def test_rounds(compared):
-    (line,) = named(curves.over_rounds(compared), "fast")
+    (line,) = named(curves.draw_over_rounds(compared), "fast")
     assert list(line.x) == [0, 2, 4]
 
 
 def test_curves_of_different_lengths_end_with_the_shorter():
     runs = [run("a", 1, [0, 10, 20], [0.0, 0.5, 1.0]), run("a", 2, [0, 5], [0.0, 0.5])]
-    figure = curves.over_time(Comparison(Experiment(seeds=[1, 2]), runs))
+    figure = curves.draw_over_time(Comparison(Experiment(seeds=[1, 2]), runs))
     (line,) = named(figure, "a")
     assert (list(line.x), list(line.y)) == ([0, 5], pytest.approx([0, 37.5]))
 
 
 def test_devices(compared):
-    figure = per_device.over_devices(compared)
+    figure = per_device.draw_spread(compared)
     assert [list(trace.x) for trace in figure.data] == [
         pytest.approx([35, 70, 100]),
         pytest.approx([42.5, 85, 100]),
@@ -100,7 +100,7 @@ def test_devices(compared):
 
 
 def test_columns(compared):
-    table = {column.name: (column.texts, column.best) for column in columns(compared)}
+    table = {column.name: (column.texts, column.best) for column in list_columns(compared)}
     assert table["accuracy"] == (["70.0 ± 14.1 %", "85.0 ± 7.1 %"], {1})
     assert table["time to 60 %"] == (["30 s", "10 s"], {1})  # 40 and 20 s; 10 and 10 s
     assert table["speed-up"][0] == ["1.0x", "3.0x"]
@@ -109,7 +109,7 @@ def test_columns(compared):
 
 def test_a_target_that_one_seed_missed_is_not_reached(compared):
     runs = [*compared.runs[:3], run("fast", 2, [0, 10], [0.0, 0.5])]
-    table = {column.name: column.texts for column in columns(Comparison(compared.experiment, runs))}
+    table = {column.name: column.texts for column in list_columns(Comparison(compared.experiment, runs))}
     assert table["time to 60 %"] == ["30 s", "not reached"]
     assert table["speed-up"] == ["1.0x", "–"]
 
@@ -190,6 +190,6 @@ def test_numbers():
 
 
 def test_percents():
-    assert tables.percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
-    assert tables.percents(Spread(0.956, None)) == "95.6 %"
-    assert tables.percents(Spread(None, None)) == "–"
+    assert tables.tell_percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
+    assert tables.tell_percents(Spread(0.956, None)) == "95.6 %"
+    assert tables.tell_percents(Spread(None, None)) == "–"

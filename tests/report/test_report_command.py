@@ -11,7 +11,7 @@ import pytest
 
 from potluck.cli import main
 from potluck.experiment import Experiment, compare, run
-from potluck.report.gather import alike, gather
+from potluck.report.gather import gather, is_one_federation
 
 SETTING = dict(
     data={"source": "synthetic", "rows": 300, "dimension": 4, "classes": 3, "clients": 8},
@@ -97,7 +97,7 @@ def test_runs_that_differ_in_their_seed_belong_together(runs):
 def test_settings_that_would_share_a_name_are_told_apart(runs):
     found = gather([runs / "both", runs / "alone"])
     assert found.algorithms == ["small: fedavg", "fededge", "other: fedavg"]
-    assert alike(found)  # the learning rate is the method's, not the crowd's
+    assert is_one_federation(found)  # the learning rate is the method's, not the crowd's
     assert len(found.of("small: fedavg")) == 2
 
 

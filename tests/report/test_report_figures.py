@@ -19,7 +19,7 @@ from potluck.report import (
     round_timeline,
     tiers,
 )
-from potluck.report.contents import contents
+from potluck.report.contents import draw_all
 
 
 def line(time, metric, value, **whose):
@@ -87,13 +87,13 @@ def test_time_to_target_has_a_bar_for_those_that_got_there_and_a_dot_a_seed():
 
     slow = made(line(0.0, "accuracy_mean", 0.1, view="global"), algorithm="slow")
     race = compared(at(10.0, 1, "fast"), at(30.0, 2, "fast"), slow, evaluate={"target": 0.6}, seeds=[1, 2])
-    figure = curves.to_target(race)
+    figure = curves.draw_time_to_target(race)
     assert axes(figure) == ("virtual time to 60.0 % (seconds)", "")
     bars = named(figure)
     assert (list(bars["fast"].x), bars["fast"].text) == ([20.0], ("20 s",))  # (10 + 30) / 2
     assert list(bars["fast, each seed"].x) == [10.0, 30.0]
     assert (list(bars["slow"].x), bars["slow"].text) == ([0.0], ("not reached",))
-    assert curves.to_target(compared(slow, evaluate={"target": 0.6})) is None
+    assert curves.draw_time_to_target(compared(slow, evaluate={"target": 0.6})) is None
 
 
 def test_devices_in_the_order_of_their_accuracy_without_attackers():
@@ -102,13 +102,13 @@ def test_devices_in_the_order_of_their_accuracy_without_attackers():
     new = [line(2.0, "accuracy", a, node=n, view="global") for n, a in enumerate(scores)]
     other = [line(2.0, "accuracy", 0.3, node=n, view="personal") for n in range(4)]
     run = made(line(0.0, "attackers", [3]), *old, *new, *other)
-    assert per_device.by_device(run) == {0: 0.9, 1: 0.1, 2: 0.5}
-    figure = per_device.served(compared(run))
+    assert per_device.read_accuracies(run) == {0: 0.9, 1: 0.1, 2: 0.5}
+    figure = per_device.draw_devices(compared(run))
     (curve,) = figure.data
     assert (list(curve.x), list(curve.y)) == ([0, 50, 100], pytest.approx([10, 50, 90]))
     assert [a.text for a in figure.layout.annotations] == ["worst 10 %", "best 10 %"]
     assert axes(figure)[0].startswith("devices, worst served first")
-    assert per_device.served(compared(made())) is None
+    assert per_device.draw_devices(compared(made())) is None
 
 
 def test_the_mean_over_seeds_of_different_panels():
@@ -117,32 +117,32 @@ def test_the_mean_over_seeds_of_different_panels():
             *(line(1.0, "accuracy", a, node=n, view="global") for n, a in enumerate(scores)), seed=seed
         )
 
-    (curve,) = per_device.served(compared(run(1, 0.2, 0.4), run(2, 0.0, 0.1, 0.6))).data
+    (curve,) = per_device.draw_devices(compared(run(1, 0.2, 0.4), run(2, 0.0, 0.1, 0.6))).data
     assert list(curve.y) == pytest.approx([10, 50])  # worst of both: 20 and 0; best: 40 and 60
 
 
 def test_views_over_time():
     records = [line(t, "accuracy_mean", a, view=v) for t, v, a in ((1.0, "own", 0.2), (1.0, "global", 0.1))]
-    figure = per_device.views(made(*records, line(2.0, "accuracy_mean", 0.6, view="own")))
+    figure = per_device.draw_views(made(*records, line(2.0, "accuracy_mean", 0.6, view="own")))
     assert {name: list(t.y) for name, t in named(figure).items()} == {
         "own": pytest.approx([20, 60]),
         "global": pytest.approx([10]),
     }
     assert axes(figure) == ("virtual time (seconds)", "mean accuracy over devices (%)")
-    assert per_device.views(made(records[0])) is None
+    assert per_device.draw_views(made(records[0])) is None
 
 
 # ------------------------------------------------------------------------------------------------ the crowd
 
 
 def test_the_fleet_on_log_axes_coloured_by_edge():
-    figure = fleet.speeds(made(devices=crowd(edge=[0, 0, 1, 1])))
+    figure = fleet.draw_speeds(made(devices=crowd(edge=[0, 0, 1, 1])))
     dots = named(figure)
     assert set(dots) == {"edge 0", "edge 1"}
     assert (list(dots["edge 1"].x), list(dots["edge 1"].y)) == ([10.0, 100.0], [2.0, 1.0])  # ms, Mbit/s
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
     assert axes(figure) == ("compute (ms a sample; right is slower)", "upload (Mbit/s; down is slower)")
-    assert fleet.speeds(made()) is None
+    assert fleet.draw_speeds(made()) is None
 
 
 def test_the_fleet_coloured_by_tiers_that_were_noted():
@@ -153,36 +153,36 @@ def test_the_fleet_coloured_by_tiers_that_were_noted():
         line(6.0, "tier", 1),  # a lane's remark, not about a device
     ]
     run = made(*records, devices=crowd(edge=[0, 0, 1, 1]))
-    assert tiers.at_the_end(run) == {0: "1", 3: "1"}
-    assert set(named(fleet.by_tier(run))) == {"tier 1", "no tier"}
-    assert set(named(fleet.speeds(run))) == {"edge 0", "edge 1"}
-    assert fleet.by_tier(made(devices=crowd())) is None
-    steps = named(tiers.sizes(run, "tier"))
+    assert tiers.find_last_tiers(run) == {0: "1", 3: "1"}
+    assert set(named(fleet.draw_by_tier(run))) == {"tier 1", "no tier"}
+    assert set(named(fleet.draw_speeds(run))) == {"edge 0", "edge 1"}
+    assert fleet.draw_by_tier(made(devices=crowd())) is None
+    steps = named(tiers.draw_sizes(run, "tier"))
     assert (list(steps["tier 0"].x), list(steps["tier 0"].y)) == ([1.0, 5.0, 100.0], [1, 0, 0])
     assert list(steps["tier 1"].y) == [1, 2, 2]
-    assert tiers.sizes(made(devices=crowd()), "tier") is None
+    assert tiers.draw_sizes(made(devices=crowd()), "tier") is None
     listed = made(line(1.0, "tier", [0, 2], group="fast"), devices=crowd())
-    assert tiers.at_the_end(listed) == {0: "fast", 2: "fast"}
+    assert tiers.find_last_tiers(listed) == {0: "fast", 2: "fast"}
 
 
 def test_who_holds_what_by_device_and_class():
-    figure = holdings.before(made(devices=crowd()))
+    figure = holdings.draw_before(made(devices=crowd()))
     (heat,) = figure.data
     assert list(heat.y) == ["device 0", "device 2", "device 1", "device 3"]  # by main class, then by rows
     assert [list(row) for row in heat.z] == [[4, 0], [1, 0], [0, 9], [0, 1]]
     assert axes(figure) == ("class", "device")
-    assert holdings.before_and_after(made(devices=crowd())) is None
+    assert holdings.draw_before_and_after(made(devices=crowd())) is None
 
 
 def test_rows_that_moved_are_shown_on_one_scale():
     run = made(devices=crowd(rows=[[4, 0], [0, 4]], rows_at_end=[[2, 2], [2, 2]], nodes=[0, 1]))
-    figure = holdings.before_and_after(run)
+    figure = holdings.draw_before_and_after(run)
     first, last = figure.data
     assert (first.name, last.name) == ("at first", "at the end")
     assert (first.zmax, last.zmax) == (4, 4)
     assert [list(row) for row in last.z] == [[2, 2], [2, 2]]
     # Everybody's mix is half and half: each held one class (0.5 * (0.5 + 0.5) apart), then both (0).
-    assert holdings.evened(run) == (0.5, 0.0)
+    assert holdings.measure_skews(run) == (0.5, 0.0)
 
 
 # ------------------------------------------------------------------------------------------ lives of groups
@@ -196,14 +196,14 @@ def test_a_tree_of_cohorts_with_who_chose_them():
     ]
     truth = [line(0.0, "hidden_group", g, node=n) for n, g in enumerate([0, 0, 1])]
     run = made(*truth, line(20.0, "split", split, group=""), line(60.0, "split", again, group="1"), *chosen)
-    assert [(b.name, b.parent, b.born, b.size) for b in cohorts.branches(run).values()] == [
+    assert [(b.name, b.parent, b.born, b.size) for b in cohorts.read_branches(run).values()] == [
         ("all", None, 0.0, None),
         ("0", "all", 20.0, 15),
         ("1", "all", 20.0, 14),
         ("1.0", "1", 60.0, 5),
         ("1.1", "1", 60.0, 9),
     ]
-    figure = cohorts.tree(run)
+    figure = cohorts.draw_tree(run)
     lives = named(figure)
     assert (list(lives["cohort all"].x)) == [0.0, 20.0]
     assert list(lives["cohort 1"].x) == [20.0, 20.0, 60.0]  # from its parent's line, then along its own
@@ -215,7 +215,7 @@ def test_a_tree_of_cohorts_with_who_chose_them():
         "cohort 1.1: 1 devices (1 of hidden group 1)",
     ]
     assert axes(figure)[0] == "virtual time (seconds)"
-    assert cohorts.tree(made()) is None
+    assert cohorts.draw_tree(made()) is None
 
 
 def test_whatever_was_noted_of_groups():
@@ -226,7 +226,7 @@ def test_whatever_was_noted_of_groups():
         line(2.0, "bytes_up", 100.0, group="device"),  # a counter: not a group's
         line(2.0, "alone", 1.0),
     ]
-    figure = notes.noted(made(*records, devices=crowd()))
+    figure = notes.draw_numbers(made(*records, devices=crowd()))
     lines = named(figure)
     assert set(lines) == {"0", "edge 1"}  # node 6 is the second edge
     assert list(lines["0"].y) == [3, 5]
@@ -236,24 +236,24 @@ def test_whatever_was_noted_of_groups():
         "devices that chose its model",
     ]
     assert lines["edge 1"].hovertemplate == "edge 1, devices that chose its model: %{y:.4g}<extra></extra>"
-    assert notes.noted(made(records[3], records[4])) is None
+    assert notes.draw_numbers(made(records[3], records[4])) is None
 
 
 def test_a_note_of_ones_own_keeps_its_name():
-    figure = notes.noted(made(line(1.0, "my_note", 1.0, group="a")))
+    figure = notes.draw_numbers(made(line(1.0, "my_note", 1.0, group="a")))
     assert [a.text for a in figure.layout.annotations] == ["my note"]
 
 
 def test_groups_are_listed_by_number_and_no_two_look_alike():
     records = [line(1.0, "loss", 1.0, group=f"g{n}") for n in (10, 2, 0, 1, 3, 4, 5, 6, 7)]
-    drawn = notes.noted(made(*records)).data
+    drawn = notes.draw_numbers(made(*records)).data
     assert [trace.name for trace in drawn] == ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7", "g10"]
     assert len({(trace.line.color, trace.line.dash) for trace in drawn}) == 9  # of eight colours
 
 
 def test_of_many_groups_the_middle_and_the_ends():
     records = [line(1.0, "loss", float(n), group=f"g{n}") for n in range(notes.LINES + 1)]
-    lines = named(notes.noted(made(*records)))
+    lines = named(notes.draw_numbers(made(*records)))
     assert [list(lines[f"{which} of 13 groups"].y) for which in ("least", "middle", "greatest")] == [
         [0],
         [6],
@@ -262,19 +262,19 @@ def test_of_many_groups_the_middle_and_the_ends():
 
 
 def test_class_counters_as_shares_of_the_most_trained():
-    figure = notes.counts(
+    figure = notes.draw_counts(
         made(line(1.0, "updates", [1, 2, 0]), line(2.0, "updates", [4, 2, 1])), "updates", "class"
     )
     (heat,) = figure.data
     assert [list(row) for row in heat.z] == [[0.5, 1.0], [1.0, 0.5], [0.0, 0.25]]
     assert [list(row) for row in heat.customdata] == [[1, 4], [2, 2], [0, 1]]
     assert axes(figure) == ("virtual time (seconds)", "class")
-    assert notes.counts(made(), "updates", "class") is None
+    assert notes.draw_counts(made(), "updates", "class") is None
 
 
 def test_edges_rounds_on_a_time_line():
     records = [line(t, "local_rounds", n, group=g) for t, n, g in ((3.0, 1, 5), (5.0, 2, 6), (9.0, 4, 5))]
-    figure = hierarchy.stretches(made(*records, devices=crowd()), "local_rounds")
+    figure = hierarchy.draw_stretches(made(*records, devices=crowd()), "local_rounds")
     (bars,) = figure.data
     assert list(zip(bars.y, bars.base, bars.x, bars.text, strict=True)) == [
         ("edge 0", 0.0, 3.0, "1"),
@@ -282,8 +282,8 @@ def test_edges_rounds_on_a_time_line():
         ("edge 0", 3.0, 6.0, "4"),  # since its last model
     ]
     assert axes(figure)[0] == "virtual time (seconds)"
-    assert hierarchy.stretches(made(), "local_rounds") is None
-    (old,) = hierarchy.stretches(
+    assert hierarchy.draw_stretches(made(), "local_rounds") is None
+    (old,) = hierarchy.draw_stretches(
         made(*records), "local_rounds"
     ).data  # without a portrait nodes have no names
     assert list(old.y) == ["5", "6", "5"]
@@ -295,7 +295,7 @@ def test_who_was_judged_and_whether_that_was_right():
         line(1.0, "anomalous", [1, 2], group=4),
         line(2.0, "guarded", {"judged": [0, 1]}, group=4),
     ]
-    figure = anomalies.judgements(made(line(0.0, "attackers", [1, 3]), *records))
+    figure = anomalies.draw_judgements(made(line(0.0, "attackers", [1, 3]), *records))
     marks = named(figure)
     assert {name: (list(t.x), list(t.y)) for name, t in marks.items()} == {
         "refused, rightly (1)": ([1.0], [1]),
@@ -303,8 +303,8 @@ def test_who_was_judged_and_whether_that_was_right():
         "missed (2)": ([1.0, 2.0], [3, 1]),
     }
     assert axes(figure) == ("virtual time (seconds)", "device")
-    assert set(named(anomalies.judgements(made(*records)))) == {"refused (2)"}  # the truth isn't known
-    assert anomalies.judgements(made()) is None
+    assert set(named(anomalies.draw_judgements(made(*records)))) == {"refused (2)"}  # the truth isn't known
+    assert anomalies.draw_judgements(made()) is None
 
 
 # ------------------------------------------------------------------------------------------------- the costs
@@ -316,12 +316,12 @@ def test_traffic_by_tier_is_the_mean_over_seeds():
             line(1.0, "bytes_up", up, group="device"), line(1.0, "bytes_down", 0.0, group="cloud"), seed=seed
         )
 
-    figure = hierarchy.by_tier(compared(run(1, 1e6), run(2, 3e6), seeds=[1, 2]))
+    figure = hierarchy.draw_traffic(compared(run(1, 1e6), run(2, 3e6), seeds=[1, 2]))
     assert {name: list(t.x) for name, t in named(figure).items()} == {
         "device, up": [2.0]
     }  # zeros are left out
     assert axes(figure)[0] == "traffic (MB)"
-    assert hierarchy.by_tier(compared(made())) is None
+    assert hierarchy.draw_traffic(compared(made())) is None
 
 
 def test_the_anatomy_of_a_round_shows_who_waits_for_whom():
@@ -330,7 +330,7 @@ def test_the_anatomy_of_a_round_shows_who_waits_for_whom():
         (0, 2, 12.0, 1.0, 6.0, 1.0, 20.0, ""),  # it was busy until 12
         (0, 3, 10.0, 5.0, 50.0, 5.0, 21.0, "late"),
     ]
-    figure = round_timeline.a_round(made(devices=crowd(**rounds(*legs))))
+    figure = round_timeline.draw_round(made(devices=crowd(**rounds(*legs))))
     bars = named(figure)
     # The longest first: 1 took 4 of 11 seconds and then waited for the deadline at 21; 3 was called off then.
     assert list(bars["train"].y) == ["device 3", "device 2", "device 1"]
@@ -345,16 +345,16 @@ def test_the_anatomy_of_a_round_shows_who_waits_for_whom():
     }
     assert bars["called off"].text == ("late", "", "")
     assert axes(figure)[0] == "virtual time since the round began (seconds)"
-    assert round_timeline.in_rounds(made(devices=crowd(**rounds(*legs))))
-    assert round_timeline.a_round(made()) is None
-    assert round_timeline.a_round(made(devices=crowd())) is None
+    assert round_timeline.has_rounds(made(devices=crowd(**rounds(*legs))))
+    assert round_timeline.draw_round(made()) is None
+    assert round_timeline.draw_round(made(devices=crowd())) is None
 
 
 def test_without_rounds_nobody_waits():
     legs = [(i, 1, float(i), 0.25, 0.5, 0.25, i + 1.0, "") for i in range(3)]
     run = made(devices=crowd(**rounds(*legs)))
-    assert not round_timeline.in_rounds(run)
-    bars = named(round_timeline.a_round(run))
+    assert not round_timeline.has_rounds(run)
+    bars = named(round_timeline.draw_round(run))
     assert set(bars) == {"download", "train", "upload"}
     assert list(bars["train"].y) == ["device 1", "device 1 (2)", "device 1 (3)"]
 
@@ -364,7 +364,7 @@ def test_a_middling_round_that_trains_is_chosen():
     longer = [
         (b, n, 10.0 * b, 1.0, 2.0 * b, 1.0, 10.0 * b + 2 + 2 * b, "") for b in (2, 3, 4) for n in (1, 2)
     ]
-    bars = named(round_timeline.a_round(made(devices=crowd(**rounds(*probes, *longer)))))
+    bars = named(round_timeline.draw_round(made(devices=crowd(**rounds(*probes, *longer)))))
     assert list(bars["train"].x) == [6.0, 6.0]  # of 4, 6 and 8
 
 
@@ -375,28 +375,28 @@ def test_rounds_that_are_known_in_part_are_left_out(monkeypatch):
         (1, 1, 3.0, 1.0, 2.0, 1.0, 7.0, ""),
         (1, 2, 3.0, 1.0, 2.0, 1.0, 7.0, ""),
     ]
-    assert set(round_timeline.last_tasks(made(devices=crowd(**rounds(*legs)))).barrier) == {1}
+    assert set(round_timeline.read_last_tasks(made(devices=crowd(**rounds(*legs)))).barrier) == {1}
 
 
 def test_where_the_time_of_a_mean_task_goes():
     legs = [(0, 1, 0.0, 1.0, 2.0, 1.0, 4.0, ""), (0, 2, 0.0, 1.0, 6.0, 1.0, 8.0, "")]
-    figure = round_timeline.shares(compared(made(devices=crowd(**rounds(*legs))), made(algorithm="old")))
+    figure = round_timeline.draw_shares(compared(made(devices=crowd(**rounds(*legs))), made(algorithm="old")))
     parts = {name: list(trace.x) for name, trace in named(figure).items()}
     assert parts == {"download": [1.0], "train": [4.0], "upload": [1.0], "wait": [2.0]}  # (4 - 0) / 2 waits
     assert axes(figure)[0] == "mean virtual time of a task (seconds)"
-    assert round_timeline.shares(compared(made())) is None
+    assert round_timeline.draw_shares(compared(made())) is None
 
 
 # ----------------------------------------------------------------------------------------- which, and as CSV
 
 
 def test_figures_that_have_nothing_to_show_are_absent():
-    assert [each.title for each in contents(compared(made()))] == ["Who is served well"]
+    assert [each.title for each in draw_all(compared(made()))] == ["Who is served well"]
     legs = [(0, 1, 0.0, 1.0, 2.0, 1.0, 4.0, ""), (0, 2, 0.0, 1.0, 6.0, 1.0, 8.0, "")]
     two = compared(
         made(devices=crowd(**rounds(*legs))), made(line(1.0, "updates", [1, 2]), algorithm="classter")
     )
-    titles = [each.title for each in contents(two)]
+    titles = [each.title for each in draw_all(two)]
     assert titles == [
         "Who is served well",
         "The fleet",
@@ -405,17 +405,19 @@ def test_figures_that_have_nothing_to_show_are_absent():
         "Where a task's time goes",
         "The anatomy of a round: fedavg",
     ]
-    assert all(each.hint.startswith("Look ") for each in contents(two))
+    assert all(each.hint.startswith("Look ") for each in draw_all(two))
 
 
 def test_a_sheet_holds_what_is_drawn():
     run = made(line(3.0, "local_rounds", 2, group=5), devices=crowd())
-    rows = list(csv.reader(io.StringIO(csv_files.sheet(hierarchy.stretches(run, "local_rounds")))))
+    rows = list(
+        csv.reader(io.StringIO(csv_files.write_figure(hierarchy.draw_stretches(run, "local_rounds"))))
+    )
     assert rows == [
         ["trace", "virtual time (seconds)", "y", "from", "value", "text"],
         ["rounds of its own", "3.0", "edge 0", "0.0", "", "2"],
     ]
-    heat = list(csv.reader(io.StringIO(csv_files.sheet(holdings.before(made(devices=crowd()))))))
+    heat = list(csv.reader(io.StringIO(csv_files.write_figure(holdings.draw_before(made(devices=crowd()))))))
     assert heat[0][1:3] == ["class", "device"]
     assert heat[1] == ["at first", "0", "device 0", "", "4", ""]
     assert len(heat) == 1 + 4 * 2
@@ -423,7 +425,7 @@ def test_a_sheet_holds_what_is_drawn():
 
 def test_sheets_and_the_table_in_a_folder(tmp_path):
     race = compared(made(line(1.0, "bytes_up", 2e6, group="device")))
-    csv_files.save(race, contents(race), tmp_path / "new")
+    csv_files.save_all(race, draw_all(race), tmp_path / "new")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
         "table.csv",
         "traffic-by-tier.csv",

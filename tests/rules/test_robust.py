@@ -21,7 +21,7 @@ from potluck.experiment import Experiment, run
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.experiment.study import Arm, Scale, Study
 from potluck.jobs import SGD
-from potluck.report.anomalies import anomalies, culprits, precision, recall
+from potluck.report.anomalies import find_culprits, measure_precision, measure_recall, read_anomalies
 from potluck.rules import Rounds, as_algorithm
 from potluck.rules.guard import RobustRule, RobustTiers, guard
 from potluck.rules.robust import (
@@ -617,33 +617,33 @@ class Told:
 def test_precision_and_recall_by_hand():
     judged = ("guarded", {"judged": [0, 1, 2, 3, 4]})
     done = Told(("attackers", [0, 1, 9]), judged, ("anomalous", [1, 2]), judged, ("anomalous", [0, 1]))
-    assert [(odd.round, odd.group, odd.nodes) for odd in anomalies(done)] == [
+    assert [(odd.round, odd.group, odd.nodes) for odd in read_anomalies(done)] == [
         (2, "g", [1, 2]),
         (4, "g", [0, 1]),
     ]
-    assert precision(done) == 3 / 4  # 2 was innocent
-    assert recall(done) == 3 / 4  # 0 got through once; 9 was never judged
+    assert measure_precision(done) == 3 / 4  # 2 was innocent
+    assert measure_recall(done) == 3 / 4  # 0 got through once; 9 was never judged
     flips = Told(("flippers", [2]), judged, ("anomalous", [1, 2]))
-    assert (precision(flips), recall(flips)) == (1 / 2, 1)
+    assert (measure_precision(flips), measure_recall(flips)) == (1 / 2, 1)
     both = Told(("flippers", [2]), ("attackers", [1]))
-    assert culprits(both.lines) == {1}
+    assert find_culprits(both.lines) == {1}
 
 
 def test_nothing_known_nothing_told():
     judged = ("guarded", {"judged": [0, 1, 2, 3, 4]})
     unknown, nobody = Told(judged, ("anomalous", [1])), Told(("attackers", [0]), judged)
     never = Told(("attackers", [0]), ("guarded", {"judged": []}))
-    assert (precision(unknown), recall(unknown)) == (None, None)
-    assert (precision(nobody), recall(nobody)) == (None, 0.0)
-    assert (precision(never), recall(never)) == (None, None)
+    assert (measure_precision(unknown), measure_recall(unknown)) == (None, None)
+    assert (measure_precision(nobody), measure_recall(nobody)) == (None, 0.0)
+    assert (measure_precision(never), measure_recall(never)) == (None, None)
 
 
 def test_flippers_of_a_run_are_counted(tmp_path):
     tables = {**TABLES, "data": {**TABLES["data"], "flip": {"share": 0.25, "kind": "next"}}}
     train = {"epochs": 10}  # else all updates are noise
     done = run(Experiment(**tables, train=train, robust={"kind": "multi_krum", "attackers": 3}))
-    assert len(culprits(done.lines)) == 3
-    assert precision(done) == recall(done) > 0.5  # three are refused, and three flip
+    assert len(find_culprits(done.lines)) == 3
+    assert measure_precision(done) == measure_recall(done) > 0.5  # three are refused, and three flip
 
 
 def test_kinds_are_all_there():

@@ -34,7 +34,7 @@ from potluck.experiment import Experiment, build
 from potluck.experiment.launch.batch import Batch
 from potluck.jobs import use_model
 from potluck.jobs.objective import Objective, score_rows
-from potluck.report.shifts import at_shift
+from potluck.report.per_device import read_at_shift
 
 LEVELS = (0.0, 0.4, 1.0)
 
@@ -195,12 +195,16 @@ def test_a_run_is_the_same_but_for_what_is_told_at_its_end(algorithm):
     assert [line["value"]["shift"] for line in told] == sorted([0.0, 0.5, 1.0] * (len(told) // 3))
     # Rows of the global test set may stand in another order, and their mean loss be rounded otherwise.
     assert [r | {"value": rounded(r)} for r in rest] == [r | {"value": rounded(r)} for r in plain.lines]
-    assert at_shift(run, 0.0) == run.summary["accuracy_mean"]
-    assert at_shift(run, 0.0, "worst10") == run.summary["accuracy_worst10"]
-    assert at_shift(run, 1.0, view="global") is not None
-    for missing in (at_shift(run, 0.7), at_shift(run, 1.0, "sure"), at_shift(run, 1.0, view="none")):
+    assert read_at_shift(run, 0.0) == run.summary["accuracy_mean"]
+    assert read_at_shift(run, 0.0, "worst10") == run.summary["accuracy_worst10"]
+    assert read_at_shift(run, 1.0, view="global") is not None
+    for missing in (
+        read_at_shift(run, 0.7),
+        read_at_shift(run, 1.0, "sure"),
+        read_at_shift(run, 1.0, view="none"),
+    ):
         assert missing is None
-    assert at_shift(plain, 0.0) is None
+    assert read_at_shift(plain, 0.0) is None
 
 
 def test_resumed_at_any_event():
@@ -233,8 +237,8 @@ def test_runs_of_a_batch_that_differ_in_levels():
     batch = Batch(3, 3.0)
     wanted = [None, {"shifts": [0.5]}, {"shifts": [0.5, 1.0]}]
     runs = [batch.run(str(i), experiment(e, partition="shards"), None) for i, e in enumerate(wanted)]
-    assert [at_shift(run, 1.0) is None for run in runs] == [True, True, False]
-    assert at_shift(runs[1], 0.5) == at_shift(runs[2], 0.5) is not None
+    assert [read_at_shift(run, 1.0) is None for run in runs] == [True, True, False]
+    assert read_at_shift(runs[1], 0.5) == read_at_shift(runs[2], 0.5) is not None
 
 
 # ------------------------------------------------------------------------------------------------- errors
