@@ -72,7 +72,7 @@ class Runner:
         before, began = self.sim.accounts.tasks, time.perf_counter()
         while self.sim.accounts.tasks < before + tasks and self.sim.step():
             pass
-        self.sim.devices.settle()  # nothing is trained in the turns of others
+        self.sim.devices.training.settle()  # nothing is trained in the turns of others
         if timed:
             self.seconds += time.perf_counter() - began
             self.tasks += self.sim.accounts.tasks - before

@@ -51,11 +51,11 @@ def matched(devices: int, seed: int) -> tuple[int, float]:
     for node in rng.choice(devices, min(RECORDED, devices // 2), replace=False).tolist():
         fits = dict(zip(LEAVES, rng.normal(size=len(LEAVES)).tolist(), strict=True))
         sides = {leaf: {2: 0, 3: 1, 4: 2} for leaf in LEAVES}
-        sim.keeps.put(node, SLOT, {"reward": fits, "side": sides, "times": {"0": 2}})
+        sim.memories.put(node, SLOT, {"reward": fits, "side": sides, "times": {"0": 2}})
     with tune_process():
         began = time.perf_counter()
         sim.start()
-        while not any((queue := sim.states[sim.root].model.queue).values()):
+        while not any((queue := sim.points[sim.root].own.state.model.queue).values()):
             sim.step()  # the door's barrier closes when all have checked in
         return sum(map(len, queue.values())), time.perf_counter() - began
 

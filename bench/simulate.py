@@ -114,7 +114,7 @@ def _partition(workload: Workload) -> Held:
 
 def samples(sim: Simulation) -> tuple[int, ...]:
     """How many samples each finished round trained on."""
-    seen: Seen = sim.states[sim.root].model.picks
+    seen: Seen = sim.points[sim.root].own.state.model.picks
     return seen.samples
 
 
@@ -138,7 +138,7 @@ def main() -> None:
             while sim.round < number and sim.step():
                 pass
             contest.lap(samples(sim)[-1])
-    _, params = sim.served()["global"]
+    _, params = sim.find_models()["global"]
     sim.close()
     contest.answer([p.numpy() for p in params.values()])
 

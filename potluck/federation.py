@@ -3,12 +3,12 @@
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.job import Nets
+from potluck.core.trees import Tree
 from potluck.data import Held, Partition, Phase, Pool
 from potluck.fleet import Fleet
 
@@ -27,7 +27,7 @@ class Federation:
     test_group: NDArray[np.int32] | None = None  # as which group each global test row is seen, if any
     flips: NDArray[np.bool_] | None = None  # whose train labels are wrong; no algorithm sees it
     # What devices remember at the start, by device and slot.
-    memories: Mapping[tuple[int, Hashable], Any] = field(default_factory=dict)
+    memories: Mapping[tuple[int, Hashable], Tree] = field(default_factory=dict)
     shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
 
     # -------------------------------------------------------------------- what rules may ask: FederationFacts
@@ -64,23 +64,23 @@ class Federation:
 
     # ------------------------------------------------------------------------------------ who holds what when
 
-    def phase(self, when: float) -> int:
+    def count_changes(self, when: float) -> int:
         """How many changes have happened by a time, one at this very moment included."""
         return bisect_right(self.changes, when, key=lambda change: change.start) if self.changes else 0
 
-    def holding(self, when: float) -> Partition:
+    def find_partition(self, when: float) -> Partition:
         """Who holds what at a time."""
-        phase = self.phase(when)
+        phase = self.count_changes(when)
         return self.changes[phase - 1].partition if phase else self.partition
 
-    def shifted(self, when: float) -> Mapping[float, Partition]:
+    def find_shifts(self, when: float) -> Mapping[float, Partition]:
         """Who is tested on what at a time, by share of shift."""
-        phase = self.phase(when)
+        phase = self.count_changes(when)
         return self.changes[phase - 1].shifts if phase else self.shifts
 
     def test_rows(self, when: float = 0.0) -> NDArray[np.int64]:
         """The global test set at a time."""
-        phase = self.phase(when)
+        phase = self.count_changes(when)
         return self.changes[phase - 1].test if phase else np.flatnonzero(self.pool.test)
 
     def server_rows(self) -> NDArray[np.int64]:

@@ -19,7 +19,6 @@ from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.simulate import Simulation
-from potluck.simulate.evaluate import served
 
 torch.set_num_threads(1)  # as Simulation.run does; here for those that step by hand
 
@@ -80,13 +79,13 @@ def chained(federation, algorithm, **settings):
     sim, events = simulate(federation, algorithm, **settings), 0
     sim.start()
     while True:
-        state = codec.encode(sim.state())
+        state = codec.encode(sim.make_state())
         fresh = simulate(federation, algorithm, **settings)
-        sim.keeps.file.seek(0)
-        fresh.keeps.file.write(sim.keeps.file.read())
+        sim.memories.file.seek(0)
+        fresh.memories.file.write(sim.memories.file.read())
         fresh.logs.kept = list(sim.logs.kept)
         fresh.restore(codec.decode(state))
-        assert codec.encode(fresh.state()) == state, "something was lost on the way"
+        assert codec.encode(fresh.make_state()) == state, "something was lost on the way"
         sim.close()
         sim = fresh
         if not sim.step():
@@ -111,5 +110,5 @@ def values(sim, metric, **whose):
 
 def weights(sim):
     """All numbers of all that the cloud serves."""
-    sent = [task.send for _, task in sorted(served(sim, sim.root).items())]
+    sent = [task.send for _, task in sorted(sim.serve(sim.root).items())]
     return torch.cat([t.double().reshape(-1) for t in leaves(sent)])

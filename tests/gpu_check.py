@@ -43,7 +43,7 @@ def finished(sim):
 
 
 def weights(sim):
-    return torch.cat([p.flatten().cpu() for p in sim.served()["global"][1].values()])
+    return torch.cat([p.flatten().cpu() for p in sim.find_models()["global"][1].values()])
 
 
 def main() -> None:
@@ -75,10 +75,10 @@ def main() -> None:
         while sim.step():
             fresh = simulation(small, rule, plan, rounds)
             fresh.logs.kept = list(sim.records)
-            stored = sim.state()
-            fresh.keeps.fresh = {}
-            fresh.restore(codec.decode(codec.encode({**stored, "keeps": ([], 0)}), "cuda"))
-            fresh.keeps = fresh.devices.keeps = sim.keeps
+            stored = codec.encode(sim.make_state())
+            sim.memories.file.seek(0)
+            fresh.memories.file.write(sim.memories.file.read())
+            fresh.restore(codec.decode(stored, "cuda"))
             sim = fresh
         print(f"{name:9} restored at every event: {torch.equal(weights(sim), weights(straight))}")
         assert torch.equal(weights(sim), weights(straight))

@@ -109,8 +109,8 @@ def outcome(name, plan, folder, *length):
     federation, algorithm, keywords = settings(name, plan, *length)
     sim = Simulation.resume(federation, algorithm, folder=folder, **keywords)
     assert sim.finished
-    served = {view: params for view, (_, params) in sim.served().items()}
-    kept = {node: sim.keeps.get(node, None) for node in range(len(SIZES))}
+    served = {view: params for view, (_, params) in sim.find_models().items()}
+    kept = {node: sim.memories.get(node, None) for node in range(len(SIZES))}
     sim.close()
     return (folder / "records.jsonl").read_bytes(), served, kept
 

@@ -16,7 +16,7 @@ from kill_many import PLANS, same
 
 from potluck import algorithms, fleet
 from potluck.core.job import Result
-from potluck.engine import flight
+from potluck.engine import checks
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import FLAWS
 from potluck.jobs import SGD
@@ -39,12 +39,12 @@ def settings(name, what):
 def lost():
     """Attackers' tasks are lost, whatever their answers would have been: nobody makes or reads these."""
 
-    def outright(result, sends):
-        return "lost" if result is NOTHING else flight.problem(result, sends)
+    def outright(result, sends, trusted):
+        return "lost" if result is NOTHING else checks.find_problem(result, sends, trusted=trusted)
 
     with ExitStack() as patches:
-        patches.enter_context(patch("potluck.simulate.devices.lied", lambda *_: NOTHING))
-        patches.enter_context(patch("potluck.simulate.devices.problem", outright))
+        patches.enter_context(patch("potluck.simulate.devices.falsify", lambda *_: NOTHING))
+        patches.enter_context(patch("potluck.simulate.devices.find_problem", outright))
         yield
 
 
@@ -60,7 +60,7 @@ def outcome(name, plan, what, updates):
         assert not sim.accounts.took_part[ATTACKERS].any()
         assert sim.accounts.took_part[[3, 7]].all()
         records = [r | {"value": ""} if r["metric"] == "bad_update" else r for r in sim.records]
-        kept = {node: sim.keeps.get(node, None) for node in range(len(SIZES))}
+        kept = {node: sim.memories.get(node, None) for node in range(len(SIZES))}
         return {
             "weights": weights(sim),
             "kept": kept,

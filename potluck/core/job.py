@@ -6,7 +6,7 @@ computed by any runtime, whenever it likes.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -68,9 +68,12 @@ class Samples(Protocol):
 
 
 class Local:
-    """What a job sees on its device: its rows, what was sent, what it kept, its seed."""
+    """What a job sees on its device: its rows, what was sent, what it kept, its seed.
 
-    __slots__ = ("inbox", "keep", "models", "node", "pool", "rows", "seed", "test")
+    Rows, memory and seed are properties, so that a runtime may look them up when they are read.
+    """
+
+    __slots__ = ("_keep", "_rows", "_seed", "inbox", "models", "node", "pool", "test")
 
     def __init__(
         self,
@@ -83,9 +86,21 @@ class Local:
         pool: Samples,
         test: NDArray[np.int64] | None = None,
     ) -> None:
-        self.node, self.rows, self.inbox, self.keep = node, rows, inbox, keep
-        self.seed, self.models, self.pool = seed, models, pool
+        self.node, self.inbox, self.models, self.pool = node, inbox, models, pool
+        self._rows, self._keep, self._seed = rows, keep, seed
         self.test = test  # rows to be scored on; None unless the model is being served
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        return self._rows
+
+    @property
+    def keep(self) -> Tree:
+        return self._keep
+
+    @property
+    def seed(self) -> int:
+        return self._seed
 
     @property
     def x(self) -> Tensor:
@@ -98,7 +113,11 @@ class Local:
 
 @value(eq=False)
 class Cost:
-    """What a job takes, known before it runs."""
+    """What a job takes, known before it runs.
+
+    The form of `sends` follows from the job and from what is sent to it, never from the device's rows or
+    memory: a server that has seen neither asks for it too, to check what comes back.
+    """
 
     ops: float = 0.0  # multiply-accumulates; training a sample takes three forward passes
     sends: Tree = None  # a tree of the form of the reply's body; what comes back must match it
@@ -114,7 +133,7 @@ class Result:
     weight: float = 1.0
     keep: Tree = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    finite: bool = False  # the body's numbers are known to be; otherwise they are looked at
+    finite: bool = False  # our own executors have looked at the body's numbers; believed of nobody else
 
 
 @runtime_checkable
@@ -211,3 +230,45 @@ class Training(Job, Protocol):
         self, params: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[Tree, Tree, dict[str, Tensor]]: ...  # body, keep (None: as before), metrics
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]: ...  # per row
+
+
+class Noise(Protocol):
+    """What local differential privacy is accounted by."""
+
+    @property
+    def sigma(self) -> float: ...  # deviation of the noise, in lengths of the longest update
+    @property
+    def delta(self) -> float: ...
+
+
+@runtime_checkable
+class Noisy(Job, Protocol):
+    """A job that may add noise to what leaves the device."""
+
+    @property
+    def privacy(self) -> Noise | None: ...
+
+
+# Asking a protocol takes as long as a whole task does, so the answer is remembered by class.
+_TRAINING: dict[type, bool] = {}
+_NOISY: dict[type, bool] = {}
+
+
+def trains(job: Job) -> TypeGuard[Training]:
+    """Whether a job is training, which executors may batch."""
+    known = _TRAINING.get(type(job))
+    if known is None:
+        known = _TRAINING[type(job)] = isinstance(job, Training)
+    return known
+
+
+def find_noise(job: Job) -> Noise | None:
+    """The noise that a job adds to what leaves the device, if any."""
+    return job.privacy if _is_noisy(job) else None
+
+
+def _is_noisy(job: Job) -> TypeGuard[Noisy]:
+    known = _NOISY.get(type(job))
+    if known is None:
+        known = _NOISY[type(job)] = isinstance(job, Noisy)
+    return known

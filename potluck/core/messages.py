@@ -4,7 +4,7 @@ Every message is a value: it can be stored, compared by hand in a test, and sent
 """
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from potluck.core.codec import value
 from potluck.core.trees import Tree
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 Node = int  # devices count from 0; aggregation points follow them
 Lane = Hashable
-TaskId = tuple[Any, int, int]  # lane, serial of its barrier, place in it: given by the sender
+TaskId = tuple[Lane, int, int]  # lane, serial of its barrier, place in it: given by the sender
 Why = Literal["late", "gone", "bad", "refused"]
 
 
+@final
 @value(eq=False, light=True)
 class Task:
     """Work for a device, or for an aggregator below: a closed value."""
@@ -30,6 +31,7 @@ class Task:
     id: TaskId | None = None
 
 
+@final
 @value(eq=False, light=True)
 class Tell:
     """A one-way message: queued like a Task, never answered, and it may vanish."""
@@ -53,6 +55,7 @@ class Choice:
     slot: Hashable = None  # which of the device's memories the job reads
 
 
+@final
 @value
 class Move:
     """Rows that go from one device to another: all at once at its end, or none."""
@@ -63,6 +66,7 @@ class Move:
     id: TaskId | None = None
 
 
+@final
 @value
 class Until:
     """How long this barrier waits: a deadline in seconds, a number of replies, or for everyone."""
@@ -71,6 +75,7 @@ class Until:
     enough: int | None = None
 
 
+@final
 @value
 class Cancel:
     """Drop a task, or an alarm by its tag, that is no longer wanted; a device is free of it at once.
@@ -78,26 +83,29 @@ class Cancel:
     As an event: the parent no longer wants the task of this id.
     """
 
-    id: Any
+    id: Hashable
 
 
+@final
 @value
 class Wake:
     """As a command: call me at this time. As an event: it is this time."""
 
     at: float
-    tag: Any = None
+    tag: Hashable = None
 
 
+@final
 @value(eq=False, light=True)
 class Note:
     """Something to record: a split, a tier, an anomaly."""
 
     name: str
     value: Any
-    group: Any = None
+    group: Any = None  # an aggregator's node, or a name
 
 
+@final
 @value(eq=False, light=True)
 class Answer:
     """An aggregator's reply to its parent."""
@@ -120,6 +128,7 @@ class Spent:
         return self.down + self.compute + self.up
 
 
+@final
 @value(eq=False, light=True)
 class Reply:
     """A task's result."""
@@ -131,6 +140,7 @@ class Reply:
     spent: Spent
 
 
+@final
 @value(eq=False, light=True)
 class Lost:
     """A task or a move that will not be done: late, gone (device left), bad (update refused), refused."""
@@ -139,6 +149,7 @@ class Lost:
     why: Why
 
 
+@final
 @value
 class Stop:
     """The experiment is over: only last tasks from here on."""

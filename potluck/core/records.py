@@ -5,6 +5,14 @@ from typing import Any, NotRequired, TypedDict
 Group = int | str  # an aggregator's node, or a name that an algorithm gave
 
 
+class Whose(TypedDict, total=False):
+    """Of whom a fact is; None says nothing."""
+
+    node: int | None
+    group: Group | None
+    view: str | None
+
+
 class Record(TypedDict):
     """One line of records.jsonl: a fact, when it was so on the virtual clock, and whose it is."""
 

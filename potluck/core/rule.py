@@ -7,7 +7,7 @@ runtime.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,3 +129,6 @@ class Tiered(Protocol):
     @property
     def tiers(self) -> tuple[str, ...]: ...  # attributes of devices, e.g. ("edge",)
     def at(self, tier: str) -> Rule | Algorithm: ...  # "cloud" or one of tiers
+
+
+Runnable: TypeAlias = Rule | Algorithm | Tiered  # whatever a run can be of

@@ -34,7 +34,7 @@ def _collect(tree: Tree, found: list[Tensor]) -> None:
                 _collect(child, found)
 
 
-def tmap(fn: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+def tmap(fn: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
     """A tree of the same form with `fn` applied to its tensors (and to those of `others` beside them)."""
     if isinstance(tree, Tensor):
         return fn(tree, *others)

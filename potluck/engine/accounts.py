@@ -1,7 +1,6 @@
 """What a run has cost so far: bytes by tier, device-seconds, tasks, losses, who took part."""
 
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ class Accounts:
     private: dict[tuple[float, float], dict[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, devices: int) -> "Accounts":
+    def begin(cls, devices: int) -> "Accounts":
         return cls({}, {}, {}, np.zeros(devices, bool))
 
     def transfer(self, tier: str, down: float, up: float) -> None:
@@ -43,10 +42,9 @@ class Accounts:
         for name, table in (("bytes_down", self.down), ("bytes_up", self.up), ("lost", self.lost)):
             for group, total in table.items():
                 records.write(round, time, name, total, group=group)
-        totals: dict[str, Any] = {"device_seconds": self.seconds, "tasks": self.tasks}
-        totals["participants"] = int(self.took_part.sum())
-        for name, total in totals.items():
-            records.write(round, time, name, total)
+        records.write(round, time, "device_seconds", self.seconds)
+        records.write(round, time, "tasks", self.tasks)
+        records.write(round, time, "participants", int(self.took_part.sum()))
         self.record_private(records, round, time)
 
     def record_private(self, records: Records, round: int, time: float) -> None:

@@ -1,9 +1,8 @@
-"""What an algorithm sees while it handles one event of a simulation."""
+"""What an algorithm sees while it handles one event: a Context over whatever runtime is its host."""
 
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +11,11 @@ from potluck.core import keys
 from potluck.core.errors import ConfigError
 from potluck.core.job import Nets
 from potluck.core.messages import Node, Task
+from potluck.engine.host import Children, Host
 from potluck.fleet import Profiles
 
-if TYPE_CHECKING:
-    from potluck.simulate.simulation import Simulation
-
-Children = range | NDArray[np.int64] | Sequence[Node]
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
 FIRST = 10  # numbers that are drawn for a sample of one
-NEAR, TOGETHER = 2, 256  # events between two samples of one; and for how many they are prepared then
 
 
 class _Generators(threading.local):
@@ -30,7 +25,7 @@ class _Generators(threading.local):
         self.one = keys.Rewound()
         self.holder: Callable[[], object | None] = lambda: None
 
-    def lend(self, context: "SimContext", key: int) -> np.random.Generator:
+    def lend(self, context: "EventContext", key: int) -> np.random.Generator:
         """The generator of a key: the common one, unless a context that has it is still alive."""
         if self.holder() is not None:
             return keys.generator(key)
@@ -41,38 +36,16 @@ class _Generators(threading.local):
 _GENERATORS = _Generators()
 
 
-class Lots:
-    """The first random words of aggregators' events; those of the next few are made together where one event
-    after another wants some, as with asynchronous rules. They follow from the seed, so nobody stores them."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._made: dict[Node, tuple[int, list[keys.Words]]] = {}  # from which event on
-        self._last: dict[Node, int] = {}
-
-    def words(self, me: Node, tick: int) -> keys.Words:
-        """Of an event's generator."""
-        first, made = self._made.get(me, (0, []))
-        if not 0 <= tick - first < len(made):
-            near, self._last[me] = 0 < tick - self._last.get(me, tick) <= NEAR, tick
-            if not near:
-                return keys.first_words(keys.derive(self.seed, me, tick, 1))
-            found = keys.hashed(keys.derive(self.seed, me), np.arange(tick, tick + TOGETHER))
-            first, made = tick, keys.all_first_words(keys.hashed(found, np.ones(1, np.int64)))
-            self._made[me] = first, made
-        return made[tick - first]
-
-
-class SimContext:
+class EventContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
     __slots__ = (
-        *("_among", "_drew", "_freed", "_key", "_rng", "_sim", "_stream", "_taken", "me", "owed", "stop"),
+        *("_among", "_drew", "_freed", "_host", "_key", "_rng", "_stream", "_taken", "me", "owed", "stop"),
         "__weakref__",
     )
 
-    def __init__(self, sim: "Simulation", me: Node, stream: tuple[int, ...]) -> None:
-        self._sim, self.me, self._stream = sim, me, stream
+    def __init__(self, host: Host, me: Node, stream: tuple[int, ...]) -> None:
+        self._host, self.me, self._stream = host, me, stream
         self._among: list[Node] | None = None
         self._rng: np.random.Generator | None = None
         self._drew: int | None = None  # a first sample without the generator was among so many
@@ -88,28 +61,28 @@ class SimContext:
 
     @property
     def parent(self) -> Node | None:
-        return self._sim.topology.parent(self.me)
+        return self._host.topology.parent(self.me)
 
     @property
     def now(self) -> float:
-        return self._sim.now
+        return self._host.now
 
     @property
     def working(self) -> bool:
-        return not self.stop and (self.owed is not None or self.me == self._sim.root)
+        return not self.stop and (self.owed is not None or self.me == self._host.root)
 
     @property
     def children(self) -> Children:
-        return self._sim.children[self.me] if self._among is None else self._among
+        return self._host.children[self.me] if self._among is None else self._among
 
     @property
     def models(self) -> Nets:
-        return self._sim.federation.models
+        return self._host.models
 
     @property
     def key(self) -> int:
         if self._key is None:
-            self._key = keys.derive(self._sim.seed, self.me, *self._stream)
+            self._key = keys.derive(self._host.seed, self.me, *self._stream)
         return self._key
 
     @property
@@ -121,17 +94,17 @@ class SimContext:
         return self._rng
 
     def profiles(self, nodes: Sequence[Node]) -> Profiles:
-        return self._sim.claimed.take(nodes)
+        return self._host.claimed.take(nodes)
 
-    def only(self, nodes: Iterable[Node]) -> "SimContext":
-        view = SimContext(self._sim, self.me, self._stream)
+    def only(self, nodes: Iterable[Node]) -> "EventContext":
+        view = EventContext(self._host, self.me, self._stream)
         if self._taken is None:
             self._taken = set()
         view._among, view._rng, view._key, view._taken = list(nodes), self.rng, self.key, self._taken
         view._freed = self._freed
         return view.holding(self.owed, self.stop)
 
-    def holding(self, owed: Task | None, stop: bool) -> "SimContext":
+    def holding(self, owed: Task | None, stop: bool) -> "EventContext":
         self.owed, self.stop = owed, stop
         return self
 
@@ -139,7 +112,7 @@ class SimContext:
         self._freed = {*self._freed, *nodes}
 
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
-        chosen = self._drawn(count, but)
+        chosen = self._draw(count, but)
         if self._taken is None:
             self._taken = set(chosen)
         else:
@@ -150,7 +123,7 @@ class SimContext:
         return self._ready(nodes, np.arange(len(nodes)), ())
 
     def siblings(self, node: Node) -> list[Node]:
-        user, mine = self._sim.federation.fleet.user, self.children
+        user, mine = self._host.user, self.children
         if user[node] < 0:
             if (user < 0).all():
                 raise ConfigError(
@@ -164,7 +137,7 @@ class SimContext:
         near: list[Node] = found[np.isin(found, mine)].tolist()
         return near
 
-    def _drawn(self, count: int, but: Collection[Node]) -> list[Node]:
+    def _draw(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
         n = len(children)
         if count == 1 and n > 4 and self._rng is None and self._drew is None:
@@ -185,11 +158,11 @@ class SimContext:
 
         None where its first numbers don't tell, or devices come and go.
         """
-        sim = self._sim
-        if not sim.always or sim.topology.tiers or len(self._stream) > 1:
+        host = self._host
+        if not host.always or host.topology.tiers or len(self._stream) > 1:
             return None
-        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
-        for place in keys.below(sim.lots.words(self.me, self._stream[0]), n):
+        busy, taken, freed = host.busy, self._taken or (), self._freed
+        for place in keys.below(host.lots.words(self.me, self._stream[0]), n):
             node = int(children[place])
             if (node not in busy or node in freed) and node not in taken and node not in but:
                 self._drew = n
@@ -198,25 +171,22 @@ class SimContext:
 
     def _ready(self, children: Children, places: NDArray[np.int64], but: Collection[Node]) -> list[Node]:
         """Those at these places who are online and idle."""
-        sim = self._sim
+        host = self._host
         if isinstance(children, range):
             first, step = children.start, children.step
             nodes = places if (first, step) == (0, 1) else first + places * step
         else:
             nodes = np.asarray(children, np.int64)[places]
-        if not sim.always:
-            devices = nodes < sim.topology.devices
-            online = np.ones(len(nodes), bool)
-            online[devices] = sim.federation.fleet.availability.online_many(nodes[devices], sim.now)
-            nodes = nodes[online]
-        busy, taken, freed = sim.devices.first, self._taken or (), self._freed
+        if not host.always:
+            nodes = nodes[host.online(nodes)]
+        busy, taken, freed = host.busy, self._taken or (), self._freed
         if taken or freed or but:
             free = [
                 n for n in nodes.tolist() if (n not in busy or n in freed) and n not in taken and n not in but
             ]
         else:  # as mostly: one look each
             free = [n for n in nodes.tolist() if n not in busy]
-        if sim.topology.tiers:
-            owing = sim.links.busy(self.me).difference(freed)
+        if host.topology.tiers:
+            owing = host.owing(self.me).difference(freed)
             free = [node for node in free if node not in owing]
         return free

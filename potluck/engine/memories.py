@@ -9,10 +9,12 @@ import os
 import tempfile
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from potluck.core import codec
+from potluck.core.codec import value
 from potluck.core.messages import Node
 from potluck.core.trees import Tree, nbytes, owned
 from potluck.engine import snapshot
@@ -21,7 +23,15 @@ from potluck.engine.records import cut
 Name = tuple[Node, Hashable]
 
 
-class Keeps:
+@value(frozen=False, eq=False)
+class MemoryState:
+    """Where memories lie in their log when everything has been written, and how long it is."""
+
+    index: list[tuple[Node, Hashable, int, int]] = field(default_factory=list)  # device, slot, offset, bytes
+    length: int = 0
+
+
+class Memories:
     """Trees by device and slot; at most `budget` bytes of them in memory."""
 
     def __init__(self, path: Path | None, budget: int = 1 << 30, device: str = "cpu") -> None:
@@ -75,19 +85,20 @@ class Keeps:
         for (node, slot), tree in memories.items():
             self.put(node, slot, tree)
 
-    def flush(self) -> int:
-        """Everything to disk; the log's length, which a snapshot remembers."""
+    def flush(self) -> MemoryState:
+        """Everything to disk, and where it lies."""
         self._log()
         self.file.flush()
         os.fsync(self.file.fileno())
-        return self.file.seek(0, os.SEEK_END)
+        index = [(node, slot, *where) for (node, slot), where in self.index.items()]
+        return MemoryState(index, self.file.seek(0, os.SEEK_END))
 
-    def state(self) -> Any:
-        return [[node, slot, *where] for (node, slot), where in self.index.items()]
-
-    def restore(self, state: Any, length: int) -> None:
-        cut(self.file, length)
-        self.index = {(node, slot): (offset, size) for node, slot, offset, size in state}
+    def restore(self, state: MemoryState) -> None:
+        """Go back to what there was; the log is cut to its length."""
+        cut(self.file, state.length)
+        self.fresh, self.sizes = {}, 0
+        self.read.clear()
+        self.index = {(node, slot): (offset, size) for node, slot, offset, size in state.index}
         self.slots = {}
         for node, slot in self.index:
             self.slots.setdefault(node, {})[slot] = None
@@ -120,11 +131,8 @@ class Keeps:
             self.sizes -= nbytes(tree)
 
 
-def remembered(folder: Path) -> dict[Name, Tree]:
-    """What the devices of a run, in its folder, had in their memories at its last snapshot."""
-    _, state, _ = snapshot.newest(folder / "snapshots")
-    index, length = state["keeps"]
-    where = folder / "keep.log"
-    with open(where, "rb") as file:
-        log = file.read(length)
-    return {(n, s): snapshot.read(log[at : at + size], "cpu", where) for n, s, at, size in index}
+def read_log(path: Path, state: MemoryState) -> dict[Name, Tree]:
+    """What devices remembered, from the log of a run that may be over."""
+    with open(path, "rb") as file:
+        log = file.read(state.length)
+    return {(n, slot): snapshot.read(log[at : at + size], "cpu", path) for n, slot, at, size in state.index}

@@ -7,16 +7,18 @@ snapshot goes to a temporary file, that reaches the disk, it is renamed, the fol
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from potluck.core import codec
 from potluck.core.errors import DecodeError, SnapshotError
+from potluck.core.trees import Tree
 
 DIGEST = 32
+S = TypeVar("S")
 KEPT = 3  # newest snapshots that stay: a damaged one must leave another
 
 
-def write(folder: Path, serial: int, state: Any) -> Path:
+def write(folder: Path, serial: int, state: S) -> Path:
     """Store a state as the folder's snapshot number `serial`."""
     folder.mkdir(parents=True, exist_ok=True)
     body = codec.encode(state)
@@ -38,18 +40,21 @@ def write(folder: Path, serial: int, state: Any) -> Path:
     return path
 
 
-def newest(folder: Path, device: str = "cpu") -> tuple[int, Any, list[str]]:
+def read_newest(folder: Path, kind: type[S], device: str = "cpu") -> tuple[int, S, list[str]]:
     """The newest good snapshot: its number, its state, and what was wrong with newer ones."""
-    said: list[str] = []
+    remarks: list[str] = []
     for path in reversed(_all(folder)):
         data = path.read_bytes()
         if hashlib.blake2b(data[DIGEST:], digest_size=DIGEST).digest() == data[:DIGEST]:
-            return int(path.stem), read(data[DIGEST:], device, path), said
-        said.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
-    raise SnapshotError(f"{folder}: no good snapshot to resume from" + "".join(f"; {s}" for s in said))
+            state = read(data[DIGEST:], device, path)
+            if not isinstance(state, kind):
+                raise SnapshotError(f"{path}: holds no {kind.__name__}: put the old file back")
+            return int(path.stem), state, remarks
+        remarks.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
+    raise SnapshotError(f"{folder}: no good snapshot to resume from" + "".join(f"; {s}" for s in remarks))
 
 
-def read(data: bytes, device: str, where: Path | str) -> Any:
+def read(data: bytes, device: str, where: Path | str) -> Tree:
     """What a run stored; bytes that are as they were written, but can't be read, end the run."""
     try:
         return codec.decode(data, device)

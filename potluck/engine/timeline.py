@@ -4,7 +4,8 @@ Few are kept, however many there were: enough for a report to draw a round, and 
 """
 
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 from potluck.core.messages import Node, Task, TaskId
 from potluck.engine.flight import Flight
@@ -26,21 +27,23 @@ class Leg(NamedTuple):
     fate: str  # why it was lost; empty when it was answered
 
 
-Trail = deque[tuple[Any, ...]]  # of what `leg` makes, in order of their ends
+Plain = tuple[TaskId | None, Node, Node, float, float, float, float, float, str]  # a leg's fields
+Timeline = deque[Plain]  # in order of their ends
+Column = list[int | float | str]
 
 
-def leg(flight: Flight, item: Task, ended: float, fate: str) -> tuple[Any, ...]:
-    """A plain tuple: this is done for every task."""
+def make_leg(flight: Flight, item: Task, ended: float, fate: str) -> Plain:
+    """A plain tuple, not a Leg: this is done for every task."""
     return (
         item.id, flight.sender, item.to, flight.began, flight.down, flight.compute, flight.up, ended, fate
     )  # fmt: skip
 
 
-def table(trail: Trail) -> dict[str, list[Any]]:
+def make_columns(timeline: Iterable[Plain]) -> dict[str, Column]:
     """As columns that a file can hold; barriers are numbered by sender, lane and serial, as they end."""
-    legs = [Leg(*each) for each in trail]
-    barriers: dict[Any, int] = {}
-    of = [
+    legs = [Leg(*each) for each in timeline]
+    barriers: dict[Hashable, int] = {}
+    of: Column = [
         barriers.setdefault((x.sender, i) if x.id is None else (x.sender, x.id[0], x.id[1]), len(barriers))
         for i, x in enumerate(legs)
     ]

@@ -15,7 +15,6 @@ from potluck import data, fleet
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import ModelSpec, Nets
 from potluck.core.keys import derive
-from potluck.engine.memories import remembered
 from potluck.experiment import accountant
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
@@ -23,6 +22,7 @@ from potluck.experiment.schema.settings import Data, Table, Training, dump_all
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
+from potluck.simulate.state import read_memories
 
 Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 
@@ -71,7 +71,7 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
 def _read_memories(place: str, devices: int) -> Memories:
     """What the devices of another run remember; of these, a rule names those that it recalls."""
     try:
-        found = remembered(Path(place))
+        found = read_memories(Path(place))
     except (OSError, PotluckError) as error:
         raise ConfigError(f"fleet.memories = {place!r}: no run to take memories from ({error})") from None
     if any(node >= devices for node, _ in found):

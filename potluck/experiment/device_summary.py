@@ -10,7 +10,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.engine.timeline import table
+from potluck.engine.timeline import make_columns
 from potluck.fleet import machines
 from potluck.simulate import Simulation
 
@@ -49,7 +49,7 @@ def summarise_devices(sim: Simulation) -> DeviceSummary:
     labels, classes = federation.pool.y.cpu().numpy(), federation.classes
     first = _count_rows([federation.partition.rows(int(n), "train") for n in nodes], labels, classes)
     last = _count_rows([sim.devices.rows(int(n)) for n in nodes], labels, classes)
-    tasks = table(sim.devices.trail)
+    tasks = make_columns(sim.devices.timeline)
     belonging: Belonging = {}
     if fleet.user.max() >= 0:
         belonging["user"] = fleet.user[nodes].tolist()
@@ -69,7 +69,7 @@ def summarise_devices(sim: Simulation) -> DeviceSummary:
         **belonging,
         "rows": first.tolist(),
         "rows_at_end": None if np.array_equal(first, last) else last.tolist(),
-        "tasks": {name: [*_shorten(c)] if name in _TIMES else [*c] for name, c in tasks.items()},
+        "tasks": {name: [_cut(x) for x in c] if name in _TIMES else c for name, c in tasks.items()},
     }
 
 
@@ -82,4 +82,8 @@ def _count_rows(rows: list[NDArray[np.int64]], labels: NDArray[np.int64], classe
 
 def _shorten(column: Iterable[float]) -> list[float]:
     """Nine digits tell all that a picture can show, and are half as long."""
-    return [float(f"{number:.9g}") for number in column]
+    return [_cut(number) for number in column]
+
+
+def _cut(number: float | str) -> float:
+    return float(f"{float(number):.9g}")

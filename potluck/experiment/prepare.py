@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import TypedDict
 
 from potluck import algorithms, data, fleet
 from potluck.core import codec
 from potluck.core.errors import ConfigError, PotluckError, error_context
 from potluck.core.job import ModelSpec
-from potluck.core.rule import Algorithm, Recalls, Rule, Tiered
+from potluck.core.rule import Recalls, Runnable, Tiered
+from potluck.engine.checks import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment.build import Memories, build_federation, local_training
@@ -21,8 +22,6 @@ from potluck.federation import Federation
 from potluck.models import Models
 from potluck.rules.guard import guard
 from potluck.simulate import Simulation
-
-Runnable: TypeAlias = Rule | Algorithm | Tiered  # whatever a run can be of
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ def prepare(
         setting = Setting(full, federation, models, rule, identity)
         _check_tiers(full.algorithm, rule, federation.fleet)
         with parameter_context(setting):
-            setting.start(ExecutionPlan())  # a trial: it asks the rule
+            check(federation, rule, setting.evaluate)
         return setting
 
 

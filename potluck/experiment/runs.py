@@ -15,13 +15,14 @@ from torch import nn
 
 from potluck.core.errors import ConfigError
 from potluck.core.records import Record
+from potluck.core.rule import Runnable
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
 from potluck.experiment import folder
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
-from potluck.experiment.prepare import Runnable, Setting, parameter_context, prepare
+from potluck.experiment.prepare import Setting, parameter_context, prepare
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary, summarise_run
@@ -120,7 +121,7 @@ def run(
             note = None if path is None else partial(execution_plan.note_chunk, path)
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
-                sim.said.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                sim.remarks.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress)
     except Exception:
         if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
@@ -152,7 +153,7 @@ def resume(
         plan = execution_plan.parse_plan((path / folder.PLAN).read_text())
         sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
         if plan.torch != torch.__version__:
-            sim.said.append(
+            sim.remarks.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
             )
         return _finish(setting, sim, path, progress)
@@ -181,17 +182,17 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
         if path is not None:
             folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    models, served, devices = setting.models, sim.served(), summarise_devices(sim)
+    models, served, devices = setting.models, sim.find_models(), summarise_devices(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
         summary = summarise_run(setting.experiment, sim.records, seconds, now)
-        return Run(setting.experiment, summary, None, sim.said, sim.records, modules, devices)
+        return Run(setting.experiment, summary, None, sim.remarks, sim.records, modules, devices)
     folder.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
     folder.write_summary(path, summary)
-    return Run(setting.experiment, summary, path, sim.said, lines)
+    return Run(setting.experiment, summary, path, sim.remarks, lines)
 
 
 def _by_name(experiment: Experiment) -> bool:

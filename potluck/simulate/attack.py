@@ -8,7 +8,6 @@ for malformed replies.
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +22,20 @@ LYING = -4  # stream of a task's seed; those of its training are -1 to -3
 _GONE = object()
 
 
-def lied(result: Result, sends: Tree, trained: bool, attack: Attack, seed: int) -> Result:
+def falsify(result: Result, sends: Tree, trained: bool, attack: Attack, seed: int) -> Result:
     """A false result; `sends`: the form that is expected, `trained`: whether it comes of training."""
     key = keys.derive(seed, LYING)
     if attack.kind == "malformed":
-        return replace(result, body=_malformed(result.body, sends, attack.what, key), finite=False)
+        return replace(result, body=_malform(result.body, sends, attack.what, key), finite=False)
     if not trained:
         return result
     tensors, rebuild = split(result.body)
-    body = rebuild([_false(t, attack, keys.derive(key, place)) for place, t in enumerate(tensors)])
+    body = rebuild([_distort(t, attack, keys.derive(key, place)) for place, t in enumerate(tensors)])
     # Whoever doesn't train has nothing new to remember either.
     return replace(result, body=body, keep=None if attack.kind == "free_ride" else result.keep, finite=False)
 
 
-def _false(t: Tensor, attack: Attack, key: int) -> Tensor:
+def _distort(t: Tensor, attack: Attack, key: int) -> Tensor:
     kind, scale = attack.kind, attack.strength
     if not t.is_floating_point() or t.numel() == 0:
         return t
@@ -58,7 +57,7 @@ def _false(t: Tensor, attack: Attack, key: int) -> Tensor:
     return (honest - torch.where(moves, honest.sign(), 0.0) * far).to(t.dtype)
 
 
-def _malformed(body: Tree, sends: Tree, what: str | None, key: int) -> Any:
+def _malform(body: Tree, sends: Tree, what: str | None, key: int) -> Tree:
     """A body that isn't of the form that is expected, or that has numbers which are none."""
     tensors, rebuild = split(body)
     full = [place for place, t in enumerate(tensors) if t.numel()]
@@ -72,12 +71,12 @@ def _malformed(body: Tree, sends: Tree, what: str | None, key: int) -> Any:
     place, bits = full[keys.derive(key, 1) % len(full)], keys.derive(key, 2)
     if what == "extra":
         return {**body, "extra": tensors[place]} if isinstance(body, dict) else [body, body]
-    spoilt: list[Any] = list(tensors)
-    spoilt[place] = _spoilt(tensors[place], what, bits)
-    return _without_gone(rebuild(spoilt))
+    spoilt: list[Tree] = list(tensors)
+    spoilt[place] = _spoil(tensors[place], what, bits)
+    return _drop_gone(rebuild(spoilt))
 
 
-def _spoilt(t: Tensor, what: str, bits: int) -> Any:
+def _spoil(t: Tensor, what: str, bits: int) -> Tree:
     """A tensor, not empty, as it must not be."""
     if what == "missing":
         return _GONE
@@ -93,9 +92,9 @@ def _spoilt(t: Tensor, what: str, bits: int) -> Any:
     return flat.reshape(t.shape)
 
 
-def _without_gone(tree: Any) -> Any:
+def _drop_gone(tree: Tree) -> Tree:
     if isinstance(tree, dict):
-        return {k: _without_gone(v) for k, v in tree.items() if v is not _GONE}
+        return {k: _drop_gone(v) for k, v in tree.items() if v is not _GONE}
     if isinstance(tree, list | tuple):
-        return [_without_gone(v) for v in tree if v is not _GONE]
+        return [_drop_gone(v) for v in tree if v is not _GONE]
     return tree

@@ -1,32 +1,28 @@
 """The virtual clock: a heap of what will happen; nothing sleeps."""
 
 import heapq
-from typing import Any
+from dataclasses import field
+from typing import Literal
 
-Entry = tuple[float, int, str, Any]  # when, in which order, what kind, of what
+from potluck.core.codec import value
+from potluck.core.messages import Event, Node
+
+Heard = tuple[Node, Event, int]  # who hears what; of an alarm, its serial
+Happening = int | Heard | Literal["evaluate", "stop"]  # an int: the end of that flight
 
 
+@value(frozen=False, eq=False)
 class Clock:
     """Time goes from one entry to the next; entries of equal time come in the order they were made."""
 
-    __slots__ = ("heap", "now", "serial")
+    now: float = 0.0
+    serial: int = 0
+    heap: list[tuple[float, int, Happening]] = field(default_factory=list)  # when, in which order, what
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.serial = 0
-        self.heap: list[Entry] = []
-
-    def push(self, at: float, kind: str, what: Any) -> None:
+    def push(self, at: float, what: Happening) -> None:
         self.serial += 1
-        heapq.heappush(self.heap, (at, self.serial, kind, what))
+        heapq.heappush(self.heap, (at, self.serial, what))
 
-    def pop(self) -> tuple[str, Any]:
-        self.now, _, kind, what = heapq.heappop(self.heap)
-        return kind, what
-
-    def state(self) -> Any:
-        return self.now, self.serial, self.heap
-
-    def restore(self, state: Any) -> None:
-        self.now, self.serial, heap = state
-        self.heap = [tuple(entry) for entry in heap]
+    def pop(self) -> Happening:
+        self.now, _, what = heapq.heappop(self.heap)
+        return what

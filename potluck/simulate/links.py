@@ -1,47 +1,63 @@
 """What passes between aggregators: tasks down, answers up, alarms to themselves."""
 
-from typing import Any
+from collections.abc import Hashable, Iterable
 
-from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, TaskId, Wake
+from potluck.core.codec import value
+from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Wake
 from potluck.core.trees import finite, nbytes
 from potluck.engine.accounts import Accounts
-from potluck.engine.flight import part
+from potluck.engine.flight import count_bytes
 from potluck.fleet import Profiles, Topology
 from potluck.simulate.clock import Clock
 
-HEAR = "hear"
+
+@value
+class Asked:
+    """A task to an aggregator below that isn't answered yet."""
+
+    to: Node
+    sent: float
+    arrives: float
+    bytes: int
+
+
+@value(frozen=False, eq=False)
+class LinkState:
+    """What is on its way, and which answers are still wanted."""
+
+    owing: dict[Node, dict[Hashable, Asked]]  # by sender and id of the task
+    messages: int = 0  # on their way
+
+    @classmethod
+    def begin(cls, senders: Iterable[Node]) -> "LinkState":
+        return cls({sender: {} for sender in senders})
 
 
 class Links:
-    """Messages on their way between aggregation points, alarms, and which answers are still wanted."""
+    """Messages on their way between aggregation points, and which answers are still wanted."""
 
-    def __init__(self, topology: Topology, machines: Profiles, clock: Clock, accounts: Accounts) -> None:
+    def __init__(
+        self, topology: Topology, machines: Profiles, clock: Clock, accounts: Accounts, state: LinkState
+    ) -> None:
         self.topology, self.machines, self.clock, self.accounts = topology, machines, clock, accounts
-        # By sender and id: to whom, when sent, when it arrives, bytes.
-        self.owing: dict[Node, dict[TaskId | None, tuple[Node, float, float, int]]] = {
-            node: {} for node in topology.aggregators
-        }
-        self.alarms: dict[tuple[Node, Any], int] = {}  # set and not called off, by node and tag: its serial
-        self.messages = 0  # on their way
+        self.state, self.owing = state, state.owing
 
-    def busy(self, me: Node) -> set[Node]:
+    def find_owing(self, me: Node) -> set[Node]:
         """Aggregators below that owe this one an answer."""
-        return {to for to, *_ in self.owing[me].values()}
+        return {asked.to for asked in self.owing[me].values()}
 
-    def alarm(self, node: Node, wake: Wake) -> None:
-        """Wake an aggregator at a time; of alarms with the same tag the last one counts."""
-        at = max(wake.at, self.clock.now)
-        self.clock.push(at, HEAR, (node, wake, self.clock.serial + 1))
-        self.alarms[node, wake.tag] = self.clock.serial
+    def wake(self, node: Node, wake: Wake, serial: int) -> None:
+        """Wake an aggregator at a time; the point knows by the serial whether it still counts."""
+        self.clock.push(max(wake.at, self.clock.now), (node, wake, serial))
 
-    def below(self, me: Node, task: Task) -> None:
+    def ask(self, me: Node, task: Task) -> None:
         """Send a task to an aggregator below."""
         size = nbytes(task.send)
         seconds = float(self.machines.latency[task.to] + 8 * size / self.machines.down[task.to])
-        self.owing[me][task.id] = (task.to, self.clock.now, self.clock.now + seconds, size)
-        self._later(self.clock.now + seconds, task.to, task)
+        self.owing[me][task.id] = Asked(task.to, self.clock.now, self.clock.now + seconds, size)
+        self._send(self.clock.now + seconds, task.to, task)
 
-    def above(self, me: Node, answer: Answer) -> None:
+    def answer(self, me: Node, answer: Answer) -> None:
         """Send an answer to the parent, unless it no longer wants it."""
         parent = self.topology.parent(me)
         assert parent is not None
@@ -51,42 +67,36 @@ class Links:
         size = nbytes(answer.body)
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])
         self.accounts.transfer(self.topology.tier(me), 0, size)
-        _, sent, arrived, _ = asked
-        spent = Spent(arrived - sent, self.clock.now - arrived, up)
+        spent = Spent(asked.arrives - asked.sent, self.clock.now - asked.arrives, up)
         good = finite(answer.body) and finite(float(answer.weight))
         event = (
             Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
         )
-        self._later(self.clock.now + up, parent, event)
+        self._send(self.clock.now + up, parent, event)
 
-    def cancel(self, me: Node, what: Any) -> None:
-        """Call off an alarm, or a task to an aggregator, which is told so."""
-        if self.alarms.pop((me, what), None) is None:
-            asked = self.owing[me].pop(what, None)
-            if asked is None:
-                return
-            to, sent, arrives, size = asked
-            now = self.clock.now
-            if now < arrives:  # it turns back half-way
-                self.messages -= 1
-                self.accounts.transfer(self.topology.tier(to), part(size, now - sent, arrives - sent), 0)
-            else:
-                self._later(now + float(self.machines.latency[to]), to, Cancel(what))
+    def cancel(self, me: Node, task: Hashable) -> bool:
+        """Call off a task to an aggregator, which is told so; False when there is no such task."""
+        asked = self.owing[me].pop(task, None)
+        if asked is None:
+            return False
+        to, now = asked.to, self.clock.now
+        if now < asked.arrives:  # it turns back half-way
+            self.state.messages -= 1
+            passed = count_bytes(asked.bytes, now - asked.sent, asked.arrives - asked.sent)
+            self.accounts.transfer(self.topology.tier(to), passed, 0)
+        else:
+            self._send(now + float(self.machines.latency[to]), to, Cancel(task))
+        return True
 
-    def arrived(self, node: Node, event: Event, serial: int) -> bool:
+    def take(self, node: Node, event: Event) -> bool:
         """Take a message off its way; False when nobody waits for it any more."""
-        if isinstance(event, Wake):
-            if self.alarms.get((node, event.tag)) != serial:
-                return False
-            del self.alarms[node, event.tag]
-            return True
         if isinstance(event, Task):
             parent = self.topology.parent(node)
             asked = None if parent is None else self.owing[parent].get(event.id)
             if asked is None:
                 return False  # it was cancelled on its way
-            self.accounts.transfer(self.topology.tier(node), asked[-1], 0)
-        self.messages -= 1
+            self.accounts.transfer(self.topology.tier(node), asked.bytes, 0)
+        self.state.messages -= 1
         if isinstance(event, Reply):
             return self.owing[node].pop(event.task.id, None) is not None
         if isinstance(event, Lost) and isinstance(event.what, Task):
@@ -94,12 +104,6 @@ class Links:
             return self.owing[node].pop(event.what.id, None) is not None
         return True
 
-    def state(self) -> Any:
-        return self.owing, self.alarms, self.messages
-
-    def restore(self, state: Any) -> None:
-        self.owing, self.alarms, self.messages = state
-
-    def _later(self, at: float, node: Node, event: Event) -> None:
-        self.clock.push(at, HEAR, (node, event, 0))
-        self.messages += 1
+    def _send(self, at: float, node: Node, event: Event) -> None:
+        self.clock.push(at, (node, event, 0))
+        self.state.messages += 1

@@ -9,7 +9,7 @@ from potluck.core import keys
 from potluck.core.messages import Move
 
 
-def drawn(have: NDArray[np.int64], labels: Tensor, move: Move, key: int) -> NDArray[np.intp] | None:
+def draw_rows(have: NDArray[np.int64], labels: Tensor, move: Move, key: int) -> NDArray[np.intp] | None:
     """Places in the sender's rows, drawn by key; None when it can't be: whole or not at all."""
     if move.src == move.dst:
         return None

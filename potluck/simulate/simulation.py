@@ -4,56 +4,44 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from potluck.core.errors import SnapshotError, StalledError
-from potluck.core.job import ModelSpec
-from potluck.core.messages import (
-    Answer,
-    Cancel,
-    Command,
-    Event,
-    Lane,
-    Move,
-    Node,
-    Note,
-    Stop,
-    Task,
-    Tell,
-    Until,
-    Wake,
-)
-from potluck.core.records import Record
+from potluck.core.job import ModelSpec, trains
+from potluck.core.messages import Event, Node, Task, Wake
+from potluck.core.records import Record, Whose
+from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
-from potluck.engine.accounts import Accounts
-from potluck.engine.checks import check_run
-from potluck.engine.context import Lots, SimContext
-from potluck.engine.memories import Keeps
+from potluck.engine.checks import check
+from potluck.engine.host import Lots
+from potluck.engine.memories import Memories
+from potluck.engine.point import LOOK, Point, find_topology, place_algorithms
 from potluck.engine.records import Records
 from potluck.engine.schedule import EvaluateAt, Progress, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor, make_executor
 from potluck.execute.process import tune_process
 from potluck.federation import Federation
-from potluck.fleet import Topology, machines
-from potluck.rules import as_algorithm
-from potluck.simulate.clock import Clock
-from potluck.simulate.devices import DONE, Devices
-from potluck.simulate.evaluate import evaluate, evaluate_shifts, panel, served
-from potluck.simulate.links import HEAR, Links
+from potluck.fleet import machines
+from potluck.simulate.carrier import Carrier
+from potluck.simulate.devices import Devices
+from potluck.simulate.evaluate import Evaluator, Line
+from potluck.simulate.links import Links
+from potluck.simulate.state import MEMORIES, RECORDS, SNAPSHOTS, RunState
 
-EVALUATE, STOP = "evaluate", "stop"
-LOOK = "look again"  # tag of the alarm of an aggregator that waits for devices
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
 
 
 class Simulation:
-    """One run of one algorithm in one federation."""
+    """One run of one algorithm in one federation. It is the Host of its aggregation points."""
 
     def __init__(
         self,
         federation: Federation,
-        algorithm: Any,
+        algorithm: Runnable,
         *,
         seed: int,
         stop: StopAt,
@@ -65,45 +53,58 @@ class Simulation:
         on_shrink: Callable[[int], None] | None = None,  # is told how many clients a stack takes from now on
         executor: Executor | None = None,  # in place of the plan's
     ) -> None:
-        check_run(federation, algorithm, evaluate)
+        check(federation, algorithm, evaluate)
         self.executor, self.on_shrink = executor or make_executor(plan, self._shrink), on_shrink
         federation = federation if plan.device == "cpu" else federation.on(plan.device)
         self.federation, self.seed, self.stop, self.often = federation, seed, stop, evaluate
         self.plan, self.folder, self.identity, self.snapshot_every = plan, folder, identity, snapshot_every
-        self.topology = Topology.build(
-            len(federation.fleet), getattr(algorithm, "tiers", ()), federation.fleet.groups
-        )
+        fleet, self.models = federation.fleet, federation.models
+        self.topology = find_topology(algorithm, fleet)
+        self.root, self.user = self.topology.root, fleet.user
         self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
-        self.algorithms = {n: as_algorithm(self._at(algorithm, n)) for n in self.topology.aggregators}
-        self.root, true = self.topology.root, machines(federation.fleet, self.topology)
-        honest = federation.fleet.claimed is federation.fleet.true
-        self.claimed = true if honest else machines(federation.fleet, self.topology, claimed=True)
-        self.panel = panel(len(federation.fleet), evaluate.panel, seed)
-        self.clock, self.accounts, self.lots = Clock(), Accounts.of(len(federation.fleet)), Lots(seed)
-        self.logs = Records(None if folder is None else folder / "records.jsonl")
-        self.keeps = Keeps(None if folder is None else folder / "keep.log", device=plan.device)
-        shared = (self.clock, self.executor, self.keeps, self.accounts)
-        self.devices = Devices(federation, self.topology, true, *shared, self.record, seed)
-        self.always = self.devices.always
-        self.links = Links(self.topology, true, self.clock, self.accounts)
-        self.states: dict[Node, Any] = {}
-        self.ticks = dict.fromkeys(self.topology.aggregators, 0)  # events heard, for their randomness
-        self.idle_looks = self.round = self.evaluations = self.snapshots = 0
-        self.evaluated: tuple[int, float] | None = None  # round and time of the last evaluation
-        self.accuracy: float | None = None
-        self.stopping = self.finished = False
-        self.said: list[str] = []
+        self.algorithms = place_algorithms(algorithm, self.topology)
+        self.machines, honest = machines(fleet, self.topology), fleet.claimed is fleet.true
+        self.claimed = self.machines if honest else machines(fleet, self.topology, claimed=True)
+        self.lots = Lots(seed)
+        self.logs = Records(None if folder is None else folder / RECORDS)
+        self.memories = Memories(None if folder is None else folder / MEMORIES, device=plan.device)
+        self.snapshots, self.remarks = 0, list[str]()
+        self._assemble(RunState.begin(identity, plan, self.topology))
+
+    def _assemble(self, state: RunState) -> None:
+        """Build all parts around a state, which is theirs from now on."""
+        self.clock, self.accounts = state.clock, state.accounts
+        shared = (self.clock, self.executor, self.memories, self.accounts, self.record, self.seed)
+        self.devices = Devices(self.federation, self.topology, self.machines, *shared, state.devices)
+        self.always, self.busy = self.devices.always, self.devices.queues.first
+        self.links = Links(self.topology, self.machines, self.clock, self.accounts, state.links)
+        carrier = Carrier(self.devices, self.links, self.record)
+        self.points = {
+            node: Point(node, algorithm, self, carrier, state.points[node])
+            for node, algorithm in self.algorithms.items()
+        }
+        self.cloud = self.points[self.root]
+        federation, executor, often = self.federation, self.executor, self.often
+        self.evaluator = Evaluator(federation, self, self.points, self.devices, executor, often)
+        self.panel = self.evaluator.panel
+        self.evaluations, self.evaluated, self.accuracy = state.evaluations, state.evaluated, state.accuracy
+        self.idle_looks = state.idle_looks
+        self.begun, self.stopping, self.finished = state.begun, state.stopping, state.finished
+
+    # ---------------------------------------------------------------------------- what contexts ask of a host
 
     @property
     def now(self) -> float:
         return self.clock.now
 
-    @property
-    def records(self) -> list[Record]:
-        return self.logs.kept
+    def online(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Aggregators always are."""
+        found, devices = np.ones(len(nodes), bool), nodes < self.topology.devices
+        found[devices] = self.federation.fleet.availability.online_many(nodes[devices], self.now)
+        return found
 
-    def _at(self, algorithm: Any, node: Node) -> Any:
-        return algorithm.at(self.topology.tier(node)) if self.topology.tiers else algorithm
+    def owing(self, me: Node) -> set[Node]:
+        return self.links.find_owing(me)
 
     # ---------------------------------------------------------------------------------------------- running
 
@@ -111,7 +112,7 @@ class Simulation:
         """To the end; a run that was resumed goes on where it was."""
         try:
             with tune_process():
-                if not self.states:
+                if not self.begun:
                     self.start()
                 shown = self.saved = time.monotonic()
                 while self.step():
@@ -128,15 +129,15 @@ class Simulation:
 
     def start(self, evaluate: bool = True) -> None:
         """Let every aggregator begin, those below first, and look at the models before training."""
-        self.keeps.recall(self.federation.memories)
+        self.begun = True
+        self.memories.recall(self.federation.memories)
         for node in reversed(self.topology.aggregators):
-            self.states[node], commands = self.algorithms[node].init(SimContext(self, node, (0,)))
-            self._obey(node, commands)
-            self._look_again(node)
+            self.points[node].begin()
+            self._look_again(self.points[node])
         if self.stop.seconds is not None:
-            self.clock.push(self.stop.seconds, STOP, None)
+            self.clock.push(self.stop.seconds, "stop")
         if self.often.seconds is not None:
-            self.clock.push(self.often.seconds, EVALUATE, None)
+            self.clock.push(self.often.seconds, "evaluate")
         if evaluate:
             self._evaluate()
         if self.folder is not None:
@@ -146,129 +147,125 @@ class Simulation:
         """One event; False when the run is over."""
         if self.finished:
             return False
-        quiet = not self.devices.flights and self.links.messages == 0
-        if quiet and (self.stopping or (not self.links.alarms and self._nothing_left())):
+        if not self.devices.queues.flights and self.links.state.messages == 0 and self._is_over():
             self._finish()
             return False
-        kind, what = self.clock.pop()
-        if kind == DONE:
-            heard = self.devices.done(what)
+        what = self.clock.pop()
+        if type(what) is int:
+            heard = self.devices.end(what)
             if heard is not None:
                 self._hear(*heard)
-        elif kind == HEAR:
-            if self.links.arrived(*what):
-                self._hear(*what[:2])
-        elif kind == EVALUATE:
-            if not self.stopping and self.often.seconds is not None:
-                self._evaluate()
-                self.clock.push(self.now + self.often.seconds, EVALUATE, None)
-        elif not self.stopping:
+        elif isinstance(what, tuple):
+            node, event, serial = what
+            if type(event) is Wake:
+                counts = self.points[node].take_alarm(event, serial)
+            else:
+                counts = self.links.take(node, event)
+            if counts:
+                self._hear(node, event)
+        elif what == "stop":
             self._stop()
+        elif not self.stopping and self.often.seconds is not None:
+            self._evaluate()
+            self.clock.push(self.now + self.often.seconds, "evaluate")
         if self.stop.device_seconds is not None and self.accounts.seconds >= self.stop.device_seconds:
             self._stop()
-        self.devices.look_ahead()
+        self.devices.training.look_ahead()
         return True
+
+    @property
+    def round(self) -> int:
+        """How often the model that the cloud serves has changed."""
+        return self.cloud.own.round
+
+    @property
+    def records(self) -> list[Record]:
+        return self.logs.kept
 
     def progress(self) -> Progress:
         done = self.stop.share(self.round, self.now, self.accounts.seconds)
         return Progress(self.round, self.now, self.accuracy, done)
 
-    def served(self) -> dict[str, tuple[ModelSpec, Params]]:
-        """The models that the cloud serves, by view."""
-        tasks = served(self, self.root)
-        return {v: (t.job.model, t.send["params"]) for v, t in tasks.items() if "params" in t.send}  # type: ignore[attr-defined]
+    def serve(self, node: Node) -> dict[str, Task]:
+        """What a node would use now, by view."""
+        found = self.evaluator.find_served(node, self.evaluations)
+        return {view: settled.task for view, settled in found.items()}
 
-    def record(self, metric: str, number: Any, **whose: Any) -> None:
+    def find_models(self) -> dict[str, tuple[ModelSpec, Params]]:
+        """The models that the cloud serves, by view."""
+        tasks = self.serve(self.root).items()
+        return {v: (t.job.model, t.send["params"]) for v, t in tasks if "params" in t.send and trains(t.job)}
+
+    def record(self, metric: str, number: Any, **whose: Unpack[Whose]) -> None:
         self.logs.write(self.round, self.now, metric, number, **whose)
 
     def close(self) -> None:
         """Give back processes and files; the state stays readable."""
         self.executor.close()
         self.logs.close()
-        self.keeps.close()
+        self.memories.close()
 
-    # ------------------------------------------------------------------------------------------- algorithms
+    # --------------------------------------------------------------------------------------- ends and looks
 
     def _hear(self, node: Node, event: Event) -> None:
-        tick = self.ticks[node] = self.ticks[node] + 1
-        algorithm, ctx = self.algorithms[node], SimContext(self, node, (tick,))
-        self.states[node], commands = algorithm.receive(self.states[node], event, ctx)
-        if commands:
-            self._obey(node, commands)
+        point = self.points[node]
+        point.hear(event)
         if not self.always:
-            self._look_again(node)
+            self._look_again(point)
         if node == self.root and not self.stopping:
             self._count_rounds()
 
     def _count_rounds(self) -> None:
-        before, self.round = self.round, self.algorithms[self.root].round(self.states[self.root])
-        if self.round == before:
+        before, now = self.cloud.count_rounds()
+        if now == before:
             return
-        if self.stop.rounds is not None and self.round >= self.stop.rounds:
+        if self.stop.rounds is not None and now >= self.stop.rounds:
             self._stop()
-        elif self.often.rounds is not None and self.round // self.often.rounds > before // self.often.rounds:
+        elif self.often.rounds is not None and now // self.often.rounds > before // self.often.rounds:
             self._evaluate()
-
-    def _obey(self, me: Node, commands: list[Command]) -> None:
-        accept, devices = self.devices.accept, self.devices.size
-        for c in commands:
-            kind = type(c)
-            if kind is Task:
-                if c.to < devices or c.to == me:  # type: ignore[union-attr]
-                    accept(me, c)  # type: ignore[arg-type]
-                else:
-                    self.links.below(me, c)  # type: ignore[arg-type]
-            elif isinstance(c, Note):
-                self.record(c.name, c.value, group=c.group)
-            elif isinstance(c, Tell | Move):
-                accept(me, c)
-            elif isinstance(c, Cancel):
-                if not self.devices.cancel(me, c.id, self.stopping):
-                    self.links.cancel(me, c.id)
-                elif not self.stopping:
-                    self.accounts.lose("late")
-            elif isinstance(c, Wake):
-                self.links.alarm(me, c)
-            elif isinstance(c, Answer):
-                self.links.above(me, c)
-            else:
-                assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
-
-    # --------------------------------------------------------------------------------------- ends and looks
 
     def _evaluate(self) -> None:
         if self.evaluated == (self.round, self.now):
             return
-        self.accuracy = evaluate(self)
+        lines, self.accuracy = self.evaluator.evaluate(self.evaluations)
+        self._record(lines)
+        self.accounts.record(self.logs, self.round, self.now)
         self.evaluations += 1
         self.evaluated = (self.round, self.now)
         target = self.stop.target
-        if target is not None and self.accuracy is not None and self.accuracy >= target and not self.stopping:
+        if target is not None and self.accuracy is not None and self.accuracy >= target:
             self._stop()
+
+    def _record(self, lines: list[Line]) -> None:
+        for metric, number, node, view in lines:
+            self.record(metric, number, node=node, view=view)
 
     def _stop(self) -> None:
         if self.stopping:
             return
         self.stopping = True
         for node in self.topology.aggregators:
-            self._hear(node, Stop())
+            self.points[node].stop()
+            if not self.always:
+                self._look_again(self.points[node])
 
-    def _look_again(self, node: Node) -> None:
+    def _look_again(self, point: Point) -> None:
         """An aggregator with parked lanes and nothing under way is woken when devices may have come."""
-        if self.always or self.devices.ids[node] or self.links.owing[node] or self.stopping:
+        if self.always or self.stopping or point.carrier.works(point.node):
             self.idle_looks = 0
-        elif (node, LOOK) not in self.links.alarms and self._waiting(node):
+        elif point.should_look():
             look = self.federation.fleet.availability.change(self.now)
             self.idle_looks += 1
             if look < float("inf") and self.idle_looks <= PATIENCE:
-                self.links.alarm(node, Wake(look, LOOK))
+                point.set_alarm(Wake(look, LOOK))
 
-    def _waiting(self, node: Node) -> list[Lane]:
-        return list(self.algorithms[node].waiting(self.states[node], SimContext(self, node, (0,))))
-
-    def _nothing_left(self) -> bool:
+    def _is_over(self) -> bool:
         """With nothing under way and no alarm set, the algorithm is done, unless lanes are stuck."""
-        stuck = {node: lanes for node in self.topology.aggregators if (lanes := self._waiting(node))}
+        if self.stopping:
+            return True
+        if any(point.own.alarms for point in self.points.values()):
+            return False
+        stuck = {node: lanes for node, point in self.points.items() if (lanes := point.find_waiting())}
         if stuck:
             who = "; ".join(f"{self.topology.name(n)}: lanes {lanes}" for n, lanes in stuck.items())
             raise StalledError(
@@ -278,9 +275,9 @@ class Simulation:
         return True
 
     def _finish(self) -> None:
-        self.round = self.algorithms[self.root].round(self.states[self.root])
+        self.cloud.count_rounds()
         self._evaluate()
-        evaluate_shifts(self)
+        self._record(self.evaluator.evaluate_shifts(self.evaluations - 1))
         self.accounts.record_private(self.logs, self.round, self.now)  # what the stop called off counts too
         self.finished = True
         if self.folder is not None:
@@ -290,7 +287,7 @@ class Simulation:
         """A stack didn't fit into memory: those to come are smaller, after a resume too."""
         self.plan = replace(self.plan, chunk=chunk)
         self.saved = float("-inf")  # a snapshot is due: resuming from before would shrink at another time
-        self.said.append(f"out of memory: stacks of {chunk} clients from now on")
+        self.remarks.append(f"out of memory: stacks of {chunk} clients from now on")
         if self.on_shrink is not None:
             self.on_shrink(chunk)
 
@@ -300,61 +297,53 @@ class Simulation:
         """Write a snapshot into the run's folder."""
         assert self.folder is not None
         self.snapshots += 1
-        snapshot.write(self.folder / "snapshots", self.snapshots, self.state())
+        snapshot.write(self.folder / SNAPSHOTS, self.snapshots, self.make_state())
         self.saved = time.monotonic()
 
-    # What changes during a run and is stored as it is.
-    _PLAIN = (
-        *("states", "ticks", "round", "accounts", "evaluations", "evaluated", "accuracy"),
-        *("idle_looks", "stopping", "finished"),
-    )
-
-    def state(self) -> dict[str, Any]:
+    def make_state(self) -> RunState:
         """All that changes during a run; reads, never touches, but waits for training that is under way."""
-        self.devices.settle()  # first: it may make stacks smaller
-        kept = self.keeps.flush()
-        return {
-            "identity": self.identity,
-            "plan": self.plan,
-            "records": self.logs.flush(),
-            "keeps": (self.keeps.state(), kept),
-            "clock": self.clock.state(),
-            "devices": self.devices.state(),
-            "links": self.links.state(),
-            "trail": list(self.devices.trail),
-            **{name: getattr(self, name) for name in self._PLAIN},
-        }
+        self.devices.training.settle()  # first: it may make stacks smaller
+        return RunState(
+            identity=self.identity,
+            plan=self.plan,
+            clock=self.clock,
+            points={node: point.own for node, point in self.points.items()},
+            devices=self.devices.make_state(),
+            links=self.links.state,
+            accounts=self.accounts,
+            memories=self.memories.flush(),
+            records=self.logs.flush(),
+            evaluations=self.evaluations,
+            evaluated=self.evaluated,
+            accuracy=self.accuracy,
+            idle_looks=self.idle_looks,
+            begun=self.begun,
+            stopping=self.stopping,
+            finished=self.finished,
+        )
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a state; the logs are cut to its length."""
-        if state["identity"] != self.identity:
+    def restore(self, state: RunState) -> None:
+        """Go back to a state, which is this simulation's from now on; the logs are cut to its length."""
+        if state.identity != self.identity:
             raise SnapshotError(
                 f"{self.folder}: the snapshot is of another experiment (experiment.toml has changed since?): "
                 "put the old file back, or run the new one into another folder"
             )
-        for name in self._PLAIN:
-            setattr(self, name, state[name])
-        self.devices.charge_to(self.accounts)
-        self.links.accounts = self.accounts
-        self.clock.restore(state["clock"])
-        self.devices.restore(state["devices"])
-        self.links.restore(state["links"])
-        self.devices.trail.extend(state["trail"])
-        self.keeps.restore(*state["keeps"])
-        self.logs.truncate(state["records"])
+        self._assemble(state)
+        self.memories.restore(state.memories)
+        self.logs.truncate(state.records)
 
     @classmethod
-    def resume(cls, federation: Federation, algorithm: Any, *, folder: Path, **settings: Any) -> Self:
+    def resume(cls, federation: Federation, algorithm: Runnable, *, folder: Path, **settings: Any) -> Self:
         """The run of a folder, where its newest good snapshot left it."""
-        if not any((folder / "snapshots").glob("*.snapshot")):  # killed before the first one: begin again
-            for log in ("records.jsonl", "keep.log"):
+        if not any((folder / SNAPSHOTS).glob("*.snapshot")):  # killed before the first one: begin again
+            for log in (RECORDS, MEMORIES):
                 (folder / log).unlink(missing_ok=True)
             return cls(federation, algorithm, folder=folder, **settings)
-        device = settings.get("plan", ExecutionPlan()).device
-        serial, state, said = snapshot.newest(folder / "snapshots", device)
-        plan = state["plan"]
-        plan = replace(plan, chunk=min(plan.chunk, settings.get("plan", plan).chunk))  # shrunk since, perhaps
+        wanted: ExecutionPlan = settings.get("plan", ExecutionPlan())
+        serial, state, remarks = snapshot.read_newest(folder / SNAPSHOTS, RunState, wanted.device)
+        plan = replace(state.plan, chunk=min(state.plan.chunk, settings.get("plan", state.plan).chunk))
         sim = cls(federation, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)
-        sim.snapshots, sim.said = serial, said
+        sim.snapshots, sim.remarks = serial, remarks
         return sim

@@ -16,7 +16,7 @@ class Trial:
 
     @property
     def lanes(self) -> int:
-        state = self.sim.states.get(self.sim.root)
+        state = self.sim.cloud.own.state
         return len(state.open) if isinstance(state, Run) else 0
 
     def start(self) -> None:
@@ -26,7 +26,7 @@ class Trial:
         return self.sim.step()
 
     def settle(self) -> None:
-        self.sim.devices.settle()
+        self.sim.devices.training.settle()
 
     def close(self) -> None:
         self.sim.close()

@@ -23,15 +23,15 @@ from malformed_many import lost, outcome, same
 from potluck import algorithms, fleet
 from potluck.core.errors import ConfigError
 from potluck.core.job import Result
-from potluck.engine.flight import problem
+from potluck.engine.checks import find_problem
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
 from potluck.fleet import ATTACKS, FLAWS, Attack
 from potluck.jobs import SGD
-from potluck.simulate.attack import lied
-from potluck.simulate.evaluate import spread
+from potluck.simulate.attack import falsify
+from potluck.simulate.evaluate import summarise
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def crowd(kind="sign_flip", *, key=3, who=None, edges=None, sizes=SIZES, **how):
 def told(kind, update, *, seed=1, **how):
     """What an attacker sends in place of an update, as a list."""
     honest = Result({"delta": {"w": update}}, 7.0, {"mine": 1}, {"loss": 0.5}, True)
-    false = lied(honest, honest.body, True, Attack(kind, **how), seed)
+    false = falsify(honest, honest.body, True, Attack(kind, **how), seed)
     assert (false.weight, false.metrics) == (7.0, {"loss": 0.5})
     assert not false.finite  # so that it is looked at
     return false.body["delta"]["w"].tolist()
@@ -80,8 +80,8 @@ def test_free_riders_send_nothing_of_what_they_trained():
     assert noise == told("free_ride", -5 * update, scale=0.1)
     assert float(torch.tensor(noise).std()) == pytest.approx(0.1, rel=0.02)
     honest = Result({"delta": update}, keep={"mine": update})
-    assert lied(honest, honest.body, True, Attack("free_ride"), 1).keep is None
-    assert lied(honest, honest.body, True, Attack("noise"), 1).keep is honest.keep
+    assert falsify(honest, honest.body, True, Attack("free_ride"), 1).keep is None
+    assert falsify(honest, honest.body, True, Attack("noise"), 1).keep is honest.keep
 
 
 def test_fang_draws_between_3_and_4_deviations_against_the_direction():
@@ -99,17 +99,20 @@ def test_fang_draws_between_3_and_4_deviations_against_the_direction():
 def test_whole_numbers_forms_and_other_answers_stay_true(kind):
     body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
     honest = Result(body, finite=True)
-    false = lied(honest, body, True, Attack(kind), 1)
-    assert problem(false, body) is None
+    false = falsify(honest, body, True, Attack(kind), 1)
+    assert find_problem(false, body, trusted=True) is None
     assert false.body["bits"] is body["bits"]
     assert not torch.equal(false.body["delta"][0], body["delta"][0])
     assert not torch.equal(false.body["control"], body["control"])
-    assert lied(honest, body, False, Attack(kind), 1) is honest
+    assert falsify(honest, body, False, Attack(kind), 1) is honest
 
 
 def test_an_overflowing_lie_is_refused():
     body = {"delta": torch.full((3,), 3e38)}
-    assert problem(lied(Result(body, finite=True), body, True, Attack("scaling"), 1), body) is not None
+    assert (
+        find_problem(falsify(Result(body, finite=True), body, True, Attack("scaling"), 1), body, trusted=True)
+        is not None
+    )
 
 
 # ------------------------------------------------------------------------------------------------- malformed
@@ -130,39 +133,53 @@ BODIES = {
 @pytest.mark.parametrize("what", [None, *FLAWS])
 def test_every_flaw_of_every_body_is_found(what, body):
     honest = Result(body, finite=True)
-    assert problem(honest, body) is None
+    assert find_problem(honest, body, trusted=True) is None
     for promised in (body, None):  # a job that promises no form is checked for numbers alone
         for seed in range(12):
-            false = lied(honest, promised, seed % 2 == 0, Attack("malformed", what=what), seed)
-            assert problem(false, promised) is not None
+            false = falsify(honest, promised, seed % 2 == 0, Attack("malformed", what=what), seed)
+            assert find_problem(false, promised, trusted=True) is not None
 
 
 def test_flaws_are_drawn_by_task():
     body = BODIES["update"]
-    made = [str(lied(Result(body), body, True, Attack("malformed"), seed).body) for seed in range(200)]
+    made = [str(falsify(Result(body), body, True, Attack("malformed"), seed).body) for seed in range(200)]
     assert len(set(made)) > 15  # of nine flaws, in different places
-    assert made == [str(lied(Result(body), body, True, Attack("malformed"), s).body) for s in range(200)]
+    assert made == [str(falsify(Result(body), body, True, Attack("malformed"), s).body) for s in range(200)]
 
 
 def test_a_huge_number_is_well_formed():
     body = BODIES["update"]
     for seed in range(12):
-        false = lied(Result(body), body, True, Attack("malformed", what="huge"), seed)
-        assert problem(false, body) is None
+        false = falsify(Result(body), body, True, Attack("malformed", what="huge"), seed)
+        assert find_problem(false, body, trusted=True) is None
         assert max(float(t.abs().max()) for t in false.body["delta"].values()) > 1e38
 
 
 @pytest.mark.parametrize("body", [torch.ones(2), [], "", b"", 0, 1.0, {"delta": None}, {"delta": {"w": "1"}}])
 def test_a_body_may_be_anything_and_is_refused(body):
-    assert problem(Result(body), BODIES["update"]) is not None
+    assert find_problem(Result(body), BODIES["update"], trusted=False) is not None
+
+
+@pytest.mark.parametrize("worst", [float("nan"), float("inf")])
+def test_finite_numbers_are_promised_by_our_own_executors_alone(worst):
+    body = {"delta": {"w": torch.tensor([1.0, worst])}}
+    claimed = Result(body, finite=True)
+    assert find_problem(claimed, body, trusted=False) == "NaN or infinite numbers"
+    assert find_problem(claimed, body, trusted=True) is None  # they have looked: it isn't done twice
+    assert find_problem(Result(body), body, trusted=True) == "NaN or infinite numbers"
+    with pytest.raises(TypeError):  # nobody can leave open whom he believes
+        find_problem(claimed, body)
 
 
 def test_plain_values_have_a_form_too():
-    assert problem(Result(b"ab"), b"abc") is not None  # whoever unpacks it counts on its length
-    assert problem(Result({"n": "three"}), {"n": 3}) is not None
-    assert problem(Result({"n": None}), {"n": ""}) is None  # a text stands for any plain value
-    assert problem(Result({"n": 3.5}), {"n": 3}) is None
-    assert problem(Result({"n": np.int64(3)}), {"n": 3.0}) is None
+    # Whoever unpacks it counts on its length.
+    assert find_problem(Result(b"ab"), b"abc", trusted=False) is not None
+    assert find_problem(Result({"n": "three"}), {"n": 3}, trusted=False) is not None
+    assert (
+        find_problem(Result({"n": None}), {"n": ""}, trusted=False) is None
+    )  # a text stands for any plain value
+    assert find_problem(Result({"n": 3.5}), {"n": 3}, trusted=False) is None
+    assert find_problem(Result({"n": np.int64(3)}), {"n": 3.0}, trusted=False) is None
 
 
 @pytest.mark.parametrize("plan", ["loop", "stacked"])
@@ -184,10 +201,12 @@ def test_updates_of_one_flaw_leave_what_lost_ones_leave(what):
 def test_one_update_that_slips_through_would_be_seen(monkeypatch):
     with lost():
         expected = outcome("fedavg", "loop", None, 50)
-    monkeypatch.setattr("potluck.engine.flight.finite", lambda tree: True)
+    monkeypatch.setattr("potluck.engine.checks.finite", lambda tree: True)
     with pytest.raises(AssertionError):  # an attacker took part
         outcome("fedavg", "loop", None, 50)
-    monkeypatch.setattr("potluck.simulate.devices.problem", lambda result, sends: "bad" if sends else None)
+    monkeypatch.setattr(
+        "potluck.simulate.devices.find_problem", lambda result, sends, trusted: "bad" if sends else None
+    )
     with pytest.raises(AssertionError):  # nobody did
         outcome("fedavg", "loop", None, 50)
     monkeypatch.undo()
@@ -311,7 +330,7 @@ def test_means_are_over_honest_devices_and_everybody_is_on_record():
     for view in views:
         own = {r["node"]: r["value"] for r in end if r["metric"] == "accuracy" and r["view"] == view}
         assert sorted(own) == list(range(10))
-        honest = spread(np.array([own[n] for n in range(10) if n not in (0, 4, 5)]))
+        honest = summarise(np.array([own[n] for n in range(10) if n not in (0, 4, 5)]))
         for name, number in honest.items():
             assert values(sim, f"accuracy_{name}", view=view, round=2) == [number]
     first = next(r["value"] for r in end if r["metric"] == "accuracy_mean")

@@ -519,7 +519,7 @@ def test_it_runs_over_other_algorithms(inner):
     auxo = algorithms.make("auxo", plain, inner={"kind": inner}, **FORCED)
     sim = finished(small(), auxo, rounds=6)
     assert len(values(sim, "split")) == 1
-    assert set(sim.states[sim.root].model.cohorts) == {"0", "1"}
+    assert set(sim.points[sim.root].own.state.model.cohorts) == {"0", "1"}
     served = {r["view"] for r in sim.records if r["metric"] == "accuracy"}
     assert served == ({"tuned", "cohort"} if inner == "ftfa" else {"cohort"})
 
@@ -530,7 +530,7 @@ def test_what_the_server_holds_does_not_grow_with_the_population():
     def held(devices):
         federation = small(sizes=(3,) * devices, data=pool(1000))
         sim = finished(federation, auxo, stop=StopAt(rounds=8))
-        return len(codec.encode(sim.states[sim.root].model))
+        return len(codec.encode(sim.points[sim.root].own.state.model))
 
     few, many = held(12), held(48)
     assert many < few * 1.05
@@ -539,7 +539,7 @@ def test_what_the_server_holds_does_not_grow_with_the_population():
 def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_memory():
     auxo = algorithms.make("auxo", LOCAL, **{**FORCED, "force": (2, 30)})
     sim = finished(small(), auxo, rounds=6)
-    after = sim.states[sim.root].model
+    after = sim.points[sim.root].own.state.model
     before = dataclasses.replace(
         after,
         cohorts={"": CohortState(after.cohorts["0"].inner, auxo.mode.start())},
@@ -548,17 +548,17 @@ def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_
     )
     words = {}
     for node in range(10):
-        kept = sim.devices.keeps.get(node, device.SLOT)
+        kept = sim.memories.get(node, device.SLOT)
         at = local([], [], {"leaves": [""], "epsilon": 0.0}, kept)
         words[node] = device.unpack_request(CheckIn().run(at).body, [""])
     m = checked_in(auxo, before, Desk(), words)
     assert set(m.queue[""]) == set(range(10))
     # and when the tree is there again, devices still know their side of it
-    known = [node for node in range(10) if (sim.devices.keeps.get(node, device.SLOT) or {}).get("reward")]
+    known = [node for node in range(10) if (sim.memories.get(node, device.SLOT) or {}).get("reward")]
     assert known
     sure = 0
     for node in known:
-        kept = sim.devices.keeps.get(node, device.SLOT)
+        kept = sim.memories.get(node, device.SLOT)
         if len({kept["reward"].get(leaf) for leaf in ("0", "1")}) == 2:
             request = CheckIn().run(local([], [], {"leaves": ["0", "1"], "epsilon": 0.0}, kept)).body
             assert device.unpack_request(request, ["0", "1"])["cohort"] == max(

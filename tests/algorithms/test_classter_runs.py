@@ -65,7 +65,7 @@ def run(what="classter", where=None, rounds=6, plan=LOOP, often=EvaluateAt(), **
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a stack that is trained one by one says so
         sim = finished(where or crowd(), watched, rounds=rounds, plan=plan, often=often)
-    return sim, watched, sim.states[sim.root].model
+    return sim, watched, sim.points[sim.root].own.state.model
 
 
 def enrolments(watched):
@@ -78,7 +78,7 @@ def answers(watched):
 
 
 def classes_of(federation, node, when=0.0):
-    rows = federation.holding(when).rows(node, "train").copy()
+    rows = federation.find_partition(when).rows(node, "train").copy()
     return tuple(federation.pool.y[torch.tensor(rows)].unique().tolist())
 
 

@@ -110,9 +110,9 @@ def test_groups_share_the_devices_of_one_model(rule, clients):
     sim.start()
     most = 0
     while sim.step():
-        most = max(most, len(sim.devices.flights))
+        most = max(most, len(sim.devices.queues.flights))
     sim.close()
-    state = sim.states[sim.root].model
+    state = sim.points[sim.root].own.state.model
     assert most == clients
     if clients > 1 or not isinstance(rule, CFL):  # one device alone shows no disagreement
         assert len(state.leaf) > 1
@@ -465,7 +465,7 @@ def test_any_rule_with_one_model_may_be_inside(name, inner):
     local = replace(LOCAL, optim=SGD(0.1))
     rule = algorithms.make(name, local, inner={"kind": inner}, clients=4, **few[name])
     sim = finished(small(compute=4e5), rule, rounds=8)
-    assert len(sim.states[sim.root].model.leaf) > 1
+    assert len(sim.points[sim.root].own.state.model.leaf) > 1
     assert np.isfinite(values(sim, "accuracy_mean")).all()
 
 
@@ -531,7 +531,7 @@ CAMPS = {
 def test_camps_are_found_and_served(name):
     plain = finished(camps(), FedAvg(5, LOCAL), rounds=25)
     sim = finished(camps(), CAMPS[name], rounds=25)
-    at = sim.states[sim.root].model.at
+    at = sim.points[sim.root].own.state.model.at
     assert len({at[n] for n in range(0, 10, 2)}) == 1
     assert len({at[n] for n in range(1, 10, 2)}) == 1
     assert at[0] != at[1]
@@ -546,6 +546,6 @@ def test_flhc_waits_no_longer_than_its_patience():
         rule = FLHC(LOCAL, clients=4, first_rounds=1, reach=1.0, patience=patience)
         sim = finished(where, rule, stop=StopAt(rounds=200, seconds=150))
         times[patience] = next(r["time"] for r in sim.records if r["metric"] == "split")
-        assert len(sim.states[sim.root].model.at) == len(SIZES)  # those who came late were sorted
+        assert len(sim.points[sim.root].own.state.model.at) == len(SIZES)  # those who came late were sorted
     assert times[None] >= 60
     assert 20 <= times[20.0] < 60

@@ -34,7 +34,6 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import SGD
 from potluck.rules import as_algorithm
-from potluck.simulate.evaluate import served
 
 pytestmark = pytest.mark.slow
 
@@ -224,12 +223,12 @@ def test_padding_counts_nothing(name):
 def test_everybody_is_served(name):
     sim = straight(name)
     for node in (*range(len(SIZES)), sim.root):
-        views = served(sim, node)
+        views = sim.serve(node)
         assert views
         for task in views.values():
             assert task.to == node
             assert hasattr(task.job, "score")
-    for view in served(sim, sim.root):
+    for view in sim.serve(sim.root):
         assert len(values(sim, "global_accuracy", view=view)) >= 2
     headline = next(r["view"] for r in sim.records if r["metric"] == "accuracy_mean")
     for node in range(len(SIZES)):

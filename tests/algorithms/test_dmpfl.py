@@ -29,7 +29,6 @@ from potluck.core.trees import nbytes
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.reference import Item, train
 from potluck.jobs import SGD, Adam, Train, use_model
-from potluck.simulate.evaluate import served
 
 SPEC = ModelSpec()
 SHAPES = (("c", (2, 2)),)
@@ -449,7 +448,7 @@ def run(plan, optim=LOCAL.optim, rounds=8, **params):
 
 
 def masks(sim):
-    keeps = [sim.keeps.get(node, None) for node in range(10)]
+    keeps = [sim.memories.get(node, None) for node in range(10)]
     return [None if k is None else [m.tolist() for m in k["mask"].values()] for k in keeps]
 
 
@@ -462,7 +461,7 @@ def test_stacks_train_all_phases_and_find_the_same_masks(optim):
         assert masks(stacked) == masks(loop)
         torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
         for node in range(10):
-            one, other = stacked.keeps.get(node, None), loop.keeps.get(node, None)
+            one, other = stacked.memories.get(node, None), loop.memories.get(node, None)
             assert close(one["params"], other["params"], 1e-10)
 
 
@@ -470,7 +469,7 @@ def test_masks_part_and_stay_equally_large():
     sim = run(LOOP)
     found = [m for m in masks(sim) if m is not None]
     assert len({str(m) for m in found}) > 3
-    state = sim.states[sim.root].model
+    state = sim.points[sim.root].own.state.model
     (size,) = {int(m.sum()) for m in state.mask.values()}
     assert {int(torch.tensor(m).sum()) for device in found for m in device} == {size}
     assert all(bool((state.params[n][~m] == 0).all()) for n, m in state.mask.items())
@@ -478,10 +477,10 @@ def test_masks_part_and_stay_equally_large():
 
 def test_who_never_took_part_uses_the_global_model():
     sim = run(LOOP, rounds=1, clients=3)
-    new = [n for n in range(10) if sim.keeps.get(n, None) is None]
+    new = [n for n in range(10) if sim.memories.get(n, None) is None]
     assert len(new) == 7
     for node in new:
-        assert list(served(sim, node)) == ["dmpfl", "global"]
+        assert list(sim.serve(node)) == ["dmpfl", "global"]
         own, general, personal = (
             values(sim, k, node=node, view="dmpfl")[-1] for k in ("own", "general", "personal")
         )
@@ -493,8 +492,8 @@ def test_own_models_fit_own_rows_better_than_the_global_one():
     sim = run(LOOP, SGD(0.3), clients=10)
     better = 0.0
     for node in range(10):
-        task, at = served(sim, node)["dmpfl"], sim.devices.rows(node)
-        keep = sim.keeps.get(node, None)
+        task, at = sim.serve(node)["dmpfl"], sim.devices.rows(node)
+        keep = sim.memories.get(node, None)
         params, held = task.job.begin(sim.federation.models[task.job.model], task.send, keep, None)
         pool = sim.federation.pool
         batch = type("Rows", (), {"x": pool.x[torch.tensor(at)], "y": pool.y[torch.tensor(at)]})

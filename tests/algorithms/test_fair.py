@@ -163,7 +163,7 @@ def test_ftfa_takes_a_step_before_use(part, moved):
 def test_ftfa_is_scored_after_tuning():
     task = tuned_job()
     at = local([1.0, 0.3], [0, 0], task.send, test=np.array([1]))
-    at.rows = np.array([0])  # trains on x = 1, y = 0: z = 0.3 - 0.2, and is tested on x = 0.3, y = 0
+    at._rows = np.array([0])  # trains on x = 1, y = 0: z = 0.3 - 0.2, and is tested on x = 0.3, y = 0
     off = 1 / (1 + math.exp(-0.1))
     z = (0.3 - 0.5 * off) * 0.3 + (-0.2 - 0.5 * off)
     scored = train(Item(task.job, at)).metrics
@@ -222,7 +222,7 @@ def test_on_validation_no_test_row_is_touched(rule):
     assert lines(finished(without_test(federation), rule, often=often)) == lines(sim)
     assert values(sim, "global_accuracy") == []
     assert lines(finished(federation, rule, often=EvaluateAt(rounds=2))) != lines(sim)
-    net, (spec, params) = federation.models, sim.served()["global"]
+    net, (spec, params) = federation.models, sim.find_models()["global"]
     mine = torch.from_numpy(federation.partition.rows(3, "validation").copy())
     right = net[spec](params, federation.pool.x[mine]).argmax(-1) == federation.pool.y[mine]
     assert values(sim, "accuracy", node=3, view="global")[-1] == float(right.double().mean())

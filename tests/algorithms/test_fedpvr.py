@@ -23,7 +23,6 @@ from potluck.core.rule import Got
 from potluck.jobs import SGD, Adam, Correct, Train
 from potluck.models import Models
 from potluck.rules import Rounds
-from potluck.simulate.evaluate import served
 
 PLAIN = replace(LOCAL, optim=SGD(0.1))
 EQUAL = (6,) * 8  # as many rows everywhere: votes by samples are equal votes
@@ -255,7 +254,7 @@ def test_it_runs_below_a_cloud(own):
     loop, stacked = (finished(small(edges=2), rule, plan=p) for p in (LOOP, STACKED))
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
     assert loop.round == 3
-    assert list(served(loop, 0)) == (["personal", "global"] if own else ["global"])
+    assert list(loop.serve(0)) == (["personal", "global"] if own else ["global"])
     plain = finished(small(edges=2), Tiers(FedAvg(3, LOCAL)))
     assert not torch.allclose(weights(loop), weights(plain), rtol=0, atol=1e-6)
 

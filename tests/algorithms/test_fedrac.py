@@ -27,7 +27,6 @@ from potluck.fleet import REFERENCE_OPS, Intervals, swapping
 from potluck.jobs import SGD, Train
 from potluck.jobs.privacy import Private
 from potluck.models.footprint import inference_bytes, training_bytes
-from potluck.simulate.evaluate import served
 
 GIB = 2.0**30
 RICH = {"compute": 10.0, "down": 20e6, "memory": 8 * GIB}
@@ -193,7 +192,7 @@ def test_confidence_lowers_followers_learning_rate():
 
 def test_one_model_of_all_layers_on_request():
     sim = run(mixing={"enabled": True, "leader_weight": 2.0})
-    views = served(sim, sim.root)
+    views = sim.serve(sim.root)
     assert list(views) == ["tier 0", "tier 1", "tier 2", "global"]
     big, half, quarter, mixed = (v.send["params"] for v in views.values())
     # The first two hidden units are everybody's: rows 72 (leader, doubled), 36 and 36.
@@ -201,13 +200,13 @@ def test_one_model_of_all_layers_on_request():
     expected = (72 * big[name][:2] + 36 * half[name][:2] + 36 * quarter[name][:2]) / 144
     torch.testing.assert_close(mixed[name][:2], expected)
     torch.testing.assert_close(mixed[name][3:], big[name][3:])  # those beyond are the leader's alone
-    assert "global" not in served(run(), sim.root)
+    assert "global" not in run().serve(sim.root)
 
 
 def test_competence_is_what_is_known_now():
     """Of three rich phones, the first turns out slower than the others."""
     sim, rule = run(crowd([RICH] * 3 + PHONES[3:])), algorithms.make("fedrac", LOCAL, **FEW)
-    m = sim.states[sim.root].model
+    m = sim.points[sim.root].own.state.model
     assert find_richest(rule, m, [0, 1, 2], 0.5) == [0, 1]
     known = {**m.known, 0: dataclasses.replace(m.known[0], compute=30.0)}
     assert find_richest(rule, dataclasses.replace(m, known=known), [0, 1, 2], 0.5) == [1, 2]
@@ -216,7 +215,7 @@ def test_competence_is_what_is_known_now():
 def test_a_leader_without_members_still_teaches():
     """Those who trained it have moved since: followers' learning rates fall, but not to nothing."""
     sim, rule = run(), algorithms.make("fedrac", LOCAL, distillation={"confident_rate": True}, **FEW)
-    m = dataclasses.replace(sim.states[sim.root].model, sizes=(0, 3, 6))
+    m = dataclasses.replace(sim.points[sim.root].own.state.model, sizes=(0, 3, 6))
     _, tasks, _ = plan_round(rule, m, 1, [3], SimpleNamespace(models=sim.federation.models))
     # One of three members that an even division would give it.
     assert tasks[0].job.optim.lr == pytest.approx(LOCAL.optim.lr * math.exp(-m.means[0]) / 3)
@@ -302,8 +301,8 @@ def test_a_device_too_small_for_any_model_is_named():
     sim = run(crowd(phones), sizes={"leave_out": True}, verification={"remeasure": 1})
     assert [r["group"] for r in noted(sim, "left_out")] == [8]
     assert 8 not in results.find_members(sim)
-    assert sorted(sim.states[sim.root].model.known) == list(range(8))  # nor is it compared with
-    assert list(served(sim, 8)) == ["tier"]  # it is served all the same
+    assert sorted(sim.points[sim.root].own.state.model.known) == list(range(8))  # nor is it compared with
+    assert list(sim.serve(8)) == ["tier"]  # it is served all the same
 
 
 def test_too_few_may_be_left():
@@ -324,7 +323,7 @@ def test_who_comes_later_finds_a_model_that_it_can_hold():
     local = Train(ModelSpec("mlp"), optim=SGD(0.1), batch=4)
     sim = run(later(5e3), local, rounds=6, clustering={"k": 2}, verification={"remeasure": 1})
     assert 8 in results.find_members(sim)
-    needs = training_bytes(sim.federation.models[served(sim, 8)["tier"].job.model], local.optim, 4)
+    needs = training_bytes(sim.federation.models[sim.serve(8)["tier"].job.model], local.optim, 4)
     assert needs <= 5e3
     with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory"):
         simulate(later(100.0), algorithms.make("fedrac", local)).start()  # known before anything is done
@@ -446,7 +445,7 @@ def test_f1_agrees_with_its_definition():
     from sklearn.metrics import f1_score
 
     sim = run(by_class=True)
-    task, net = served(sim, sim.root)["tier 1"], sim.federation.models
+    task, net = sim.serve(sim.root)["tier 1"], sim.federation.models
     rows = np.flatnonzero(pool().test)
     said = net[task.job.model](task.send["params"], pool().x[rows]).argmax(-1)
     assert results.measure_f1(sim, 1) == pytest.approx(f1_score(pool().y[rows], said, average="macro"))
@@ -459,4 +458,4 @@ def test_f1_agrees_with_its_definition():
 def test_what_is_sent_back_is_the_tier_model():
     sim = run(distillation={"hint": 0.5})
     for tier, size in enumerate((512, 272, 192)):
-        assert nbytes(served(sim, sim.root)[f"tier {tier}"].send["params"]) == size
+        assert nbytes(sim.serve(sim.root)[f"tier {tier}"].send["params"]) == size

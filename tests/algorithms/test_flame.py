@@ -16,7 +16,7 @@ from potluck.algorithms.oort.state import Observation, OortState
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
-from potluck.engine.context import SimContext
+from potluck.engine.context import EventContext
 from potluck.engine.schedule import StopAt
 from potluck.jobs import Tally, Train
 
@@ -168,7 +168,7 @@ def test_what_is_learnt():
 
 def context(algorithm="fedavg", **federation):
     sim = simulate(small(**federation), algorithms.make(algorithm, LOCAL))
-    return sim, lambda node: SimContext(sim, node, (0,))
+    return sim, lambda node: EventContext(sim, node, (0,))
 
 
 def test_devices_of_a_user():
@@ -195,7 +195,7 @@ def test_devices_of_nobody():
     sim = simulate(
         replace(federation, fleet=replace(federation.fleet, user=user)), algorithms.make("fedavg", LOCAL)
     )
-    assert SimContext(sim, sim.root, (0,)).siblings(4) == [4]
+    assert EventContext(sim, sim.root, (0,)).siblings(4) == [4]
     with pytest.raises(ConfigError, match=r"fleet\.users is missing"):
         finished(small(), algorithms.make("flame", LOCAL))
 
@@ -207,13 +207,13 @@ def test_rounds_have_whole_users():
     where = small(SIZES * 2, users=7, compute=4e5)
     rule = algorithms.make("flame", LOCAL, clients=6, devices=3)
     sim = finished(where, rule, stop=StopAt(rounds=6), plan=STACKED)
-    heard, user = sim.states[sim.root].model.picks.known.heard, where.fleet.user
+    heard, user = sim.points[sim.root].own.state.model.picks.known.heard, where.fleet.user
     sizes = np.bincount(user)
     rounds = {r: [n for n, h in heard.items() if h.last == r] for r in range(1, 7)}
     last = np.bincount(user[rounds[6]], minlength=7)
     assert last.sum() == 6
     assert (last == np.minimum(sizes, 3))[last > 0].sum() >= (last > 0).sum() - 1  # the last may be cut short
-    assert set(sim.states[sim.root].model.picks.drain) == set(heard)
+    assert set(sim.points[sim.root].own.state.model.picks.drain) == set(heard)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "hierfl"])

@@ -218,7 +218,7 @@ def test_views_and_bytes_by_level():
         10, replace(LOCAL, model=ModelSpec("mlp", width=0.1)), given=(0, 1) * 5, rates=(1.0, 0.25)
     )
     sim = finished(small(), Rounds(rule), stop=StopAt(rounds=3), plan=STACKED)
-    views = sim.algorithms[sim.root].serve(sim.states[sim.root], 1, sim_context(sim))
+    views = sim.algorithms[sim.root].serve(sim.points[sim.root].own.state, 1, sim_context(sim))
     assert list(views) == ["level", "global"]
     sizes = [sum(p.numel() for p in views[v].send["params"].values()) for v in views]
     assert sizes == [5 * 5 + 5 + 5 * 4 + 4, 5 * 20 + 20 + 20 * 4 + 4]
@@ -228,9 +228,9 @@ def test_views_and_bytes_by_level():
 
 
 def sim_context(sim):
-    from potluck.engine.context import SimContext
+    from potluck.engine.context import EventContext
 
-    return SimContext(sim, sim.root, (-7, 0, 0))
+    return EventContext(sim, sim.root, (-7, 0, 0))
 
 
 @pytest.mark.parametrize(

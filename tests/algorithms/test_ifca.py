@@ -19,7 +19,6 @@ from potluck.execute.reference import Item, train
 from potluck.federation import Federation
 from potluck.jobs import SGD, Train
 from potluck.rules import Adaptive
-from potluck.simulate.evaluate import served
 
 UP, DOWN = numbers(2.0, 0.0), numbers(-2.0, 0.0)  # class 1 where x > 0, or where x < 0
 JOB = Train(SPEC, Pick(2), optim=SGD(0.5), batch=4)
@@ -157,7 +156,7 @@ def test_served_by_its_own_training_rows_not_by_the_test_labels():
         labels[torch.tensor(where.partition.rows(node, "test"))] ^= 1
     turned = dataclasses.replace(where.pool, y=labels)
     for node in range(12):
-        task, rows = served(sim, node)["chosen"], where.partition.rows(node, "train")
+        task, rows = sim.serve(node)["chosen"], where.partition.rows(node, "train")
         test = where.partition.rows(node, "test")
         right, wrong = (
             train(Item(task.job, Local(node, rows, task.send, None, 0, where.models, p, test))).metrics
@@ -166,4 +165,4 @@ def test_served_by_its_own_training_rows_not_by_the_test_labels():
         assert right["accuracy"] + wrong["accuracy"] == pytest.approx(
             1.0
         )  # the same model, whatever the labels
-    assert set(served(sim, sim.root)) == {"model 0", "model 1"}
+    assert set(sim.serve(sim.root)) == {"model 0", "model 1"}

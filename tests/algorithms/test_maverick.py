@@ -23,7 +23,6 @@ from potluck.fleet import attacked
 from potluck.jobs import SGD, Private, Train
 from potluck.rules.edges import Edge, EvenCloud
 from potluck.rules.robust import AdaptiveKrum, MultiKrum, Verdict
-from potluck.simulate.evaluate import served
 
 
 class Free(Line):
@@ -337,7 +336,7 @@ def test_models_of_attackers_are_what_devices_learn_not_to_become():
         assert len(found) >= 3
         assert all(set(odd) <= theirs for odd in found)
         assert sum(map(len, found)) >= 0.8 * 3 * len(values(sim, "local_rounds", group=node))
-        assert len(sim.states[node].model.inner.odd) <= 2
+        assert len(sim.points[node].own.state.model.inner.odd) <= 2
     assert all(term > 0 for term in values(sim, "train_loss_anomalous")[2:])
 
 
@@ -351,11 +350,11 @@ def test_stacks_are_not_given_up_and_workers_agree():
 
 def test_devices_are_served_their_own_models_first():
     sim = finished(small(edges=2), maverick(LOCAL, local_rounds=1), rounds=2)
-    assert list(served(sim, sim.root)) == ["global"]
+    assert list(sim.serve(sim.root)) == ["global"]
     for node in range(10):
-        views = served(sim, node)
+        views = sim.serve(node)
         assert list(views) == ["personal", "edge", "global"]
-        job, memory = views["personal"].job, sim.devices.keeps.get(node, None)
+        job, memory = views["personal"].job, sim.memories.get(node, None)
         own, _ = job.begin(sim.federation.models[job.model], views["personal"].send, memory, None)
         assert close(own, memory["personal"])
         assert not close(own, views["edge"].send["params"], 1e-6)

@@ -19,7 +19,6 @@ from potluck.core.job import Batch
 from potluck.core.messages import Task
 from potluck.execute.reference import Item, train
 from potluck.jobs import SGD, Kept, Private, Tally, Train
-from potluck.simulate.evaluate import served
 
 
 class Angle(Line):
@@ -171,12 +170,12 @@ def test_stacks_are_not_given_up():
 
 def test_devices_are_served_the_global_model_and_their_own():
     sim = finished(small(), moon(LOCAL, 3), rounds=2)
-    assert list(served(sim, sim.root)) == ["global"]
-    (_, shared), kept = sim.served()["global"], 0
+    assert list(sim.serve(sim.root)) == ["global"]
+    (_, shared), kept = sim.find_models()["global"], 0
     for node in range(10):
-        views = served(sim, node)
+        views = sim.serve(node)
         assert list(views) == ["global", "personal"]
-        job, memory = views["personal"].job, sim.devices.keeps.get(node, None)
+        job, memory = views["personal"].job, sim.memories.get(node, None)
         assert len(job.draw(local([], [], {})).index) == 0
         memory = job.blank(views["personal"].send) if memory is None else memory
         used, _ = job.begin(sim.federation.models[job.model], views["personal"].send, memory, None)
@@ -228,6 +227,6 @@ def test_it_runs_below_a_cloud():
     assert lines(workers) == lines(loop)
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
     assert loop.round == 3
-    assert set(served(loop, 0)) == {"global", "personal"}
+    assert set(loop.serve(0)) == {"global", "personal"}
     plain = finished(small(edges=2), Tiers(FedAvg(3, LOCAL)))
     assert not torch.allclose(weights(loop), weights(plain), rtol=0, atol=1e-6)

@@ -365,7 +365,7 @@ def test_it_selects_for_any_algorithm(name):
     stop = StopAt(rounds=5)
     loop, stacked = (finished(small(compute=4e5), rule, stop=stop, plan=p) for p in (LOOP, STACKED))
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
-    model = loop.states[loop.root].model
+    model = loop.points[loop.root].own.state.model
     picks = getattr(model, "inner", model).picks
     assert len(picks.heard) >= 3
     assert all(h.utility > 0 and h.spent.total > 0 for h in picks.heard.values())
@@ -378,7 +378,7 @@ def test_it_selects_inside_cohorts_that_split(name):
     where, stop = small(SIZES * 2, compute=4e5), StopAt(rounds=14)
     loop, stacked = (finished(where, rule, stop=stop, plan=p) for p in (LOOP, STACKED))
     torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
-    parts = loop.states[loop.root].model.cohorts
+    parts = loop.points[loop.root].own.state.model.cohorts
     assert len(parts) == 2
     for part in parts.values():  # each has gone on with what was known
         picks = getattr(part.inner.picks, "known", part.inner.picks)

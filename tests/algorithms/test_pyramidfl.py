@@ -229,7 +229,7 @@ def run(name, plan=LOOP, rounds=8, **params):
 def test_bytes_are_saved():
     thin, whole = run("pyramidfl"), run("oort", cutoff=0.7, clip=0.98, pace=10.0)
     assert thin.accounts.tasks == whole.accounts.tasks == 32
-    model = nbytes(whole.states[whole.root].model.params)
+    model = nbytes(whole.points[whole.root].own.state.model.params)
     assert whole.accounts.up["device"] == 32 * model
     assert 4 + 28 * 0.4 <= thin.accounts.up["device"] / model <= 4 + 28 * 0.9
     assert thin.accounts.down["device"] == 32 * model + 28 * 8  # a mask each, but for the first round
@@ -268,7 +268,7 @@ class Watching:
 @pytest.mark.parametrize("name", ["fedavg", "fedyogi", "qfedavg", "fedasync"])
 def test_the_selector_alone_works_in_other_algorithms(name):
     sim = run(name, select={"kind": "Pyramid", "rank": {"cutoff": 0.5}})
-    picks = sim.states[sim.root].model.picks
+    picks = sim.points[sim.root].own.state.model.picks
     assert len(picks.known.heard) >= 4
     assert picks.norms.keys() <= set(range(len(SIZES)))
     assert codec.encode(codec.decode(codec.encode(picks))) == codec.encode(picks)

@@ -338,7 +338,7 @@ def test_rows_only_change_hands_whatever_is_lost_and_resumed(seed):
         # As a new process would find it, before every event.
         fresh = simulate(where, rule, **settings)
         fresh.logs.kept = list(sim.logs.kept)
-        fresh.restore(codec.decode(codec.encode(sim.state())))
+        fresh.restore(codec.decode(codec.encode(sim.make_state())))
         sim.close()
         sim, steps = fresh, steps + 1
         assert holdings(sim) == first
@@ -423,7 +423,7 @@ def test_without_moves_it_is_hierfl():
     plain = finished(where, shufflefl(LOCAL, shuffle=False), rounds=4)
     edges = finished(where, algorithms.make("hierfl", LOCAL), rounds=4)
     assert torch.equal(weights(plain), weights(edges))
-    assert not plain.devices.moved
+    assert not plain.devices.holdings.moved.rows
     assert plain.now == pytest.approx(edges.now)
     assert not torch.equal(weights(plain), weights(finished(where, shufflefl(LOCAL), rounds=4)))
 
@@ -439,7 +439,7 @@ def test_devices_without_a_user_train_as_in_fedavg():
     for lone in (2, 7, 9):
         assert asked[lone, "Train"] == 3
         assert asked[lone, "Gauge"] == 0
-        assert lone not in sim.devices.moved
+        assert lone not in sim.devices.holdings.moved.rows
         told = [c.send for _, c in listed if isinstance(c, Task) and c.to == lone]
         assert all(set(send) == {"params"} for send in told)
     assert sim.accounts.took_part[[2, 7, 9]].all()

@@ -54,7 +54,7 @@ CHANGES = [Change(2.0, "labels", share=0.5), Change(4.0, "rotation", 90, share=0
 def test_who_holds_what_when():
     federation, made = changing(CHANGES)
     for when, phase in ((0.0, 0), (1.999, 0), (2.0, 1), (3.0, 1), (4.0, 2), (6.0, 3), (1e9, 3)):
-        assert federation.holding(when) is made.phases[phase].partition
+        assert federation.find_partition(when) is made.phases[phase].partition
         assert np.array_equal(federation.test_rows(when), made.phases[phase].test)
 
 
@@ -95,7 +95,7 @@ def test_rows_are_those_of_a_tasks_start():
     script = Script(*tasks)
     finished(federation, script, stop=StopAt(seconds=1e9))
     for when, reply in zip((0.0, 2.0), script.heard, strict=True):
-        labels = federation.pool.y[federation.holding(when).rows(0, "train").copy()]
+        labels = federation.pool.y[federation.find_partition(when).rows(0, "train").copy()]
         assert reply.body["counts"].tolist() == torch.bincount(labels, minlength=4).tolist()
     assert script.heard[0].body["counts"].tolist() != script.heard[1].body["counts"].tolist()
 
@@ -116,7 +116,7 @@ def test_models_are_judged_on_present_rows(monkeypatch):
         assert np.array_equal(tests.pop(sim.root), federation.test_rows(when))
         assert len(tests) == federation.partition.clients
         for node, rows in tests.items():
-            assert np.array_equal(rows, federation.holding(when).rows(node, "test"))
+            assert np.array_equal(rows, federation.find_partition(when).rows(node, "test"))
 
 
 def apart(holdings, federation, made, when):
@@ -146,7 +146,7 @@ def test_moves_and_changes_make_and_lose_no_row(moves):
         if src != dst and len(have) > 1:
             holdings.move(src, dst, np.array([dst % len(have)]), now)
         for when in (now, now + 1, now + 3, 9.0):
-            held = [federation.holding(when).rows(c, "train") for c in range(size)]
+            held = [federation.find_partition(when).rows(c, "train") for c in range(size)]
             wanted = sorted(made.origin[np.concatenate(held)])
             assert apart(holdings, federation, made, when) == wanted
 

@@ -84,7 +84,7 @@ def test_a_run_trains_on_the_others(tmp_path, more):
     own_file(tmp_path)
     federation = build_federation(experiment(tmp_path, **more).resolve())
     for when in (0.0, 1.0):
-        held = federation.holding(when)
+        held = federation.find_partition(when)
         seen = {
             split: {int(u) for c in range(held.clients) for u in federation.pool.user[held.rows(c, split)]}
             for split in SPLITS
@@ -103,10 +103,10 @@ def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
     more |= {"clients": 35 if kind == "dirichlet" else None, "validation": 0.6, "test": 0.4}
     more["changes"] = [{"at": 1e-3, "kind": "labels"}]
     federation = build_federation(experiment(tmp_path, **more).with_values(seed=seed).resolve())
-    check(federation.holding(1.0), federation.pool, 3)
+    check(federation.find_partition(1.0), federation.pool, 3)
     for c in range(federation.partition.clients):
         for split in SPLITS:
-            rows = federation.holding(1.0).rows(c, split)
+            rows = federation.find_partition(1.0).rows(c, split)
             assert federation.pool.validators[rows].all() == (split == "validation")
 
 

@@ -105,13 +105,13 @@ def test_answers_are_read_before_their_memory_is_used_again(monkeypatch):
 
 def counted(sim):
     """How many were trained together, ahead and when due."""
-    ahead, due, begin = [], [], sim.devices._begin
+    ahead, due, begin = [], [], sim.devices.training.begin
 
     def watched(shape, flight=None):
-        (ahead if flight is None else due).append(len(sim.devices.pending[shape]))
+        (ahead if flight is None else due).append(len(sim.devices.training.pending[shape]))
         begin(shape, flight)
 
-    sim.devices._begin = watched
+    sim.devices.training.begin = watched
     return ahead, due
 
 

@@ -82,7 +82,7 @@ def test_bare_and_potluck_come_to_the_same_model(name, executor):
         while sim.round == number:
             sim.step()
         assert simulate.samples(sim)[-1] == count == sum(map(TINY.size, TINY.cohort(number)))
-    _, params = sim.served()["global"]
+    _, params = sim.find_models()["global"]
     sim.close()
     for mine, theirs in zip(params.values(), state.values(), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5, rtol=0)

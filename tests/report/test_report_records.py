@@ -11,7 +11,7 @@ from potluck.core.codec import value
 from potluck.core.errors import SnapshotError
 from potluck.core.messages import Move
 from potluck.engine.schedule import EvaluateAt
-from potluck.engine.timeline import KEPT, Leg, Trail, table
+from potluck.engine.timeline import KEPT, Leg, Timeline, make_columns
 from potluck.experiment import Experiment, load, run
 from potluck.experiment import folder as folders
 from potluck.experiment.device_summary import MOST, summarise_devices
@@ -28,7 +28,7 @@ TINY = Experiment(
 
 
 def legs(sim):
-    return [Leg(*each) for each in sim.devices.trail]
+    return [Leg(*each) for each in sim.devices.timeline]
 
 
 def test_every_task_leaves_a_leg():
@@ -39,7 +39,7 @@ def test_every_task_leaves_a_leg():
     for leg in done:
         assert leg.fate == ""
         assert leg.ended == pytest.approx(leg.began + leg.down + leg.compute + leg.up)
-    told = table(sim.devices.trail)
+    told = make_columns(sim.devices.timeline)
     assert told["barrier"] == [0, 0, 0, 1, 1, 1]
     assert told["node"] == [leg.node for leg in done]
 
@@ -54,10 +54,10 @@ def test_tasks_that_come_to_nothing_say_why():
 
 
 def test_only_the_last_ones_are_kept():
-    trail = Trail(((None, i, 2), 9, i, 0.0, 0.0, 0.0, 0.0, float(i), "") for i in range(KEPT + 5))
-    trail = Trail(trail, maxlen=KEPT)
-    assert len(trail) == KEPT
-    assert table(trail)["node"][0] == 5
+    timeline = Timeline(((None, i, 2), 9, i, 0.0, 0.0, 0.0, 0.0, float(i), "") for i in range(KEPT + 5))
+    timeline = Timeline(timeline, maxlen=KEPT)
+    assert len(timeline) == KEPT
+    assert make_columns(timeline)["node"][0] == 5
 
 
 def test_a_resumed_run_leaves_the_same_device_summary():

@@ -45,7 +45,6 @@ from potluck.rules import Rounds, edges
 from potluck.rules.edges import Edge, OwnModels
 from potluck.rules.guard import guard
 from potluck.rules.robust import Clip
-from potluck.simulate.evaluate import served
 
 ALL = {"fededge": fededge, "hierfl": hierfl, "hybridfl": hybridfl, "maverick": maverick}
 PLAIN = replace(LOCAL, optim=SGD(0.1))
@@ -236,7 +235,7 @@ def test_a_run_ends_when_nobody_comes_to_an_edge(monkeypatch):
     sim = simulate(world, fededge(LOCAL), rounds=50)
     with pytest.raises(StalledError, match="edge 1"):
         sim.run()
-    assert sim.states[11].model.since == 30
+    assert sim.points[11].own.state.model.since == 30
 
 
 # ---------------------------------------------------------------------------------------------- fixed numbers
@@ -317,7 +316,7 @@ def test_resumed_at_every_event_equals_straight(settings, plan):
 def test_bytes_of_each_tier():
     world = small(edges=2)
     sim = finished(world, fededge(LOCAL, local_rounds=2), rounds=3)
-    one = 8 * sum(p.numel() for p in sim.served()["global"][1].values())
+    one = 8 * sum(p.numel() for p in sim.find_models()["global"][1].values())
     answers = (
         3 * 2
     )  # of edges; devices: two rounds for each answer, and what came of those that were cut short
@@ -369,14 +368,12 @@ def test_rules_run_inside_and_serve_the_same_views(name, plan):
     assert sim.round == 3
     assert set(values(sim, "local_rounds")) == {2}
     for node in range(10):
-        views = list(served(sim, node))
+        views = list(sim.serve(node))
         assert views == ["personal", "edge", *(["tuned"] if name == "ftfa" else []), "global"]
-        job, memory = served(sim, node)["personal"].job, sim.devices.keeps.get(node, None)
-        used, _ = job.begin(
-            sim.federation.models[job.model], served(sim, node)["personal"].send, memory, None
-        )
+        job, memory = sim.serve(node)["personal"].job, sim.memories.get(node, None)
+        used, _ = job.begin(sim.federation.models[job.model], sim.serve(node)["personal"].send, memory, None)
         assert close(used, memory["personal"])
-        assert used.keys() == served(sim, node)["edge"].send["params"].keys()
+        assert used.keys() == sim.serve(node)["edge"].send["params"].keys()
     if name != "fedavg":
         bare = finished(small(edges=2), fededge(LOCAL, INSIDE["fedavg"], 2), plan=plan, rounds=3)
         assert torch.allclose(weights(sim), weights(bare), rtol=0, atol=1e-6) == (name == "ftfa")
@@ -483,7 +480,7 @@ def test_what_is_kept_anyway_is_not_kept_twice(objective):
 def test_views_are_the_same_for_all(name):
     sim = simulate(small(edges=2), ALL[name](LOCAL))
     sim.start()
-    assert list(served(sim, 3)) == ["personal", "edge", "global"]
-    assert list(served(sim, sim.root)) == ["global"]
+    assert list(sim.serve(3)) == ["personal", "edge", "global"]
+    assert list(sim.serve(sim.root)) == ["global"]
     first = {r["view"] for r in sim.records if r["metric"] == "accuracy_mean"}
     assert first == {"personal", "edge", "global"}

@@ -15,34 +15,36 @@ from potluck.core.messages import Move, Task, Tell
 from potluck.core.trees import tmap
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.jobs import SGD, Objective
-from potluck.simulate.evaluate import panel, spread
+from potluck.simulate.evaluate import choose_panel, summarise
 
 RULE = FedAvg(clients=4, local=LOCAL)
 
 
 def test_spread_by_hand():
-    few = spread(np.array([0.5, 0.9, 0.7]))
+    few = summarise(np.array([0.5, 0.9, 0.7]))
     assert few == pytest.approx({"mean": 0.7, "worst10": 0.5, "best10": 0.9, "variance": 0.08 / 3})
-    many = spread(np.arange(20)[::-1] / 10)  # a tenth is two devices
+    many = summarise(np.arange(20)[::-1] / 10)  # a tenth is two devices
     assert many["worst10"] == pytest.approx((0.0 + 0.1) / 2)
     assert many["best10"] == pytest.approx((1.8 + 1.9) / 2)
     assert many["mean"] == pytest.approx(0.95)
     assert many["variance"] == pytest.approx((20**2 - 1) / 12 / 100)
-    assert spread(np.array([0.25])) == {"mean": 0.25, "worst10": 0.25, "best10": 0.25, "variance": 0.0}
+    assert summarise(np.array([0.25])) == {"mean": 0.25, "worst10": 0.25, "best10": 0.25, "variance": 0.0}
 
 
 def test_the_panel_is_fixed():
-    assert panel(7, 200, 1).tolist() == list(range(7))
-    chosen = panel(1_000_000, 50, 1)
+    assert choose_panel(7, 200, 1).tolist() == list(range(7))
+    chosen = choose_panel(1_000_000, 50, 1)
     assert len(set(chosen.tolist())) == 50
     assert (np.diff(chosen) > 0).all()
-    assert panel(1_000_000, 50, 1).tolist() == chosen.tolist() != panel(1_000_000, 50, 2).tolist()
+    assert (
+        choose_panel(1_000_000, 50, 1).tolist() == chosen.tolist() != choose_panel(1_000_000, 50, 2).tolist()
+    )
 
 
 def test_scores_by_hand():
     federation = small()
     sim = finished(federation, RULE, rounds=3)
-    (_, params) = sim.served()["global"]
+    (_, params) = sim.find_models()["global"]
 
     def accuracy(rows):
         rows = torch.tensor(rows)
@@ -111,7 +113,7 @@ def test_looking_more_often_changes_nothing(name, often):
     for node in range(len(SIZES)):
         assert rarely.devices.rows(node).tolist() == often.devices.rows(node).tolist()
         for slot in (None, "count"):
-            a, b = rarely.keeps.get(node, slot), often.keeps.get(node, slot)
+            a, b = rarely.memories.get(node, slot), often.memories.get(node, slot)
             assert (a == b) if slot else all(torch.equal(a[k], b[k]) for k in a or {})
 
 
@@ -143,11 +145,11 @@ def test_memories_are_read_and_not_written():
         finished(small(), rule, rounds=3, often=often) for often in (EvaluateAt(), EvaluateAt(rounds=1))
     )
     assert torch.equal(weights(rarely), weights(often))
-    took_part = [node for node in range(len(SIZES)) if rarely.keeps.get(node, None) is not None]
+    took_part = [node for node in range(len(SIZES)) if rarely.memories.get(node, None) is not None]
     assert took_part == np.flatnonzero(rarely.accounts.took_part).tolist()
     assert 0 < len(took_part) < len(SIZES)
     for node in took_part:
-        a, b = rarely.keeps.get(node, None), often.keeps.get(node, None)
+        a, b = rarely.memories.get(node, None), often.memories.get(node, None)
         assert all(torch.equal(a[k], b[k]) for k in a)
 
 

@@ -12,7 +12,7 @@ from potluck.core.job import Cost, Local, Result
 from potluck.core.messages import Lost, Task
 from potluck.core.rule import Got
 from potluck.core.trees import leaves
-from potluck.engine.memories import Keeps
+from potluck.engine.memories import Memories
 from potluck.engine.schedule import StopAt
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
@@ -66,7 +66,7 @@ class Diary:
 
 def heard(forget, rounds=8, seed=0):
     sim = finished(crowd(forget), Visit(), rounds=rounds, seed=seed)
-    return [dict(told) for told in sim.states[sim.root].model.heard], sim
+    return [dict(told) for told in sim.points[sim.root].own.state.model.heard], sim
 
 
 def test_a_device_that_forgot_starts_blank_in_all_its_memories():
@@ -116,23 +116,23 @@ def test_scaffold_forgets_its_control_variates_alike_in_all_executors_and_after_
 
 
 def test_forgetting_frees_memory_and_outlives_a_snapshot(tmp_path):
-    keeps = Keeps(tmp_path / "keep.log")
+    memories = Memories(tmp_path / "keep.log")
     for slot in ("a", "b"):
-        keeps.put(3, slot, {"t": torch.ones(5)})
-    keeps.put(4, "a", {"t": torch.ones(7)})
-    keeps.flush()
-    keeps.put(3, "b", {"t": torch.zeros(5)})  # one in the log, one newer than it
-    assert keeps.forget(3)
-    assert not keeps.forget(3)
-    assert [keeps.get(3, slot) for slot in ("a", "b")] == [None, None]
-    assert keeps.sizes == 28
-    length = keeps.flush()
-    fresh = Keeps(tmp_path / "keep.log")
-    fresh.restore(keeps.state(), length)
+        memories.put(3, slot, {"t": torch.ones(5)})
+    memories.put(4, "a", {"t": torch.ones(7)})
+    memories.flush()
+    memories.put(3, "b", {"t": torch.zeros(5)})  # one in the log, one newer than it
+    assert memories.forget(3)
+    assert not memories.forget(3)
+    assert [memories.get(3, slot) for slot in ("a", "b")] == [None, None]
+    assert memories.sizes == 28
+    state = memories.flush()
+    fresh = Memories(tmp_path / "keep.log")
+    fresh.restore(state)
     assert fresh.get(3, "a") is None
     assert leaves(fresh.get(4, "a"))[0].tolist() == [1.0] * 7
     assert fresh.forget(4)
-    assert fresh.state() == []
+    assert fresh.flush().index == []
 
 
 @pytest.mark.parametrize("chance", [-0.1, 1.1])

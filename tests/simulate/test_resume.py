@@ -24,11 +24,12 @@ from potluck.core.job import Cost, Result
 from potluck.core.messages import Move, Note, Tell
 from potluck.data import Phase
 from potluck.engine import snapshot
-from potluck.engine.memories import Keeps
+from potluck.engine.memories import Memories
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Jitter, OnOff
 from potluck.jobs import SGD
 from potluck.simulate import Simulation
+from potluck.simulate.state import RunState
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def broken_off(tmp_path):
         if event in (4, 7, 10):
             sim.save()
     sim.logs.file.flush()
-    sim.keeps.flush()
+    sim.memories.flush()
     sim.close()
     return tmp_path
 
@@ -91,7 +92,7 @@ def test_snapshots_only_look(tmp_path, straight):
 
 def test_a_run_goes_on_where_it_was(broken_off, straight):
     sim = resumed(broken_off)
-    assert sim.said == []
+    assert sim.remarks == []
     assert ends_like(sim, straight)
 
 
@@ -125,7 +126,7 @@ def test_a_damaged_snapshot_is_passed_over(damage, broken_off, straight):
     newest = snapshots(broken_off)[-1]
     newest.write_bytes(damage(newest.read_bytes()))
     sim = resumed(broken_off)
-    assert sim.said == [f"snapshot {newest.name} is damaged or half-written: an earlier one is used"]
+    assert sim.remarks == [f"snapshot {newest.name} is damaged or half-written: an earlier one is used"]
     assert ends_like(sim, straight)
 
 
@@ -133,7 +134,7 @@ def test_the_last_good_one_counts(broken_off, straight):
     for path in snapshots(broken_off)[1:]:
         path.write_bytes(path.read_bytes()[:99])
     sim = resumed(broken_off)
-    assert len(sim.said) == 2
+    assert len(sim.remarks) == 2
     assert ends_like(sim, straight)
 
 
@@ -189,11 +190,17 @@ def test_the_plan_of_the_beginning_is_used(tmp_path):
     assert not torch.equal(weights(again), weights(finished(small(), rule, seed=2, rounds=5)))
 
 
+def test_a_snapshot_of_something_else_is_refused(tmp_path):
+    snapshot.write(tmp_path, 7, {"a": 1})
+    with pytest.raises(SnapshotError, match=r"00000007.snapshot: holds no RunState"):
+        snapshot.read_newest(tmp_path, RunState)
+
+
 def test_damage_is_found_by_the_hash(tmp_path):
     path = snapshot.write(tmp_path, 7, {"a": [1, 2.5, None], "b": torch.arange(3)})
     data = path.read_bytes()
     assert hashlib.blake2b(data[32:], digest_size=32).digest() == data[:32]
-    serial, state, said = snapshot.newest(tmp_path)
+    serial, state, said = snapshot.read_newest(tmp_path, dict)
     assert (serial, state["a"], state["b"].tolist(), said) == (7, [1, 2.5, None], [0, 1, 2], [])
 
 
@@ -203,7 +210,7 @@ def test_a_snapshot_with_a_right_hash_that_can_not_be_read(tmp_path):
     body = path.read_bytes()[32:].replace(b"EvaluateAt", b"EvaluateOn")
     path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)
     with pytest.raises(SnapshotError, match=r"00000007.snapshot: can't be read \(unknown kind .*EvaluateOn"):
-        snapshot.newest(tmp_path)
+        snapshot.read_newest(tmp_path, dict)
 
 
 # --------------------------------------------------------------------------------------------- every event
@@ -296,36 +303,35 @@ def test_resumed_at_every_event(name, plan):
 
 def test_memories_that_do_not_fit_are_read_from_disk(tmp_path):
     tree = {"x": torch.arange(100.0)}
-    keeps = Keeps(tmp_path / "keep.log", budget=1000)  # two and a half of them
+    memories = Memories(tmp_path / "keep.log", budget=1000)  # two and a half of them
     for node in range(10):
-        keeps.put(node, None, {"x": tree["x"] + node})
+        memories.put(node, None, {"x": tree["x"] + node})
     for node in (3, 9, 0):
-        assert torch.equal(keeps.get(node, None)["x"], tree["x"] + node)
-    keeps.put(3, None, {"x": tree["x"] * 2})
-    assert torch.equal(keeps.get(3, None)["x"], tree["x"] * 2)
-    assert keeps.sizes <= 1000
-    length = keeps.flush()
-    index = keeps.state()
-    keeps.put(3, None, {"x": tree["x"] * 3})  # after the snapshot: forgotten
-    keeps.flush()
-    keeps.close()
-    again = Keeps(tmp_path / "keep.log", budget=1000)
-    again.restore(index, length)
+        assert torch.equal(memories.get(node, None)["x"], tree["x"] + node)
+    memories.put(3, None, {"x": tree["x"] * 2})
+    assert torch.equal(memories.get(3, None)["x"], tree["x"] * 2)
+    assert memories.sizes <= 1000
+    state = memories.flush()
+    memories.put(3, None, {"x": tree["x"] * 3})  # after the snapshot: forgotten
+    memories.flush()
+    memories.close()
+    again = Memories(tmp_path / "keep.log", budget=1000)
+    again.restore(state)
     assert torch.equal(again.get(3, None)["x"], tree["x"] * 2)
     assert torch.equal(again.get(9, None)["x"], tree["x"] + 9)
     assert again.get(11, None) is None
-    assert (tmp_path / "keep.log").stat().st_size == length
+    assert (tmp_path / "keep.log").stat().st_size == state.length
     again.close()
 
 
 def test_a_memory_that_can_not_be_read_is_named(tmp_path):
-    keeps = Keeps(tmp_path / "keep.log")
-    keeps.put(3, None, {"x": torch.arange(3.0)})
-    length, index = keeps.flush(), keeps.state()
-    keeps.close()
-    (tmp_path / "keep.log").write_bytes(b"\0" * length)
-    again = Keeps(tmp_path / "keep.log")
-    again.restore(index, length)
+    memories = Memories(tmp_path / "keep.log")
+    memories.put(3, None, {"x": torch.arange(3.0)})
+    state = memories.flush()
+    memories.close()
+    (tmp_path / "keep.log").write_bytes(b"\0" * state.length)
+    again = Memories(tmp_path / "keep.log")
+    again.restore(state)
     with pytest.raises(SnapshotError, match="what device 3 remembers: can't be read"):
         again.get(3, None)
     again.close()
@@ -333,9 +339,9 @@ def test_a_memory_that_can_not_be_read_is_named(tmp_path):
 
 def test_a_memory_does_not_hold_on_to_its_stack():
     stack = torch.arange(12.0).reshape(3, 4)
-    keeps = Keeps(None)
-    keeps.put(0, None, {"row": stack[1]})
-    kept = keeps.get(0, None)["row"]
+    memories = Memories(None)
+    memories.put(0, None, {"row": stack[1]})
+    kept = memories.get(0, None)["row"]
     assert kept.untyped_storage().nbytes() == 16
     stack.zero_()
     assert kept.tolist() == [4.0, 5.0, 6.0, 7.0]

@@ -140,13 +140,13 @@ def test_a_device_does_one_thing_after_another():
     assert script.times() == pytest.approx([each, each, 2 * each, 3 * each])
     assert [e.task.to for _, e in script.of(Reply)] == [0, 1, 0, 0]
     assert [e.metrics["runs"] for _, e in script.of(Reply) if e.task.to == 0] == [1, 2, 3]  # no keep is lost
-    assert sim.keeps.get(0, None)["runs"] == 3
+    assert sim.memories.get(0, None)["runs"] == 3
 
 
 def test_slots_are_memories_of_their_own():
     script = Script(*(Task(0, Work(), {}, slot=s, id=(None, 1, i)) for i, s in enumerate(("a", "b", "a"))))
     sim = play(script)
-    assert [sim.keeps.get(0, slot) for slot in ("a", "b", None)] == [{"runs": 2}, {"runs": 1}, None]
+    assert [sim.memories.get(0, slot) for slot in ("a", "b", None)] == [{"runs": 2}, {"runs": 1}, None]
 
 
 def test_a_tell_runs_and_is_not_answered():
@@ -154,7 +154,7 @@ def test_a_tell_runs_and_is_not_answered():
     sim = play(script)
     assert script.times() == pytest.approx([DOWN + 1 + DOWN + 1 + UP])  # nothing goes up for a tell
     assert len(script.heard) == 1
-    assert sim.keeps.get(0, None)["runs"] == 2
+    assert sim.memories.get(0, None)["runs"] == 2
     assert (sim.accounts.down["device"], sim.accounts.up["device"]) == (1000, 500)
 
 
@@ -172,8 +172,8 @@ def test_cancelling_frees_the_device_and_charges_what_was_used():
     assert script.of(Reply)[0][1].task is tasks[2]
     assert sim.accounts.seconds == pytest.approx(4 + DOWN + 10 + UP)
     assert (sim.accounts.down["device"], sim.accounts.up["device"]) == (1000, 500)
-    assert not sim.devices.flights
-    assert sim.keeps.get(0, None)["runs"] == 1
+    assert not sim.devices.queues.flights
+    assert sim.memories.get(0, None)["runs"] == 1
 
 
 def test_a_transfer_that_is_cut_is_charged_in_part():
@@ -201,7 +201,7 @@ def test_the_aggregators_own_machine():
     assert script.times() == pytest.approx([1.0, DOWN + 1.2 + UP, 1.5])
     assert sim.accounts.seconds == pytest.approx(DOWN + 1.2 + UP)  # those of devices are counted
     assert sim.accounts.up == {"cloud": 0, "device": 500}
-    assert sim.keeps.get(here, None)["runs"] == 2
+    assert sim.memories.get(here, None)["runs"] == 2
 
 
 # -------------------------------------------------------------------------------------------------- moves
@@ -321,8 +321,8 @@ def test_no_sequence_of_moves_makes_or_loses_a_row(moves, leaving):
     sim = play(Script(*(Move(*move) for move in moves)), federation)
     everything = sorted(row for node in range(4) for row in federation.partition.rows(node, "train").tolist())
     assert held(sim, range(5)) == everything
-    assert not sim.devices.flights
-    assert not sim.devices.first
+    assert not sim.devices.queues.flights
+    assert not sim.devices.queues.first
 
 
 moments = st.sets(st.integers(0, 30), max_size=5)
@@ -330,9 +330,9 @@ moments = st.sets(st.integers(0, 30), max_size=5)
 
 def stored(sim):
     """A snapshot, and the logs beside it."""
-    state = codec.encode(sim.state())
-    sim.keeps.file.seek(0)
-    return state, sim.keeps.file.read(), list(sim.logs.kept)
+    state = codec.encode(sim.make_state())
+    sim.memories.file.seek(0)
+    return state, sim.memories.file.read(), list(sim.logs.kept)
 
 
 @settings(max_examples=40, deadline=None)
@@ -354,7 +354,7 @@ def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works
         if events in kills:  # a new process goes back to the last snapshot
             sim.close()
             sim = simulate(federation, Script(*commands), stop=FOREVER)
-            sim.keeps.file.write(snapshot[1])
+            sim.memories.file.write(snapshot[1])
             sim.logs.kept = list(snapshot[2])
             sim.restore(codec.decode(snapshot[0]))
             assert held(sim, range(5)) == everything
@@ -380,14 +380,14 @@ def test_a_device_that_leaves_loses_its_task():
     assert script.times() == pytest.approx([DOWN + 1 + UP])
     assert sim.accounts.lost == {"gone": 2}
     assert sim.accounts.seconds == pytest.approx(DOWN + 1 + UP + 0.5 + 0.051)
-    assert sim.keeps.get(0, None) is None
+    assert sim.memories.get(0, None) is None
 
 
 def test_a_tell_may_vanish():
     script = Script(Tell(0, Work(), NUMBER))
     sim = play(script, even(availability=Intervals.of([[(0.0, 0.5)], [], [], []])))
     assert script.heard == []
-    assert sim.keeps.get(0, None) is None
+    assert sim.memories.get(0, None) is None
 
 
 @pytest.mark.parametrize("deadline", [None, 1000.0])
@@ -480,7 +480,7 @@ def test_a_bad_update_is_lost_and_told(kind):
     (record,) = [r for r in sim.records if r["metric"] == "bad_update"]
     assert (record["node"], record["round"]) == (1, 0)
     assert values(sim, "lost", group="bad")[-1] == 1
-    assert sim.keeps.get(1, None) is None  # nothing of it stays
+    assert sim.memories.get(1, None) is None  # nothing of it stays
     assert len(script.of(Reply)) == 1  # and the device goes on
     assert sim.accounts.tasks == 1
 
@@ -620,7 +620,7 @@ def test_stop_by_rounds():
 def test_stop_by_seconds():
     sim = finished(small(), FedAvg(clients=2, local=LOCAL), stop=StopAt(rounds=10_000, seconds=3.0))
     assert sim.now == 3.0
-    assert not sim.devices.flights
+    assert not sim.devices.queues.flights
     assert 0 < sim.round < 100
     assert sim.progress().done == 1.0
 
@@ -736,8 +736,8 @@ def test_devices_that_were_too_late_can_be_asked_again_at_once():
     federation = replace(federation, fleet=replace(federation.fleet, true=slow, claimed=slow))
     sim = simulate(federation, FedAvg(clients=4, local=LOCAL, deadline=60.0), rounds=3)
     sim.start()
-    asked = {0: len(sim.devices.flights)}
+    asked = {0: len(sim.devices.queues.flights)}
     while sim.step():
-        asked[sim.round] = max(asked.get(sim.round, 0), len(sim.devices.flights))
+        asked[sim.round] = max(asked.get(sim.round, 0), len(sim.devices.queues.flights))
     assert [asked[r] for r in range(3)] == [4, 4, 4]
     assert sim.accounts.lost == {"late": 6}

@@ -1,0 +1,135 @@
+"""One aggregation point: it hears an event, its algorithm answers with commands, a carrier obeys them."""
+
+from collections.abc import Hashable
+from dataclasses import field
+from typing import Any
+
+from potluck.core.codec import value
+from potluck.core.messages import (
+    Answer,
+    Cancel,
+    Command,
+    Event,
+    Lane,
+    Move,
+    Node,
+    Note,
+    Stop,
+    Task,
+    Tell,
+    Until,
+    Wake,
+)
+from potluck.core.rule import Algorithm, Rule, Runnable, Tiered
+from potluck.engine.context import EventContext
+from potluck.engine.host import Carrier, Host
+from potluck.fleet import Fleet, Topology
+from potluck.rules import as_algorithm
+
+LOOK = "look again"  # tag of the alarm of a point that waits for devices
+
+
+@value(frozen=False, eq=False)
+class PointState:
+    """All of a point that changes during a run."""
+
+    state: Any = None  # the algorithm's own
+    tick: int = 0  # events heard, for their randomness
+    round: int = 0  # how often the served model has changed, when it was last counted
+    alarms: dict[Hashable, int] = field(default_factory=dict)  # set and not called off: tag to serial
+    alarm: int = 0  # the last alarm's serial
+    stopped: bool = False  # it has heard that the run is over
+
+
+class Point:
+    """One aggregation point of a run. Its own state is a value; the rest is given and never changes."""
+
+    __slots__ = ("algorithm", "carrier", "devices", "host", "node", "own")
+
+    def __init__(
+        self, node: Node, algorithm: Algorithm, host: Host, carrier: Carrier, own: PointState
+    ) -> None:
+        self.node, self.algorithm, self.host, self.carrier, self.own = node, algorithm, host, carrier, own
+        self.devices = host.topology.devices
+
+    def begin(self) -> None:
+        """Let the algorithm make its state, and obey its first commands."""
+        self.own.state, commands = self.algorithm.init(EventContext(self.host, self.node, (0,)))
+        self.obey(commands)
+
+    def hear(self, event: Event) -> None:
+        """Hand an event to the algorithm and obey what it commands."""
+        own = self.own
+        tick = own.tick = own.tick + 1
+        ctx = EventContext(self.host, self.node, (tick,))
+        own.state, commands = self.algorithm.receive(own.state, event, ctx)
+        if commands:
+            self.obey(commands)
+
+    def stop(self) -> None:
+        """Tell the algorithm that the run is over."""
+        self.own.stopped = True
+        self.hear(Stop())
+
+    def obey(self, commands: list[Command]) -> None:
+        """Hand commands to the carrier, in their order."""
+        me, carrier, devices = self.node, self.carrier, self.devices
+        for c in commands:
+            if type(c) is Task:
+                if c.to < devices or c.to == me:
+                    carrier.accept(me, c)
+                else:
+                    carrier.ask(me, c)
+            elif isinstance(c, Note):
+                carrier.note(c)
+            elif isinstance(c, Tell | Move):
+                carrier.accept(me, c)
+            elif isinstance(c, Cancel):
+                if not carrier.cancel(me, c.id, self.own.stopped):
+                    self.own.alarms.pop(c.id, None)
+            elif isinstance(c, Wake):
+                self.set_alarm(c)
+            elif isinstance(c, Answer):
+                carrier.answer(me, c)
+            else:
+                assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
+
+    def set_alarm(self, wake: Wake) -> None:
+        """Have itself woken at a time; of alarms with the same tag the last one counts."""
+        self.own.alarm += 1
+        self.own.alarms[wake.tag] = self.own.alarm
+        self.carrier.wake(self.node, wake, self.own.alarm)
+
+    def take_alarm(self, wake: Wake, serial: int) -> bool:
+        """Whether an alarm that goes off still counts; it is no longer set then."""
+        if self.own.alarms.get(wake.tag) != serial:
+            return False
+        del self.own.alarms[wake.tag]
+        return True
+
+    def count_rounds(self) -> tuple[int, int]:
+        """The number of rounds when they were last counted, and now."""
+        before, self.own.round = self.own.round, self.algorithm.round(self.own.state)
+        return before, self.own.round
+
+    def find_waiting(self) -> list[Lane]:
+        """Lanes that would go on but can't."""
+        return list(self.algorithm.waiting(self.own.state, EventContext(self.host, self.node, (0,))))
+
+    def should_look(self) -> bool:
+        """Whether it should be woken when devices may have come: lanes wait, and no such alarm is set."""
+        return LOOK not in self.own.alarms and bool(self.find_waiting())
+
+
+def find_topology(algorithm: Runnable, fleet: Fleet) -> Topology:
+    """Who is below whom when a fleet runs an algorithm."""
+    tiers = algorithm.tiers if isinstance(algorithm, Tiered) else ()
+    return Topology.build(len(fleet), tiers, fleet.groups)
+
+
+def place_algorithms(algorithm: Runnable, topology: Topology) -> dict[Node, Algorithm]:
+    """What each aggregation point runs."""
+    if topology.tiers and isinstance(algorithm, Tiered):
+        return {node: as_algorithm(algorithm.at(topology.tier(node))) for node in topology.aggregators}
+    assert isinstance(algorithm, Rule | Algorithm), f"{algorithm!r} is neither a rule nor an algorithm"
+    return {node: as_algorithm(algorithm) for node in topology.aggregators}

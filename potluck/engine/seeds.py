@@ -1,0 +1,29 @@
+"""Seeds: by who asked whom for what, never by when or where it is computed."""
+
+from potluck.core import keys
+from potluck.core.messages import Move, Node, Task, Tell
+from potluck.engine.flight import Flight
+
+EVALUATION = -7  # stream of the run's seed: what is served and scored is drawn apart from what is trained
+
+
+def seed_work(seed: int, flight: Flight, item: Task | Tell) -> int:
+    """What a task or a tell draws from."""
+    if type(item) is Task and item.id is not None:
+        return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
+    return keys.derive(seed, item.to, flight.id)
+
+
+def seed_move(seed: int, flight: Flight, move: Move) -> int:
+    """What a move draws its rows from."""
+    return keys.derive(seed, flight.id)
+
+
+def seed_choice(seed: int, node: Node) -> int:
+    """What a device draws from that chooses between several offers: the same at every evaluation."""
+    return keys.derive(seed, EVALUATION, -1, node)
+
+
+def seed_score(seed: int, serial: int, node: Node) -> int:
+    """What a served job draws from; `serial`: of the evaluation."""
+    return keys.derive(seed, EVALUATION, serial, node)

@@ -1,0 +1,41 @@
+"""Hands for the commands of all aggregation points of a simulation."""
+
+from collections.abc import Callable, Hashable
+
+from potluck.core.messages import Answer, Move, Node, Note, Task, Tell, Wake
+from potluck.simulate.devices import Devices
+from potluck.simulate.links import Links
+
+
+class Carrier:
+    """Work goes to devices' queues, what passes between points over their links, and notes to the records."""
+
+    __slots__ = ("devices", "links", "queues", "record")
+
+    def __init__(self, devices: Devices, links: Links, record: Callable[..., None]) -> None:
+        self.devices, self.queues, self.links, self.record = devices, devices.queues, links, record
+
+    def accept(self, me: Node, item: Task | Tell | Move) -> None:
+        self.queues.accept(me, item)
+
+    def ask(self, me: Node, task: Task) -> None:
+        self.links.ask(me, task)
+
+    def answer(self, me: Node, answer: Answer) -> None:
+        self.links.answer(me, answer)
+
+    def wake(self, me: Node, wake: Wake, serial: int) -> None:
+        self.links.wake(me, wake, serial)
+
+    def note(self, note: Note) -> None:
+        self.record(note.name, note.value, group=note.group)
+
+    def cancel(self, me: Node, task: Hashable, over: bool) -> bool:
+        fid = self.queues.find(me, task)
+        if fid is None:
+            return self.links.cancel(me, task)
+        self.devices.cancel(me, fid, over)
+        return True
+
+    def works(self, me: Node) -> bool:
+        return bool(self.queues.ids[me] or self.links.owing[me])
