@@ -1,6 +1,6 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from potluck.core import keys
 from potluck.core.errors import PotluckError
-from potluck.core.job import Batch, Job, Local, Net, Opaque, Result, Rows, Trace, Training
+from potluck.core.job import Batch, Job, Local, Net, Opaque, Result, Rows, Trace, Training, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
@@ -34,8 +34,7 @@ class DrawsTogether(Protocol):
 
 def batch_shape(job: Job) -> Hashable | None:
     """Training jobs of equal shape may be computed together; None for jobs that run as they like."""
-    shape: Callable[[], Hashable] | None = getattr(job, "shape", None)
-    return None if shape is None else shape()
+    return job.shape() if trains(job) else None
 
 
 def run_alone(job: Job, at: Local) -> Result:

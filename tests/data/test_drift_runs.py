@@ -21,7 +21,7 @@ from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
 from potluck.experiment.prepare import prepare
 from potluck.jobs import LabelCounts
-from potluck.simulate.holdings import Holdings
+from potluck.simulate.holdings import Holdings, Moved
 
 
 def changing(changes, kind="user_devices", rows=480, users=5, **options):
@@ -134,7 +134,7 @@ def test_moves_and_changes_make_and_lose_no_row(moves):
     federation, made = changing(CHANGES)
     sim = simulate(federation, Script(), stop=StopAt(seconds=1e9))
     holdings, user, size = (
-        Holdings(federation, sim.topology),
+        Holdings(federation, sim.topology, Moved()),
         federation.fleet.user,
         federation.partition.clients,
     )
