@@ -1,7 +1,7 @@
 """Which system suits a federation: measured before anything is trained, and tried out if that is wanted."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -137,11 +137,11 @@ def tell_outcome(tried: "Pilot") -> str:
     return f"pilots don't agree: {given} was advised, {tried.best} did best ({span})"
 
 
-def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, Any]:
+def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, object]:
     """The same for machines."""
     found = m.conflict
     keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
-    summary: dict[str, Any] = {
+    summary: dict[str, object] = {
         "advice": tell_headline(verdict),
         "recommended": None if verdict.first is None else verdict.first.algorithm,
         "runners_up": [a.algorithm for a in verdict.runners_up],

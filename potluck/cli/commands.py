@@ -104,7 +104,7 @@ def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: J
     if is_comparison(folder):
         with explain_resuming(folder, jobs=jobs):
             compared = resume_comparison(folder, shown, read_jobs(jobs))
-        print_comparison(compared, quiet, as_json)
+        print_comparison(compared, folder, quiet, as_json)
         return
     if read_jobs(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
@@ -154,7 +154,7 @@ def compare(
         compared = ex.compare(
             wanted, names, chosen, folder, open_screen(quiet), force=force, tuned=tuned, jobs=read_jobs(jobs)
         )
-    print_comparison(compared, quiet, as_json)
+    print_comparison(compared, folder, quiet, as_json)
 
 
 app.command()(tune)
@@ -210,11 +210,14 @@ def list_runs(
         raise ConfigError(f"{folder}: no such folder; runs are in ./runs, unless --out named another folder")
     places = sorted(path.parent for path in folder.rglob("experiment.toml") if is_run(path.parent))
     runs = [ex.load(place) for place in places]
-    lines = [
+    lines: list[tables.RunLine] = [
         {
             "folder": str(r.path),
             "state": "finished" if r.finished else "unfinished",
-            **{key: r.summary[key] for key in ("name", "algorithm", "seed", "accuracy_mean")},
+            "name": r.summary["name"],
+            "algorithm": r.summary["algorithm"],
+            "seed": r.summary["seed"],
+            "accuracy_mean": r.summary["accuracy_mean"],
         }
         for r in runs
     ]
@@ -236,7 +239,7 @@ def show(folder: Folder, as_json: Json = False) -> None:
         compared = load_comparison(folder)
         if not compared.runs:
             raise ConfigError(f"{folder}: no run has begun; `potluck resume {folder}` begins")
-        print_comparison(compared, False, as_json, write=False)
+        print_comparison(compared, folder, False, as_json, write=False)
     else:
         print_run(ex.load(folder), False, as_json)
 

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 from typer.core import TyperGroup
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 class _FileOrCommand(TyperGroup):
     """`potluck data FILE` is short for `potluck data show FILE`."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         known = args and (args[0] in self.commands or args[0].startswith("-"))
         return super().resolve_command(ctx, args if known else ["show", *args])
 

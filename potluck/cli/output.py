@@ -1,15 +1,16 @@
 """What several commands do alike: show progress, say how to go on, print results."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
     from potluck.cli.screen import Screen
+    from potluck.experiment import Comparison, Run
 
 
 def open_screen(quiet: bool) -> "Screen":
@@ -32,28 +33,30 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
         raise typer.Exit(130) from None
 
 
-def print_json(content: Any, as_json: bool) -> bool:
+def print_json(content: Mapping[str, object] | Sequence[Mapping[str, object]], as_json: bool) -> bool:
     """Print JSON if that is wanted; whether it was."""
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     return as_json
 
 
-def print_run(run: Any, quiet: bool, as_json: bool) -> None:
+def print_run(run: "Run", quiet: bool, as_json: bool) -> None:
     from potluck.cli import tables
 
     if not print_json(run.summary, as_json) and not quiet:
         tables.console.print(tables.show_run(run))
 
 
-def print_comparison(compared: Any, quiet: bool, as_json: bool, write: bool = True) -> None:
+def print_comparison(
+    compared: "Comparison", folder: Path, quiet: bool, as_json: bool, write: bool = True
+) -> None:
     from dataclasses import asdict
 
     from potluck.cli import tables
     from potluck.report import write_report
     from potluck.report.verdict import tell_verdict
 
-    report = compared.path / "report.html"
+    report = folder / "report.html"
     if write:
         write_report(compared, report)
     sentence = tell_verdict(compared)

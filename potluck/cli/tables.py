@@ -1,6 +1,6 @@
 """Results on stdout: a run, a comparison, the algorithms, a folder of runs."""
 
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
@@ -17,6 +17,17 @@ from potluck.report.columns import JUDGED_BY, Column, list_columns, list_rates, 
 console = Console(highlight=False)
 if not console.is_terminal:
     console.width = 160  # a file has no edge to wrap at
+
+
+class RunLine(TypedDict):
+    """A run in a list of runs."""
+
+    folder: str
+    state: str
+    name: str
+    algorithm: str
+    seed: int
+    accuracy_mean: float | None
 
 
 def show_run(run: Run) -> RenderableType:
@@ -103,7 +114,7 @@ def show_algorithm(d: Description) -> RenderableType:
     return Group(Text(d.paper, style="bold"), "", Text(d.idea), "", graded, "", table, "", Text(where))
 
 
-def show_list(runs: list[dict[str, Any]]) -> Table:
+def show_list(runs: list[RunLine]) -> Table:
     """Runs and how far they are."""
     table = _make_plain("folder", "algorithm", "seed", "state", "accuracy")
     for r in runs:

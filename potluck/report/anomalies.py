@@ -6,11 +6,11 @@ that begin later count as such all along.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from potluck.core.records import Record
+from potluck.core.records import Group, Record
 from potluck.experiment import Run
 from potluck.report.canvas import make_figure, pick_time_unit
 
@@ -27,7 +27,7 @@ class Anomaly(NamedTuple):
 
     round: int
     time: float
-    group: Any
+    group: Group | None
     nodes: list[int]
 
 
@@ -74,9 +74,9 @@ def draw_judgements(run: Run) -> go.Figure | None:
             kind = "refused" if truth is None else f"refused, {'rightly' if node in truth else 'wrongly'}"
             points[kind].append((at.time, node))
     caught = {(at.time, at.group, node) for at in odd for node in at.nodes}
-    for r in judged if truth is not None else ():
+    for r in judged:
         for node in r["value"].get("judged", ()):
-            if node in truth and (r["time"], r.get("group"), node) not in caught:  # type: ignore[operator]
+            if node in (truth or ()) and (r["time"], r.get("group"), node) not in caught:
                 points["missed"].append((r["time"], node))
     figure = make_figure(f"virtual time ({unit})", "device")
     for kind, (shade, symbol) in KINDS.items():

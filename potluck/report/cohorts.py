@@ -1,12 +1,12 @@
 """Cohorts, from a run's records: how they split, who would choose which, and how that fits hidden groups."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
-from potluck.core.records import Record
+from potluck.core.records import Group, Record
 from potluck.experiment import Run
 from potluck.metrics import Point, headline, series, time_to, totals
 from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
@@ -160,7 +160,7 @@ def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
     return figure
 
 
-def _name_cohort(group: Any) -> str:
+def _name_cohort(group: Group | None) -> str:
     return ROOT if group in ("", None) else str(group)
 
 

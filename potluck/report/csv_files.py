@@ -3,15 +3,19 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
+import numpy as np
 import plotly.graph_objects as go
 
 from potluck.experiment import Comparison
 from potluck.report.canvas import ReportFigure
 from potluck.report.columns import list_columns
+
+Cell: TypeAlias = "str | int | float | np.generic | None"
+Column: TypeAlias = "Sequence[Cell] | np.ndarray | str | int | float | None"  # one value: of every point
 
 
 def write_figure(figure: go.Figure) -> str:
@@ -30,11 +34,13 @@ def write_figure(figure: go.Figure) -> str:
     )
     for trace in figure.data:
         if trace.type == "heatmap":
-            _write_heatmap(lines, trace)
+            lines.writerows(_list_heatmap(trace))
         else:
             base, text = getattr(trace, "base", None), trace.text
-            columns: tuple[Any, ...] = (trace.x, trace.y, base, None, text)
-            length = max((len(c) for c in columns if _is_column(c)), default=0)
+            columns: tuple[Column, ...] = (trace.x, trace.y, base, None, text)
+            length = max(
+                (len(c) for c in columns if c is not None and not isinstance(c, str | int | float)), default=0
+            )
             for point in zip(*(_fill_column(c, length) for c in columns), strict=True):
                 lines.writerow([trace.name or "", *point])
     return out.getvalue()
@@ -62,25 +68,21 @@ def _find_title(figure: go.Figure, axis: str, otherwise: str) -> str:
     return figure.layout[axis].title.text or otherwise
 
 
-def _write_heatmap(lines: Any, trace: Any) -> None:
+def _list_heatmap(trace: go.Heatmap) -> Iterator[list[Cell]]:
     width, height = len(trace.z[0]) if len(trace.z) else 0, len(trace.z)
     across = list(trace.x) if trace.x is not None else list(range(width))
     along = list(trace.y) if trace.y is not None else list(range(height))
     for y, row in zip(along, trace.z, strict=True):
         for x, value in zip(across, row, strict=True):
-            lines.writerow([trace.name or "", _unwrap(x), _unwrap(y), "", _unwrap(value), ""])
+            yield [trace.name or "", _unwrap(x), _unwrap(y), "", _unwrap(value), ""]
 
 
-def _is_column(column: Any) -> bool:
-    return column is not None and not isinstance(column, str | int | float)
-
-
-def _fill_column(column: Any, length: int) -> Sequence[Any]:
-    if not _is_column(column):
+def _fill_column(column: Column, length: int) -> Sequence[Cell]:
+    if column is None or isinstance(column, str | int | float):
         return ["" if column is None else column] * length
     return [_unwrap(value) for value in column] + [""] * (length - len(column))
 
 
-def _unwrap(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
+def _unwrap(value: Cell) -> Cell:
+    value = value.item() if isinstance(value, np.generic) else value
     return "" if value is None else value

@@ -1,10 +1,9 @@
 """Tiers of a hierarchy: bytes across the links of each, and what edges do while the cloud is silent."""
 
-from typing import Any
-
 import plotly.graph_objects as go
 
 from potluck import metrics
+from potluck.core.records import Group
 from potluck.experiment import Comparison, Run
 from potluck.report.canvas import SHADES, fit_rows, make_figure, pick_colour, pick_time_unit
 from potluck.report.cohorts import ROOT
@@ -75,7 +74,7 @@ def draw_traffic(comparison: Comparison) -> go.Figure | None:
     return fit_rows(figure, comparison.algorithms, each=40) if figure.data else None
 
 
-def name_group(run: Run, group: Any) -> str:
+def name_group(run: Run, group: Group | None) -> str:
     """An aggregator by its tier and number; other groups as they call themselves."""
     tiers = {} if run.devices is None else run.devices["tiers"]
     if not isinstance(group, int) or not tiers or group < tiers["cloud"]:

@@ -1,6 +1,6 @@
 """What a round is made of, device by device: queue, download, training, upload, waiting for others."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -32,7 +32,7 @@ class Tasks(NamedTuple):
 
 def read_last_tasks(run: Run) -> Tasks | None:
     """Of rounds that are known as a whole: only some tasks are kept, and half a round has no end."""
-    columns: dict[str, list[Any]] | None = None if run.devices is None else run.devices["tasks"]
+    columns = None if run.devices is None else run.devices["tasks"]
     if columns is None or not columns["node"]:
         return None
     barrier, began, ended = (np.array(columns[name]) for name in ("barrier", "began", "ended"))
@@ -49,7 +49,7 @@ def read_last_tasks(run: Run) -> Tasks | None:
         "wait": np.where(answered, closed[barrier] - ended, 0.0).clip(0),
         LOST: np.where(answered, 0.0, ended - began),
     }
-    tasks = Tasks(barrier, np.array(columns["node"]), began, seconds, list(columns["fate"]))
+    tasks = Tasks(barrier, np.array(columns["node"]), began, seconds, [str(fate) for fate in columns["fate"]])
     if len(began) < KEPT:
         return tasks
     whole = opened[barrier] >= ended[0]  # begun after all of those that are no longer kept had ended

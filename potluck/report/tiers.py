@@ -1,7 +1,6 @@
 """Tiers of devices that an algorithm makes itself: who is in which, and how that changes."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -14,7 +13,7 @@ def read_tiers(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]
     for r in run.lines:
         if r["metric"] != note:
             continue
-        value: Any = r["value"]
+        value = r["value"]
         node = r.get("node", r.get("group"))
         if isinstance(value, dict) and "tier" in value and isinstance(node, int):
             yield r["time"], node, str(value["tier"])
