@@ -307,11 +307,11 @@ def test_the_tables_of_the_search_say_what_moves_would_do(seed, devices, classes
         plan[source, label, here] -= 1
         plan[source, label, to] += 1
         there = Walk(problem, plan)
-        assert there._softened(0.0, 0.0) == pytest.approx(worth(problem, plan), rel=1e-9)
+        assert there._soften(0.0, 0.0) == pytest.approx(worth(problem, plan), rel=1e-9)
         for (slow, far), price in zip(widths, prices, strict=True):
             close = problem.alpha * far * 1e-9 + 1e-9
             assert price[source, here, to, label] == pytest.approx(
-                there._softened(slow, far), rel=1e-9, abs=close
+                there._soften(slow, far), rel=1e-9, abs=close
             )
     steps, before = at.steps, at.least
     at.anneal(iter([2.0, 50.0]))

@@ -73,7 +73,7 @@ class Walk:
     def _descend(self, slow: float, far: float) -> None:
         """The best single moves, while the objective falls; softened by `slow` seconds and `far` nats."""
         while self.fast is None:
-            now = self._softened(slow, far)
+            now = self._soften(slow, far)
             price = self._latencies(slow)[:, :, :, None] + self._balances(far)[None]
             price = np.where(self.open[:, :, None, :], price, np.inf)
             self.steps += int(np.count_nonzero(self.open)) * (len(self.each) - 1)
@@ -93,7 +93,7 @@ class Walk:
     def _margin(self, value: float) -> float:
         return _MARGIN * (value + self.problem.alpha)
 
-    def _softened(self, slow: float, far: float) -> float:
+    def _soften(self, slow: float, far: float) -> float:
         spread = float(self.took.std()) if self.problem.spread else 0.0
         return _soft(self.took, slow) + spread + self.problem.alpha * _soft(self.far, far)
 
@@ -165,7 +165,7 @@ class Walk:
 
     def _swap(self) -> bool:
         """The best exchange of a row of the worst devices for one of another's, if the objective falls."""
-        now = self._softened(0.0, 0.0)
+        now = self._soften(0.0, 0.0)
         goal, best = now - self._margin(now), None
         out, back = self._terms(-1.0), self._terms(1.0)
         for at in sorted({int(self.far.argmax()), int(self.took.argmax())}):
