@@ -26,7 +26,7 @@ from potluck.core.job import ModelSpec
 from potluck.data import Split
 from potluck.data.holding import Laid
 from potluck.experiment import Experiment, run
-from potluck.experiment.build import build_federation, local_training
+from potluck.experiment.build import build_federation, build_training
 from potluck.experiment.launch.batch import Show
 from potluck.experiment.schema.settings import dump_given
 from potluck.federation import Federation
@@ -224,7 +224,7 @@ def _average_last_third(points: Sequence[metrics.Point], end: float) -> float | 
 
 def _find_width(federation: Federation, experiment: Experiment) -> float:
     """The largest share of the model's width, halved as often as need be, that every device can train."""
-    m, local = experiment.model, local_training(experiment, experiment.training(BASE))
+    m, local = experiment.model, build_training(experiment, experiment.training(BASE))
     share, least = 1.0, float(federation.fleet.true.memory.min())
     while share > NARROWEST:
         try:

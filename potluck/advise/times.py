@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from potluck.core.errors import PotluckError
 from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
-from potluck.experiment.build import local_training
+from potluck.experiment.build import build_training
 from potluck.federation import Federation
 from potluck.fleet import (
     TRAINING_FACTOR,
@@ -31,7 +31,7 @@ class Times:
 
     def __init__(self, federation: Federation, experiment: Experiment, rows: Ints) -> None:
         m, train = experiment.model, experiment.training("")
-        self.fleet, self.local = federation.fleet, local_training(experiment, train)
+        self.fleet, self.local = federation.fleet, build_training(experiment, train)
         steps = train.steps  # of a batch each, instead of epochs
         self.seen = rows * (train.epochs or 1) if steps is None else np.full(len(rows), steps * train.batch)
         self.net = self._model(federation, m.name, m.width, m.depth)

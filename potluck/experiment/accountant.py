@@ -18,7 +18,7 @@ from potluck.metrics import Privacy
 PER_CLIP = 2.0  # distance of two clipped updates, in clips: a client's data replaced by any other
 
 
-def check() -> None:
+def check_installed() -> None:
     """Refuse privacy that nobody could count."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise ConfigError(
@@ -29,7 +29,7 @@ def check() -> None:
 
 def epsilon(updates: Iterable[tuple[float, int]], delta: float, distance: float = PER_CLIP) -> float:
     """Of updates with noise of `sigma` clips, so many each; `distance`: sensitivity in clips."""
-    check()
+    check_installed()
     import dp_accounting as dp  # here: it takes seconds to import
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 

@@ -116,10 +116,10 @@ def _dump_set(table: Table) -> dict[str, Any]:
     return {name: value for name, value in dump_all(table).items() if value is not None}
 
 
-def local_training(experiment: Experiment, training: Training) -> Train:
+def build_training(experiment: Experiment, training: Training) -> Train:
     """What devices do, as the experiment describes it."""
     if training.privacy is not None:
-        accountant.check()
+        accountant.check_installed()
     m, lr = experiment.model, training.lr or 0.0
     optim = Adam(lr) if training.optimizer == "adam" else SGD(lr, training.momentum, training.weight_decay)
     return Train(

@@ -19,7 +19,7 @@ from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
-from potluck.experiment.tune import Tuning, count, fill_tune, load_tuning, search, set_rate
+from potluck.experiment.tune import Tuning, count_trials, fill_tune, load_tuning, search, set_rate
 from potluck.federation import Federation
 from potluck.metrics import Interval, Spread
 
@@ -208,7 +208,7 @@ def _tune(experiment: Experiment, path: Path | None, show: Show | None, jobs: in
     table, names = experiment.tune, experiment.compare
     if table is None:
         return None
-    total = count(len(names), table)
+    total = count_trials(len(names), table)
     methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
     batch = Batch(total, total * table.length, show, jobs=jobs)
     return search(methods, table, None if path is None else path / folder.TUNING, batch)

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -50,7 +51,6 @@ _OWN = {
     REPORT,
     TUNED,
     "keep.log",
-    f"{SUMMARY}.partial",
 }
 
 
@@ -199,11 +199,9 @@ def replace(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def write_summary(folder: Path, summary: Summary) -> None:
-    """Whole or not at all."""
-    partial = folder / f"{SUMMARY}.partial"
-    partial.write_text(json.dumps(summary, indent=2) + "\n")
-    os.replace(partial, folder / SUMMARY)
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Content that people may read, too: whole or not at all."""
+    replace(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_models(folder: Path, served: dict[str, tuple[ModelSpec, Params]], models: Models) -> None:

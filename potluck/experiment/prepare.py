@@ -15,7 +15,7 @@ from potluck.core.rule import Recalls, Runnable, Tiered
 from potluck.engine.checks import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
-from potluck.experiment.build import Memories, build_federation, local_training
+from potluck.experiment.build import Memories, build_federation, build_training
 from potluck.experiment.schema.experiment import Experiment, Parameters
 from potluck.experiment.schema.settings import dump_given
 from potluck.federation import Federation
@@ -133,7 +133,7 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
     with error_context(experiment.source):
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
-            local = local_training(experiment, experiment.training(name))
+            local = build_training(experiment, experiment.training(name))
             algorithm = algorithms.make(name, local, **_parameters(experiment, name))
         return algorithm if experiment.robust is None else guard(algorithm, experiment.robust.part())
 

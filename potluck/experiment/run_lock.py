@@ -1,24 +1,24 @@
 """One process at a time computes a run: two that write the same records would spoil them."""
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from potluck.core.errors import ConfigError
 
-try:
-    import fcntl
-except ImportError:  # a system without such locks: nothing is checked there
-    fcntl = None  # type: ignore[assignment]
+_LOCKS = importlib.util.find_spec("fcntl") is not None  # a system without: nothing is checked there
 
 
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
     """Keep a run's folder to this process; the lock goes with the process, however that ends."""
-    if fcntl is None:
+    if not _LOCKS:
         yield
         return
+    import fcntl
+
     file = os.open(folder, os.O_RDONLY)
     try:
         try:

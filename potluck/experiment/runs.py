@@ -191,7 +191,7 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
-    folder.write_summary(path, summary)
+    folder.write_json(path / folder.SUMMARY, summary)
     return Run(setting.experiment, summary, path, sim.remarks, lines)
 
 

@@ -26,7 +26,7 @@ from potluck.experiment.runs import Run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import Tune
-from potluck.experiment.tune import Tuning, count, fill_tune, set_rate
+from potluck.experiment.tune import Tuning, count_trials, fill_tune, set_rate
 from potluck.metrics import Interval, Spread
 
 LIMIT = 40  # runs of a study, trials included
@@ -103,7 +103,7 @@ class Study:
     notes: str = ""  # Markdown: what a paper says, what to make of the numbers
     page: "Callable[[Results], str] | None" = None  # Markdown, instead of tables of all measures
 
-    def at(self, scale: str, settings: Sequence[str] = ()) -> "Plan":
+    def plan(self, scale: str, settings: Sequence[str] = ()) -> "StudyPlan":
         """What is to be run at a scale; a setting such as `run.workers=4` is laid over everything."""
         if scale not in SCALES:
             raise ConfigError(f"scale {scale!r}: no such scale; {nearest(scale, SCALES)}")
@@ -116,11 +116,11 @@ class Study:
         for arm in chosen:
             _known(f"arm {arm.name!r}: rate_of", arm.rate_of or tuned[0], tuned)
         places = [_known("scenario", name, self.scenarios) for name in wanted.scenarios or self.scenarios]
-        return Plan(self, scale, wanted, chosen, places, tuple(settings))
+        return StudyPlan(self, scale, wanted, chosen, places, tuple(settings))
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study at one scale: which runs there are."""
 
     study: Study
@@ -147,7 +147,7 @@ class Plan:
         )
 
     @property
-    def tuned(self) -> list[tuple[str, list[Arm]]]:
+    def searches(self) -> list[tuple[str, list[Arm]]]:
         """Which arms are tuned in which scenarios."""
         if self.scale.tune is None:
             return []
@@ -156,7 +156,9 @@ class Plan:
 
     @property
     def trials(self) -> int:
-        return 0 if self.tune is None else sum(count(len(arms), self.tune) for _, arms in self.tuned)
+        return (
+            0 if self.tune is None else sum(count_trials(len(arms), self.tune) for _, arms in self.searches)
+        )
 
     @property
     def total(self) -> int:
@@ -169,7 +171,7 @@ class Plan:
             )
         return self.trials + runs
 
-    def at_chosen_rate(self, experiment: Experiment, arm: Arm, tuning: Tuning | None) -> Experiment:
+    def with_rate(self, experiment: Experiment, arm: Arm, tuning: Tuning | None) -> Experiment:
         if tuning is None:
             return experiment
         return set_rate(experiment, tuning.choice(arm.rate_of or arm.name))
@@ -180,7 +182,7 @@ class Results:
     """What came of a study; `page` makes Markdown of it."""
 
     name: str  # as the command names it
-    plan: Plan
+    plan: StudyPlan
     runs: dict[tuple[str, str], list[Run]]  # by scenario and arm: one for each seed
     tunings: dict[str, Tuning]  # by scenario
     machines: list[str]

@@ -14,8 +14,8 @@ from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.study import Arm, Plan, Results, Study
-from potluck.experiment.tune import Tuning, search, trials, write
+from potluck.experiment.study import Arm, Results, Study, StudyPlan
+from potluck.experiment.tune import Tuning, list_trials, search
 
 STUDIES, RESULTS = Path("studies"), "study.json"
 
@@ -75,9 +75,9 @@ def read(path: Path) -> dict[str, Study]:
         raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
-    given = vars(module)
-    found = {path.stem: given["STUDY"]} if "STUDY" in given else {}
-    if variants := given.get("STUDIES"):
+    names = vars(module)
+    found = {path.stem: names["STUDY"]} if "STUDY" in names else {}
+    if variants := names.get("STUDIES"):
         if not isinstance(variants, dict):
             raise ConfigError(f'{path}: STUDIES is no table; write STUDIES = {{"few": Study(...), ...}}')
         found |= {f"{path.stem}_{key}": study for key, study in variants.items()}
@@ -107,7 +107,7 @@ def run_study(
     path, study = find(name)
     side_by_side.check_jobs(jobs, place)
     try:
-        plan = study.at(scale, settings)
+        plan = study.plan(scale, settings)
         total, grid = plan.total, plan.tune
         asked = [
             (scenario, arm, plan.experiment(arm, scenario, seed), _place(place, scenario, arm, seed))
@@ -127,7 +127,7 @@ def run_study(
     tuned: list[tuple[str, Arm, Asked]] = []
     for scenario, arm, experiment, at in asked:
         tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
-        experiment = plan.at_chosen_rate(experiment, arm, tuning)
+        experiment = plan.with_rate(experiment, arm, tuning)
         title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
         tuned.append((scenario, arm, Asked(title, experiment, at)))
     batch.compute_ahead(run for _, _, run in tuned)
@@ -135,7 +135,7 @@ def run_study(
     for scenario, arm, run in tuned:
         runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
     results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
-    write(place / RESULTS, summarise(results))
+    folder.write_json(place / RESULTS, summarise(results))
     return results
 
 
@@ -166,7 +166,7 @@ def summarise(results: Results) -> dict[str, Json]:
     }
 
 
-def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
+def _tune(plan: StudyPlan, place: Path, batch: Batch) -> dict[str, Tuning]:
     grid = plan.tune
     if grid is None:
         return {}
@@ -175,11 +175,11 @@ def _tune(plan: Plan, place: Path, batch: Batch) -> dict[str, Tuning]:
             {arm.name: plan.experiment(arm, scenario, grid.seeds[0]) for arm in arms},
             _in(place, scenario) / folder.TUNING,
         )
-        for scenario, arms in plan.tuned
+        for scenario, arms in plan.searches
     }
     if len(searches) > 1:  # else every scenario would wait for the last trial of the one before
         batch.compute_ahead(
-            trial for methods, at in searches.values() for _, _, trial in trials(methods, grid, at)
+            trial for methods, at in searches.values() for _, _, trial in list_trials(methods, grid, at)
         )
     return {scenario: search(methods, grid, at, batch) for scenario, (methods, at) in searches.items()}
 

@@ -1,6 +1,5 @@
 """TOML in and out: syntax errors in one line, and what experiments hold, written."""
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,11 +28,12 @@ def read(path: Path) -> dict[str, Json]:
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from None
     except tomllib.TOMLDecodeError as error:
-        what, place = re.fullmatch(r"(.*?)(?: \(at (.*)\))?", str(error), re.DOTALL).groups()  # type: ignore[union-attr]
-        raise ConfigError(f"{path}{f', {place}' if place else ''}: not valid TOML: {what}") from None
+        what, _, place = str(error).partition(" (at ")
+        where = f"{path}, {place.removesuffix(')')}" if place else path
+        raise ConfigError(f"{where}: not valid TOML: {what}") from None
 
 
-def literal(text: str) -> Json:
+def parse_literal(text: str) -> Json:
     """A value as TOML reads it; what TOML can't read, or reads as a date, is a string."""
     try:
         read = tomllib.loads(f"it = {text}") if "\n" not in text else {}

@@ -5,7 +5,6 @@ what was chosen are written to tune.json, so that they can be published beside w
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,7 +72,7 @@ def tune(
         names = names or [registry.canonical(experiment.algorithm)]
     config_errors.check_distinct("tune", names)
     table = fill_tune(experiment)
-    total = count(len(names), table)
+    total = count_trials(len(names), table)
     batch = Batch(total, total * table.length, show, force=force, jobs=jobs)
     methods = {name: experiment.with_values(algorithm=name) for name in names}
     return search(methods, table, place, batch)
@@ -86,7 +85,7 @@ def fill_tune(experiment: Experiment) -> Tune:
     return Tune(lr=sorted(table.lr), seeds=table.seeds or [first], length=table.length)
 
 
-def count(methods: int, table: Tune) -> int:
+def count_trials(methods: int, table: Tune) -> int:
     """How many runs a search takes."""
     return methods * len(table.lr) * len(table.seeds)
 
@@ -99,7 +98,7 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
         batch.check(_trial(experiment, rate, seed, table.length), _place(out, name, rate, seed))
     if out is not None:
         folder.make(out)
-    asked = trials(methods, table, out)
+    asked = list_trials(methods, table, out)
     batch.compute_ahead(trial for _, _, trial in asked)
     for name, rate, trial in asked:
         accuracy = batch.run(*trial).summary["accuracy_mean"]
@@ -108,11 +107,13 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
         results[name][rate].append(accuracy)
     tuning = Tuning(table.lr, table.seeds, table.length, results)
     if out is not None:
-        write(out / folder.TUNED, tuning.summary())
+        folder.write_json(out / folder.TUNED, tuning.summary())
     return tuning
 
 
-def trials(methods: Mapping[str, Experiment], table: Tune, out: Path | None) -> list[tuple[str, int, Asked]]:
+def list_trials(
+    methods: Mapping[str, Experiment], table: Tune, out: Path | None
+) -> list[tuple[str, int, Asked]]:
     """What a search runs, seed by seed: of which method, at which rate of the grid."""
     return [
         (
@@ -150,13 +151,6 @@ def load_tuning(out: Path) -> Tuning | None:
         return Tuning(content["grid"], content["seeds"], content["length"], content["results"])
     except (ValueError, LookupError) as error:
         raise SnapshotError(f"{path}: damaged ({error}); delete it and tune again") from None
-
-
-def write(path: Path, content: dict[str, Json]) -> None:
-    """JSON, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(partial, path)
 
 
 def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:

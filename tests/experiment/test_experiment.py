@@ -244,7 +244,7 @@ def test_toml_reads_what_it_wrote(table):
     ],
 )
 def test_settings_are_toml_or_text(text, value):
-    assert toml.literal(text) == value
+    assert toml.parse_literal(text) == value
 
 
 def test_a_resolved_experiment_survives_its_file(tmp_path):

@@ -272,7 +272,7 @@ def test_wrong_studies(study, message):
         **{"title": "", "question": "", "arms": ARMS, "quick": Scale({}), "paper": Scale({})} | study
     )
     with pytest.raises(ConfigError, match=message):
-        _ = made.at("quick").total
+        _ = made.plan("quick").total
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_the_studies_of_this_project_hold_together(path, scale):
     from potluck.experiment.prepare import make_rule, resolve_run
 
     for study in study_runner.read(path).values():
-        plan = study.at(scale)
+        plan = study.plan(scale)
         assert plan.total <= LIMIT
         for arm in plan.arms:
             for scenario in plan.scenarios:

@@ -48,7 +48,7 @@ def test_study_runs_at_its_quick_scale(name, tmp_path, monkeypatch):
     assert not end.value.code
     text, study = page.read_text(), STUDIES[name]
     assert study.title in text
-    assert all(f"| {arm.name} |" in text for arm in study.at("quick").arms)
+    assert all(f"| {arm.name} |" in text for arm in study.plan("quick").arms)
     assert "quick" in text
 
 
@@ -58,8 +58,8 @@ def test_study_can_be_had_at_both_scales(name, monkeypatch):
     path, study = find(name)
     assert name.startswith(path.stem)
     assert study.title == STUDIES[name].title
-    assert study.at("quick").arms
-    assert study.at("paper").arms  # which refuses more runs than there is time for
+    assert study.plan("quick").arms
+    assert study.plan("paper").arms  # which refuses more runs than there is time for
 
 
 def test_titles_and_names_differ():

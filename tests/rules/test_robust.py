@@ -595,7 +595,7 @@ LOCAL_MLP = dataclasses.replace(LOCAL, model=dataclasses.replace(LOCAL.model, wi
 def test_arms_of_a_study_may_have_their_own():
     arms = [Arm("mean", "fedavg"), Arm("median", "fedavg", changes={"robust": {"kind": "median"}})]
     study = Study("t", "q", arms, Scale(TABLES, seeds=[1]), Scale(TABLES))
-    plan = study.at("quick")
+    plan = study.plan("quick")
     first, second = (plan.experiment(arm, "", 1) for arm in plan.arms)
     assert first.robust is None
     assert second.robust.kind == "median"

@@ -164,8 +164,8 @@ class Batch:
 
     def _federation(self, full: Experiment) -> Federation:
         """Data, devices and models, which runs share that differ in the rest only."""
-        told = {key: value for key, value in dump_all(full).items() if key not in NOT_FEDERATION}
-        key = toml.write({**told, "shifts": full.evaluate.shifts})  # test rows are laid out for them
+        tables = {key: value for key, value in dump_all(full).items() if key not in NOT_FEDERATION}
+        key = toml.write({**tables, "shifts": full.evaluate.shifts})  # test rows are laid out for them
         if key not in self._federations:
             while len(self._federations) >= KEPT_FEDERATIONS:
                 self._federations.pop(next(iter(self._federations)))

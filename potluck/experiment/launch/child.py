@@ -47,7 +47,7 @@ class Child(Generic[T]):
     def next(self) -> Progress | T:
         """How far it is, or what its call returned; raises what that raised."""
         try:
-            said = self.pipe.recv()
+            heard = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode or 0
@@ -55,10 +55,10 @@ class Child(Generic[T]):
             raise PotluckError(
                 f"{self.name}: its process {how} (out of memory?); go on with fewer --jobs"
             ) from None
-        if isinstance(said, Progress):
-            return said
+        if isinstance(heard, Progress):
+            return heard
         content: T
-        content, failure = said
+        content, failure = heard
         self.process.join()  # before the pipe is closed, which would tell it to end
         self.pipe.close()
         if failure is not None:
@@ -66,10 +66,10 @@ class Child(Generic[T]):
         return content
 
     def wait(self) -> T:
-        """What its call returned, however far it said it was."""
-        while isinstance(said := self.next(), Progress):
+        """What its call returned, however far it heard it was."""
+        while isinstance(heard := self.next(), Progress):
             pass
-        return said
+        return heard
 
 
 @contextlib.contextmanager
@@ -128,16 +128,16 @@ class _Order:
 
     def __init__(self) -> None:
         self.whose = os.getpid()
-        self.given = False
+        self.received = False
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self.whose:
             os._exit(1)  # a worker that this process has forked: it would tell of its interruption
-        self.given = True
+        self.received = True
         signal.setitimer(signal.ITIMER_REAL, GRACE)
 
     def obey(self) -> None:
-        if self.given:
+        if self.received:
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise KeyboardInterrupt
 

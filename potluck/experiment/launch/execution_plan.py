@@ -25,11 +25,11 @@ def choose_plan(setting: Setting) -> Choice:
     base = ExecutionPlan(workers=run.workers or hardware.count_cores(), dtype=run.dtype, device=run.device)
     base = base if run.chunk is None else replace(base, chunk=run.chunk)
     with error_context(setting.experiment.source):
-        said = replace(base, executor="loop" if run.executor == "auto" else run.executor)
-        make_executor(said).close()  # whether it can be had here
+        fixed = replace(base, executor="loop" if run.executor == "auto" else run.executor)
+        make_executor(fixed).close()  # whether it can be had here
     if run.executor in ("loop", "workers"):
         workers = base.workers if run.executor == "workers" else 1
-        return Choice(replace(said, workers=workers), "as the experiment says")
+        return Choice(replace(fixed, workers=workers), "as the experiment says")
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
 
     def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
@@ -76,4 +76,4 @@ def note_chunk(run: Path, chunk: int) -> None:
     """Write down that stacks had to become smaller, so that a resumed run starts with that."""
     content = json.loads((run / folder.PLAN).read_text())
     content |= {"chunk": chunk, "reason": f"{content['reason']}; out of memory, hence chunks of {chunk}"}
-    folder.replace(run / folder.PLAN, json.dumps(content, indent=2) + "\n")
+    folder.write_json(run / folder.PLAN, content)

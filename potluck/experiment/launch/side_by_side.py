@@ -107,12 +107,12 @@ def compute(
                 on_start(run)
             ready = connection.wait([child.pipe for child in children])
             for child in [child for child in children if child.pipe in ready]:
-                said = child.next()
-                if isinstance(said, Progress):
-                    on_progress(under_way[child], said)
+                heard = child.next()
+                if isinstance(heard, Progress):
+                    on_progress(under_way[child], heard)
                     continue
                 children.remove(child)
-                on_end(under_way.pop(child), said)
+                on_end(under_way.pop(child), heard)
 
 
 def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[Choice | None]:

@@ -82,7 +82,7 @@ class Experiment(Table):
                 at = at.setdefault(part, {})
                 if not isinstance(at, dict):
                     raise ConfigError(f"--set {setting}: {'.'.join(path[: i + 1])} is a value, not a table")
-            at[path[-1]] = toml.literal(text.strip())
+            at[path[-1]] = toml.parse_literal(text.strip())
         made = type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
         made._source = self._source
         return made

@@ -22,10 +22,10 @@ class Robustness(Table):
     @field_validator("kind")
     @classmethod
     def _known_kind(cls, name: str) -> str:
-        spelled = {_bare(known): known for known in KINDS}
-        if _bare(name) not in spelled:
+        known = {_bare(kind): kind for kind in KINDS}
+        if _bare(name) not in known:
             raise ValueError(f"no such kind; {nearest(name.lower(), list(KINDS))}")
-        return spelled[_bare(name)]
+        return known[_bare(name)]
 
     @model_validator(mode="after")
     def _own_settings(self) -> Self:
@@ -42,8 +42,8 @@ class Robustness(Table):
 
     def part(self) -> Robust:
         """What judges."""
-        said = {key: getattr(self, key) for key in _settings(self.kind)}
-        made: Robust = KINDS[self.kind](**{key: v for key, v in said.items() if v is not None})
+        settings = {key: getattr(self, key) for key in _settings(self.kind)}
+        made: Robust = KINDS[self.kind](**{key: v for key, v in settings.items() if v is not None})
         return made
 
 

@@ -109,7 +109,7 @@ class Data(Table):
         return name if name is None else _known("stock", name, list_stocks())
 
     @model_validator(mode="after")
-    def _stocked(self) -> Self:
+    def _check_stock(self) -> Self:
         if self.server_from is not None and self.server is None:
             raise ValueError(
                 f"server_from = {self.server_from!r}: the server has no rows; set server, such as 0.05"
@@ -230,7 +230,7 @@ class Execution(Table):
 def dump_given(table: Table) -> dict[str, Any]:
     """What was said, without defaults; nested tables as dicts that may be changed."""
     return {
-        name: _opened(getattr(table, name), dump_given)
+        name: _dump_value(getattr(table, name), dump_given)
         for name in type(table).model_fields
         if name in table.model_fields_set
     }
@@ -238,16 +238,16 @@ def dump_given(table: Table) -> dict[str, Any]:
 
 def dump_all(table: Table) -> dict[str, Any]:
     """What was said and all defaults, but for tables and lists that are empty."""
-    found = {name: _opened(getattr(table, name), dump_all) for name in type(table).model_fields}
+    found = {name: _dump_value(getattr(table, name), dump_all) for name in type(table).model_fields}
     return {name: value for name, value in found.items() if value not in ([], {})}
 
 
-def _opened(value: Any, how: Any) -> Any:
+def _dump_value(value: Any, how: Any) -> Any:
     if isinstance(value, Table):
         return how(value)
     if isinstance(value, dict):  # not by pydantic, which would take parts made in Python to pieces
-        return {key: _opened(inner, how) for key, inner in value.items()}
-    return [_opened(inner, how) for inner in value] if isinstance(value, list) else value
+        return {key: _dump_value(inner, how) for key, inner in value.items()}
+    return [_dump_value(inner, how) for inner in value] if isinstance(value, list) else value
 
 
 def _known(noun: str, name: str, among: Iterable[str]) -> str:
