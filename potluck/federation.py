@@ -52,7 +52,7 @@ class Federation:
     def server(self) -> int:
         return len(self.server_rows())
 
-    def held(self) -> NDArray[np.int64]:
+    def count_labels(self) -> NDArray[np.int64]:
         """Train rows of each class at the start; of the first 10,000 clients where rows go by hash."""
         held = self.partition
         if isinstance(held, Held):

@@ -47,7 +47,7 @@ class Got(NamedTuple):
     replies: list[Reply]
     lost: list[Lost]
 
-    def failed(self, why: Why) -> list[Task]:
+    def find_lost(self, why: Why) -> list[Task]:
         """The tasks that were lost for this reason."""
         return [lost.what for lost in self.lost if lost.why == why and isinstance(lost.what, Task)]
 
@@ -66,7 +66,7 @@ class FederationFacts(Protocol):
     @property
     def server(self) -> int: ...  # the server's own rows
 
-    def held(self) -> NDArray[np.int64]:
+    def count_labels(self) -> NDArray[np.int64]:
         """Train rows of each class at the start, counted when asked for.
 
         Of all clients together; where nothing is stored of each (procedural), of the first 10,000.

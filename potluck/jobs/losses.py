@@ -45,7 +45,7 @@ def direction(z: Tensor) -> Tensor:
     return F.normalize(z, dim=-1, eps=1e-8)  # torch's own bound for cosines
 
 
-def divergence(teacher: Tensor, said: Tensor, heat: float) -> Tensor:
-    """Per row: KL(teacher || softmax(said / heat)), with the teacher's distribution first."""
-    off = teacher.clamp_min(1e-30).log() - (said / heat).log_softmax(-1)
+def divergence(teacher: Tensor, logits: Tensor, heat: float) -> Tensor:
+    """Per row: KL(teacher || softmax(logits / heat)), with the teacher's distribution first."""
+    off = teacher.clamp_min(1e-30).log() - (logits / heat).log_softmax(-1)
     return (teacher * off).sum(-1)

@@ -24,7 +24,7 @@ from potluck.jobs.train import Train
 class Home(NamedTuple):
     """The device's own rows, which its model was trained on."""
 
-    said: Tensor  # logits of its own model
+    logits: Tensor  # of its own model
     labels: Tensor
     real: Tensor  # 0 for padding
 
@@ -57,7 +57,7 @@ class Threshold:
         require(0 < self.quantile <= 1, "switch.quantile", self.quantile, fix)
 
     def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
-        doubts = torch.where(home.real > 0, entropy(home.said), torch.inf)
+        doubts = torch.where(home.real > 0, entropy(home.logits), torch.inf)
         doubts = F.pad(doubts, (0, 1), value=torch.inf).sort().values  # one more: there may be no rows
         place = (self.quantile * (home.real > 0).sum()).ceil().long() - 1
         return entropy(own) <= doubts.gather(0, place.clamp_min(0).reshape(1))
@@ -91,9 +91,9 @@ class Familiar:
         return held.index_select(0, general.argmax(-1))
 
 
-def entropy(said: Tensor) -> Tensor:
+def entropy(logits: Tensor) -> Tensor:
     """Per row, in nats: how evenly the softmax is spread."""
-    logs = said.log_softmax(-1)
+    logs = logits.log_softmax(-1)
     return -(logs.exp() * logs).sum(-1)
 
 
@@ -127,18 +127,18 @@ class Switch(Objective):
 
 def score_answers(own: Tensor, general: Tensor, mine: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Per row: how good the answers of two models are, where the own one gives those that are `mine`."""
-    said = torch.where(mine.unsqueeze(-1), own, general)
+    logits = torch.where(mine.unsqueeze(-1), own, general)
     return {
-        "accuracy": _score_right(said, batch),
-        "loss": row_losses(said, batch.y),
+        "accuracy": _score_right(logits, batch),
+        "loss": row_losses(logits, batch.y),
         "own": _score_right(own, batch),  # what each would have got alone
         "general": _score_right(general, batch),
-        "personal": mine.to(said.dtype),  # share of rows that the own model answers
+        "personal": mine.to(logits.dtype),  # share of rows that the own model answers
     }
 
 
-def _score_right(said: Tensor, batch: Batch) -> Tensor:
-    return (said.argmax(-1) == batch.y).to(said.dtype)
+def _score_right(logits: Tensor, batch: Batch) -> Tensor:
+    return (logits.argmax(-1) == batch.y).to(logits.dtype)
 
 
 @value

@@ -63,13 +63,13 @@ class Edge(Generic[M]):
         return replace(self, inner=guard_rule(self.inner, robust))
 
     def start(self, ctx: Context) -> EdgeState[M]:
-        self._least(ctx)  # refuses a list that doesn't name this edge
+        self._count_rounds(ctx)  # refuses a list that doesn't name this edge
         return EdgeState(self.inner.start(ctx))
 
     def lanes(self, m: EdgeState[M], ctx: Context) -> tuple[None, ...]:
         if m.shared is None or ctx.stop:
             return ()
-        most = PATIENCE if self.rounds is None else self._least(ctx)
+        most = PATIENCE if self.rounds is None else self._count_rounds(ctx)
         return (None,) if m.since < most else ()  # whether it owes an answer or not
 
     def plan(self, m: EdgeState[M], lane: None, ctx: Context) -> tuple[EdgeState[M], list[Command]]:
@@ -106,7 +106,7 @@ class Edge(Generic[M]):
 
     def _mix(self, m: EdgeState[M], ctx: Context) -> EdgeState[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
-        if m.came is None or m.since < self._least(ctx):
+        if m.came is None or m.since < self._count_rounds(ctx):
             return m
         ours: Params = self.inner.serve(m.inner, ctx.me, ctx)["global"].send["params"]
         if m.first:
@@ -121,7 +121,7 @@ class Edge(Generic[M]):
             summary=(m.since, length(sub(ours, m.came))),
         )
 
-    def _least(self, ctx: Context) -> int:
+    def _count_rounds(self, ctx: Context) -> int:
         """Local rounds before an answer."""
         if not isinstance(self.rounds, tuple):
             return self.rounds or 1

@@ -66,9 +66,11 @@ class Krum:
         found = Ranking.of(replies, self.attackers)
         if found is None:
             return keep_all(replies)
-        told = found.without(replies, found.worst)
+        verdict = found.without(replies, found.worst)
         best = replies[int(found.order[0])].body
-        return replace(told, kept=[_put_floats(r, best) for r in told.kept], changed=len(told.kept) - 1)
+        return replace(
+            verdict, kept=[_put_floats(r, best) for r in verdict.kept], changed=len(verdict.kept) - 1
+        )
 
 
 @part("robust")

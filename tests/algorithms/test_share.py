@@ -156,7 +156,7 @@ def test_edges_average_and_then_the_cloud():
     assert m.params["w"].item() == pytest.approx(11.8)
     assert m.round == 1
     assert [p["w"].item() for p in m.models] == pytest.approx([11.8, 11.8])
-    assert m.held == (0, 0)
+    assert m.done == (0, 0)
 
 
 def test_new_devices_are_asked_between_two_rounds_of_the_cloud():

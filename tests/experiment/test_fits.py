@@ -46,8 +46,8 @@ def test_what_a_rule_may_ask():
     asked = federation.devices, federation.shape, federation.tokens, federation.classes, federation.server
     assert asked == (10, (5,), False, 4, 16)  # a twentieth of 320
     rows = np.concatenate([federation.partition.rows(node, "train") for node in range(10)])
-    assert federation.held().tolist() == torch.bincount(pool().y[rows], minlength=4).tolist()
-    assert federation.held().sum() == sum(SIZES)
+    assert federation.count_labels().tolist() == torch.bincount(pool().y[rows], minlength=4).tolist()
+    assert federation.count_labels().sum() == sum(SIZES)
     words = replace(
         federation, pool=replace(federation.pool, x=torch.ones(len(federation.pool), 5, dtype=torch.int64))
     )
@@ -58,12 +58,12 @@ def test_labels_are_counted_as_devices_see_them():
     held = divide(pool(), "shards", 4, 1, classes_per_client=1)
     made = arranged(pool(), held, 1, flip=Flip(1.0, "next"))
     federation = replace(small((9,) * 4), pool=made.pool, partition=made.phases[0].partition)
-    before = replace(federation, pool=pool(), partition=held).held()
-    assert federation.held().tolist() == np.roll(before, 1).tolist()
+    before = replace(federation, pool=pool(), partition=held).count_labels()
+    assert federation.count_labels().tolist() == np.roll(before, 1).tolist()
 
 
 def test_of_millions_the_first_are_looked_at(monkeypatch):
     held = divide(pool(), "procedural", 10**6, 1, largest=10)
     federation = replace(small(), partition=held)
     monkeypatch.setattr(federations, "LOOKED_AT", 5)
-    assert federation.held().sum() == sum(held.size(client) for client in range(5))
+    assert federation.count_labels().sum() == sum(held.size(client) for client in range(5))

@@ -32,7 +32,7 @@ class GroupState:
     share: Tensor | None = None  # [classes] labels of the federation
     census: Tensor | None = None  # [classes] labels of the group, if they were asked for just now
     doing: str = TRAIN  # what was asked for last
-    told: dict[Node, tuple[int, ...]] = field(default_factory=dict)  # labels of next batches
+    next_labels: dict[Node, tuple[int, ...]] = field(default_factory=dict)  # labels of next batches
     place: dict[Node, int] = field(default_factory=dict)  # batches that a device has trained
     round: int = 0  # steps
     since: int = 0  # of these, since the cloud's model came
@@ -62,7 +62,7 @@ class Group:
         classes, there = ctx.models[self.local.model].classes, ctx.ready([int(n) for n in ctx.children])
         if _asks_labels(ctx.owed):
             return replace(m, doing=CENSUS), [Task(n, LabelCounts(classes), {}) for n in there]
-        able, silent = [n for n in there if n in m.told], [n for n in there if n not in m.told]
+        able, silent = [n for n in there if n in m.next_labels], [n for n in there if n not in m.next_labels]
         if silent and (m.doing != ASK or not able):
             ask = NextCounts(classes, self.local.batch)
             return replace(m, doing=ASK), [Task(n, ask, {"next": m.name_next(n)}) for n in silent]
@@ -75,7 +75,7 @@ class Group:
         if not able:
             return []
         assert m.share is not None
-        table = np.array([m.told[n] for n in able], np.float64).T
+        table = np.array([m.next_labels[n] for n in able], np.float64).T
         count = min(self.clients, len(able))
         target = m.share.cpu().numpy() * count * table.sum() / len(able)
         return [able[i] for i in find_nearest_sum(table, target, count)]
@@ -86,16 +86,15 @@ class Group:
             none = torch.zeros(ctx.models[self.local.model].classes, dtype=torch.int64)
             return replace(m, census=sum((r.body["counts"].cpu() for r in heard), none)), []
         if m.doing == ASK:
-            said = {r.task.to: tuple(r.body["counts"].tolist()) for r in heard}
-            told = m.told | said
-            vain = 0 if told else 1  # a step that nobody takes, else the cloud would wait for ever
-            return replace(m, told=told, since=m.since + vain), []
+            next_labels = m.next_labels | {r.task.to: tuple(r.body["counts"].tolist()) for r in heard}
+            vain = 0 if next_labels else 1  # a step that nobody takes, else the cloud would wait for ever
+            return replace(m, next_labels=next_labels, since=m.since + vain), []
         bad = [lost.what for lost in got.lost if lost.why == "bad"]
         through = {task.to for task in (*(r.task for r in got.replies), *bad) if isinstance(task, Task)}
         m = replace(
             m,
             params=Average().step(m.params, None, got.replies)[0],
-            told={n: counts for n, counts in m.told.items() if n not in through},
+            next_labels={n: counts for n, counts in m.next_labels.items() if n not in through},
             place=m.place | {n: m.place.get(n, 0) + 1 for n in through},
             round=m.round + 1,
             since=m.since + 1,

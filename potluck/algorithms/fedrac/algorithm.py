@@ -135,7 +135,7 @@ class FedRAC(FedRACSettings):
         again = is_due(self, done[tier]) and done[tier] < m.rounds[tier]
         m = replace(m, params=tuple(params), adapters=adapters, means=means, taught=taught, done=done,
                     losses=m.losses | told, due=(*m.due, tier) if again else m.due)  # fmt: skip
-        late = [task.to for task in got.failed("late")]
+        late = [task.to for task in got.find_lost("late")]
         fact = {"round": done[tier], "answered": len(got.replies), "lost": len(got.lost), "late": late}
         return m, [Note(TIER_ROUND, fact if tier not in means else {**fact, "loss": means[tier]}, tier)]
 

@@ -79,6 +79,6 @@ def count_late(late: dict[Node, int], got: Got) -> dict[Node, int]:
     """Rounds in a row that each was late in, after one more."""
     answered = {r.task.to for r in got.replies}
     after = {node: times for node, times in late.items() if node not in answered}
-    for task in got.failed("late"):
+    for task in got.find_lost("late"):
         after[task.to] = after.get(task.to, 0) + 1
     return after

@@ -31,7 +31,7 @@ class Levels:
     parts: tuple[Params, ...]  # of every level
     ladder: Ladder
     least: dict[Node, int] = field(default_factory=dict)  # of devices that refused: the next level
-    told: bool = False  # how many devices there are on each level
+    noted: bool = False  # how many devices there are on each level
     round: int = 0
 
 
@@ -92,8 +92,8 @@ class HeteroFL:
 
     def plan(self, m: Levels, lane: None, ctx: Context) -> tuple[Levels, list[Command]]:
         notes: list[Command] = []
-        if not m.told:
-            m, notes = replace(m, told=True), [self._note_levels(m, ctx)]
+        if not m.noted:
+            m, notes = replace(m, noted=True), [self._note_levels(m, ctx)]
         chosen = self._choose(m, round(self.clients * self.overcommit), ctx)
         jobs = {level: self._job(level, ctx.models) for level in set(chosen.values())}
         sends = {level: {"params": m.parts[level]} for level in jobs}
@@ -104,7 +104,7 @@ class HeteroFL:
         parts = [self._part(r, ctx.models) for r in got.replies if r.weight > 0]
         change = average_owners(zeros(m.params), ctx.models[self.local.model], parts)
         params = add(m.params, change) if parts else m.params
-        least = m.least | {task.to: self._specs.index(_model(task)) + 1 for task in got.failed("refused")}
+        least = m.least | {task.to: self._specs.index(_model(task)) + 1 for task in got.find_lost("refused")}
         m = replace(m, params=params, least=least, round=m.round + 1)
         return replace(m, parts=self._parts(params, ctx.models)) if parts else m, []
 

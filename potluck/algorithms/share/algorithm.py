@@ -30,7 +30,7 @@ class ShareState:
     unable: frozenset[Node] = frozenset()  # those that refused
     edges: tuple[tuple[Node, ...], ...] = ()  # their devices
     models: tuple[Params, ...] = ()  # of the edges
-    held: tuple[int, ...] = ()  # rounds of the edges since the cloud's last
+    done: tuple[int, ...] = ()  # rounds of the edges since the cloud's last
     rows: tuple[float, ...] = ()  # samples behind these
     asked: bool = False  # whether new devices were asked since the cloud's last round
     round: int = 0  # of the cloud
@@ -75,7 +75,7 @@ class Share:
             return ()
         if not m.edges or (not m.asked and self._find_strangers(m, ctx)):
             return (CENSUS,)
-        return tuple(j for j, held in enumerate(m.held) if held < self.edge_rounds)
+        return tuple(j for j, done in enumerate(m.done) if done < self.edge_rounds)
 
     def plan(self, m: ShareState, lane: str | int, ctx: Context) -> tuple[ShareState, list[Command]]:
         if isinstance(lane, str):
@@ -91,19 +91,19 @@ class Share:
         self, m: ShareState, lane: str | int, got: Got, ctx: Context
     ) -> tuple[ShareState, list[Command]]:
         if isinstance(lane, str):
-            said = {r.task.to: tuple(r.body["counts"].tolist()) for r in got.replies}
-            m = replace(m, counts=m.counts | said, asked=True)
-            return self._shape_edges(m, ctx) if said else (m, [])
-        refused = {task.to for task in got.failed("refused")}
+            counts = {r.task.to: tuple(r.body["counts"].tolist()) for r in got.replies}
+            m = replace(m, counts=m.counts | counts, asked=True)
+            return self._shape_edges(m, ctx) if counts else (m, [])
+        refused = {task.to for task in got.find_lost("refused")}
         rows = m.rows[lane] + sum(r.weight for r in got.replies)
         m = replace(
             m,
             models=_put_at(m.models, lane, Average().step(m.models[lane], None, got.replies)[0]),
-            held=_put_at(m.held, lane, m.held[lane] + 1),
+            done=_put_at(m.done, lane, m.done[lane] + 1),
             rows=_put_at(m.rows, lane, rows),
             unable=m.unable | refused,
         )
-        return (m, []) if min(m.held) < self.edge_rounds else self._average(m, ctx)
+        return (m, []) if min(m.done) < self.edge_rounds else self._average(m, ctx)
 
     def serve(self, m: ShareState, node: Node, ctx: Context) -> dict[str, Task]:
         whole = Task(node, use_model(self.local.model), {"params": m.params})
@@ -123,7 +123,7 @@ class Share:
         """With edges for all who are known; all begin with the cloud's model."""
         nodes = sorted(n for n in m.counts if n not in m.unable)
         if not nodes:
-            return replace(m, edges=(), models=(), held=(), rows=()), []
+            return replace(m, edges=(), models=(), done=(), rows=()), []
         if self.capacity is not None:
             fix = f"{self.edges} edges can't take {len(nodes)} devices: raise it, or `edges`, or leave it out"
             require(self.edges * self.capacity >= len(nodes), "capacity", self.capacity, fix)
@@ -140,7 +140,7 @@ class Share:
             "divergence": shape.divergence,
         }
         k = len(edges)
-        m = replace(m, edges=edges, models=(m.params,) * k, held=(0,) * k, rows=(0.0,) * k)
+        m = replace(m, edges=edges, models=(m.params,) * k, done=(0,) * k, rows=(0.0,) * k)
         return m, [Note("shape", facts)]
 
     def _average(self, m: ShareState, ctx: Context) -> tuple[ShareState, list[Command]]:
@@ -151,7 +151,7 @@ class Share:
                 params = add(params, scale(sub(model, m.params), rows / total))
         k = len(m.edges)
         m = replace(m, params=params, asked=False, round=m.round + 1)
-        m = replace(m, models=(params,) * k, held=(0,) * k, rows=(0.0,) * k)
+        m = replace(m, models=(params,) * k, done=(0,) * k, rows=(0.0,) * k)
         gone = any(node in m.unable for nodes in m.edges for node in nodes)
         return self._shape_edges(m, ctx) if gone else (m, [])
 

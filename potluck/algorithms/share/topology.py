@@ -75,14 +75,14 @@ def associate(
         return None
     edge = np.full(n, -1)
     edge[list(hosts)] = range(len(hosts))
-    held, size = counts[list(hosts)].copy(), np.ones(len(hosts), int)
-    far_off = divergence(held, share)
+    labels, size = counts[list(hosts)].copy(), np.ones(len(hosts), int)
+    far_off = divergence(labels, share)
     for i in sorted((i for i in range(n) if edge[i] < 0), key=lambda i: (-counts[i].sum(), i)):
-        rise = (divergence(held + counts[i], share) - far_off) / len(hosts)
+        rise = (divergence(labels + counts[i], share) - far_off) / len(hosts)
         price = np.where(size < capacity, nearness * near[i, list(hosts)] + gamma * rise, np.inf)
         j = int(price.argmin())
-        edge[i], held[j], size[j] = j, held[j] + counts[i], size[j] + 1
-        far_off[j] = divergence(held[j], share)
+        edge[i], labels[j], size[j] = j, labels[j] + counts[i], size[j] + 1
+        far_off[j] = divergence(labels[j], share)
     host_of = np.array(hosts)[edge]
     way = float(far[list(hosts)].sum() + nearness * near[np.arange(n), host_of].sum())
     apart = float(far_off.mean())

@@ -105,7 +105,7 @@ class TiFL:
         return replace(m, doing=TRAIN, tier=tier), [Until(self.deadline, self.clients), *tasks]
 
     def merge(self, m: TiFLState, lane: None, got: Got, ctx: Context) -> tuple[TiFLState, list[Command]]:
-        refused = {task.to for task in got.failed("refused")}
+        refused = {task.to for task in got.find_lost("refused")}
         if refused:
             m = self._sort_tiers(replace(m, unable=m.unable | refused))
         if m.doing == TIME:
@@ -128,7 +128,7 @@ class TiFL:
 
     def _take_times(self, m: TiFLState, got: Got) -> tuple[TiFLState, list[Command]]:
         took = {r.task.to: r.spent.total for r in got.replies}
-        late = [task.to for task in got.failed("late")]
+        late = [task.to for task in got.find_lost("late")]
         took |= dict.fromkeys(late, self.deadline or 0.0)
         seconds = m.seconds | {n: (*m.seconds.get(n, ()), t) for n, t in took.items()}
         m = self._sort_tiers(replace(m, seconds=seconds))
