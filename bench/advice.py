@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from potluck.advise.pilot import measure_file, run_pilot
-from potluck.advise.verdict import judge
+from potluck.advise.recommendation import judge
 from potluck.experiment import Experiment
 from potluck.fleet import fedrac40
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.advise.measure import measure
-from potluck.advise.verdict import Verdict
+from potluck.advise.recommendation import Verdict
 from potluck.core.advice import Advice, Arm, Measured
 from potluck.core.codec import Json
 from potluck.core.errors import PotluckError

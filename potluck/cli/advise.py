@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from potluck.advise.pilot import Pilot
-    from potluck.advise.verdict import Verdict
+    from potluck.advise.recommendation import Verdict
     from potluck.core.advice import Measured
 
 
@@ -36,7 +36,7 @@ def advise(
     """
     from potluck import experiment as ex
     from potluck.advise import pilot as pilots
-    from potluck.advise.verdict import judge
+    from potluck.advise.recommendation import judge
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
@@ -50,7 +50,7 @@ def advise(
 
 def tell_headline(verdict: "Verdict") -> str:
     """The advice in a line."""
-    from potluck.advise.verdict import ENOUGH
+    from potluck.advise.recommendation import ENOUGH
 
     best = verdict.first
     rest = ", ".join(f"{a.algorithm} ({a.verdict})" for a in verdict.runners_up)

@@ -57,10 +57,12 @@ def _root(
 @app.command()
 def run(
     file: File,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of the file's.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run this one, instead of the file's.")
+    ] = None,
     settings: Settings = None,
     out: Out = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw from this seed, instead of the file's.")] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -121,13 +123,18 @@ def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: J
 def compare(
     file: File,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Instead of the file's.", show_default=False)
+        str | None,
+        typer.Option(metavar="A,B,...", help="Compare these, instead of the file's.", show_default=False),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="1,2,...", help="Instead of the file's.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="1,2,...", help="Run each with these seeds, instead of the file's.", show_default=False
+        ),
     ] = None,
     tuned: Annotated[
-        bool, typer.Option("--tune", help="Each at the rate of tune.lr that does best on validation rows.")
+        bool,
+        typer.Option("--tune", help="Train each at the rate of tune.lr that does best on validation rows."),
     ] = False,
     settings: Settings = None,
     out: Out = None,
@@ -168,7 +175,7 @@ app.command()(report)
 @app.command()
 def algorithms(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them.", show_default=False)
+        str | None, typer.Argument(metavar="[NAME]", help="Describe this one.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -193,7 +200,7 @@ def algorithms(
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Look below this folder.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """List the runs below a folder and how far they are.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from potluck.report.canvas import Facts, ReportFigure
 
 Picture = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="The picture, an HTML file.", show_default=False)
+    Path | None, typer.Option("--out", metavar="FILE", help="Draw into this HTML file.", show_default=False)
 ]
 
 

@@ -15,18 +15,25 @@ Folder = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. data.clients=100. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a setting of the file, e.g. data.clients=100. Repeatable."
+    ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder of the results, made anew.", show_default=False),
+    typer.Option(
+        "--out", metavar="DIR", help="Folder of the results; it must not exist yet.", show_default=False
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Jobs = Annotated[
     str,
     typer.Option(
-        "--jobs", "-j", metavar="N|auto", help="Runs computed at a time; auto: one a core, on a GPU one."
+        "--jobs",
+        "-j",
+        metavar="N|auto",
+        help="Runs computed at a time; auto: one a core, on a GPU one. N need N times the memory.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]

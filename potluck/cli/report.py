@@ -16,11 +16,14 @@ def report(
         typer.Argument(metavar="DIR...", help="Folders of runs or comparisons.", show_default=False),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The page, an HTML file.", show_default=False)
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the page here, an HTML file.", show_default=False),
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FOLDER", help="Also the data of every figure.", show_default=False),
+        typer.Option(
+            "--csv", metavar="FOLDER", help="Also write the data of every figure here.", show_default=False
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -11,14 +11,20 @@ from potluck.core.errors import ConfigError
 
 Again = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder; goes on where it was.", show_default=False),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder of the results; an interrupted command goes on there.",
+        show_default=False,
+    ),
 ]
 
 
 def tune(
     file: File,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Instead of the file's.", show_default=False)
+        str | None,
+        typer.Option(metavar="A,B,...", help="Tune these, instead of the file's.", show_default=False),
     ] = None,
     settings: Settings = None,
     out: Again = None,
@@ -57,11 +63,14 @@ def study(
         ),
     ] = None,
     scale: Annotated[
-        str, typer.Option(metavar="quick|paper", help="Seconds, to see that it works; or the real one.")
+        str,
+        typer.Option(
+            metavar="quick|paper", help="quick takes seconds and shows that it works; paper gives results."
+        ),
     ] = "quick",
     settings: Settings = None,
     out: Again = None,
-    page: Annotated[Path, typer.Option(metavar="FILE", help="The page that gets its section.")] = Path(
+    page: Annotated[Path, typer.Option(metavar="FILE", help="Write the section into this page.")] = Path(
         "docs/reproduction.md"
     ),
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,

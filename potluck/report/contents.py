@@ -15,7 +15,7 @@ from potluck.report import (
     fleet,
     hierarchy,
     holdings,
-    notes,
+    note_figures,
     per_device,
     round_timeline,
     tiers,
@@ -125,12 +125,12 @@ def _draw_life(run: Run) -> Iterator[Maybe]:
         fleet.draw_by_tier(run),
         "Look at whether tiers part the fast from the slow, here at the end of the run.",
     )
-    for each in notes.read_notes(run).figures:
+    for each in note_figures.read_notes(run).figures:
         yield each.title, _draw_note(run, each), each.hint + _tell_ending(run, each)
     yield "Who was judged anomalous", anomalies.draw_judgements(run), _hint_at_judgements(run)
     yield (
         "Groups over time",
-        notes.draw_numbers(run),
+        note_figures.draw_numbers(run),
         "Groups whose curve leaves the others need attention. Every panel shows one number that the "
         "algorithm noted.",
     )
@@ -140,7 +140,7 @@ def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
     """A note's own figure, by the kind of it."""
     match figure.kind:
         case "counts":
-            return notes.draw_counts(run, figure.note, figure.each)
+            return note_figures.draw_counts(run, figure.note, figure.each)
         case "stretches":
             return hierarchy.draw_stretches(run, figure.note)
         case "tree":

@@ -10,7 +10,7 @@ from potluck.advise import measure
 from potluck.advise.conflict import find_conflict
 from potluck.advise.labels import deal_again, measure_distance, measure_gini, share_unseen
 from potluck.advise.measure import LOOKED_AT
-from potluck.advise.verdict import Verdict, judge
+from potluck.advise.recommendation import Verdict, judge
 from potluck.core.advice import HELPS, MAY_HELP, NO_REASON, Advice, score
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation

@@ -15,7 +15,7 @@ from potluck.advise.pilot import (
     rehearse,
     run_pilot,
 )
-from potluck.advise.verdict import judge
+from potluck.advise.recommendation import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation

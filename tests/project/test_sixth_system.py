@@ -9,12 +9,12 @@ import pytest
 
 from potluck import algorithms
 from potluck.advise.pilot import measure_file, run_pilot
-from potluck.advise.verdict import judge
+from potluck.advise.recommendation import judge
 from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Comparison, Experiment, Run, run
 from potluck.report.contents import draw_all
-from potluck.report.notes import read_notes
+from potluck.report.note_figures import read_notes
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [path for room in ("report", "advise", "cli") for path in (ROOT / "potluck" / room).rglob("*.py")]

@@ -14,7 +14,7 @@ from potluck.report import (
     fleet,
     hierarchy,
     holdings,
-    notes,
+    note_figures,
     per_device,
     round_timeline,
     tiers,
@@ -226,7 +226,7 @@ def test_whatever_was_noted_of_groups():
         line(2.0, "bytes_up", 100.0, group="device"),  # a counter: not a group's
         line(2.0, "alone", 1.0),
     ]
-    figure = notes.draw_numbers(made(*records, devices=crowd()))
+    figure = note_figures.draw_numbers(made(*records, devices=crowd()))
     lines = named(figure)
     assert set(lines) == {"0", "edge 1"}  # node 6 is the second edge
     assert list(lines["0"].y) == [3, 5]
@@ -236,24 +236,24 @@ def test_whatever_was_noted_of_groups():
         "devices that chose its model",
     ]
     assert lines["edge 1"].hovertemplate == "edge 1, devices that chose its model: %{y:.4g}<extra></extra>"
-    assert notes.draw_numbers(made(records[3], records[4])) is None
+    assert note_figures.draw_numbers(made(records[3], records[4])) is None
 
 
 def test_a_note_of_ones_own_keeps_its_name():
-    figure = notes.draw_numbers(made(line(1.0, "my_note", 1.0, group="a")))
+    figure = note_figures.draw_numbers(made(line(1.0, "my_note", 1.0, group="a")))
     assert [a.text for a in figure.layout.annotations] == ["my note"]
 
 
 def test_groups_are_listed_by_number_and_no_two_look_alike():
     records = [line(1.0, "loss", 1.0, group=f"g{n}") for n in (10, 2, 0, 1, 3, 4, 5, 6, 7)]
-    drawn = notes.draw_numbers(made(*records)).data
+    drawn = note_figures.draw_numbers(made(*records)).data
     assert [trace.name for trace in drawn] == ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7", "g10"]
     assert len({(trace.line.color, trace.line.dash) for trace in drawn}) == 9  # of eight colours
 
 
 def test_of_many_groups_the_middle_and_the_ends():
-    records = [line(1.0, "loss", float(n), group=f"g{n}") for n in range(notes.LINES + 1)]
-    lines = named(notes.draw_numbers(made(*records)))
+    records = [line(1.0, "loss", float(n), group=f"g{n}") for n in range(note_figures.LINES + 1)]
+    lines = named(note_figures.draw_numbers(made(*records)))
     assert [list(lines[f"{which} of 13 groups"].y) for which in ("least", "middle", "greatest")] == [
         [0],
         [6],
@@ -262,14 +262,14 @@ def test_of_many_groups_the_middle_and_the_ends():
 
 
 def test_class_counters_as_shares_of_the_most_trained():
-    figure = notes.draw_counts(
+    figure = note_figures.draw_counts(
         made(line(1.0, "updates", [1, 2, 0]), line(2.0, "updates", [4, 2, 1])), "updates", "class"
     )
     (heat,) = figure.data
     assert [list(row) for row in heat.z] == [[0.5, 1.0], [1.0, 0.5], [0.0, 0.25]]
     assert [list(row) for row in heat.customdata] == [[1, 4], [2, 2], [0, 1]]
     assert axes(figure) == ("virtual time (seconds)", "class")
-    assert notes.draw_counts(made(), "updates", "class") is None
+    assert note_figures.draw_counts(made(), "updates", "class") is None
 
 
 def test_edges_rounds_on_a_time_line():
@@ -359,7 +359,7 @@ def test_without_rounds_nobody_waits():
     assert list(bars["train"].y) == ["device 1", "device 1 (2)", "device 1 (3)"]
 
 
-def test_a_middling_round_that_trains_is_chosen():
+def test_a_round_of_median_length_that_trains_is_chosen():
     probes = [(0, n, 0.0, 1.0, 0.1, 1.0, 2.1, "") for n in (1, 2, 3)]  # of more devices, but hardly any work
     longer = [
         (b, n, 10.0 * b, 1.0, 2.0 * b, 1.0, 10.0 * b + 2 + 2 * b, "") for b in (2, 3, 4) for n in (1, 2)
