@@ -323,15 +323,15 @@ PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM, MORE, strict=True)))
     ],
 )
 def test_who_answers(chooser, mine):
-    assert chooser.mine(OWN, GENERAL, ROOM).tolist() == mine
-    assert chooser.mine(OWN, GENERAL, PADDED).tolist() == mine
+    assert chooser.choose_own(OWN, GENERAL, ROOM).tolist() == mine
+    assert chooser.choose_own(OWN, GENERAL, PADDED).tolist() == mine
 
 
 def test_entropies_and_choices_without_rows():
     found = entropy(table([2.0, 0.0, 0.0], [1.0, 1.0, 0.0]))
     assert found.tolist() == pytest.approx([0.66557, 1.01736], abs=1e-5)
-    assert Threshold().mine(OWN, GENERAL, EMPTY).all()
-    assert not Familiar().mine(OWN, GENERAL, EMPTY).any()
+    assert Threshold().choose_own(OWN, GENERAL, EMPTY).all()
+    assert not Familiar().choose_own(OWN, GENERAL, EMPTY).any()
 
 
 def test_only_the_last_layer_is_tuned_and_both_models_are_told():
