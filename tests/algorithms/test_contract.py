@@ -27,9 +27,11 @@ from federations import (
 from potluck import algorithms
 from potluck.core import codec
 from potluck.core.errors import ConfigError
+from potluck.core.job import Local
 from potluck.core.messages import Cancel, Move, Task, Tell
-from potluck.core.trees import finite
+from potluck.core.trees import finite, nbytes, same_form
 from potluck.data import reserved
+from potluck.engine.queues import Queues
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import SGD
@@ -177,6 +179,66 @@ def test_receive_is_pure(name):
     sim = finished(federation(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
     assert sim.round >= 3
     assert len(watched.asked) >= 12
+
+
+@cache
+def dispatched(name):
+    """A finished run, and all tasks and tells that it sent to devices or to points themselves."""
+    asked, accept = [], Queues.accept
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Queues, "accept", lambda *given: (asked.append(given[2]), accept(*given))[1])
+        sim = finished(federation(), make(name), stop=enough(name), often=OFTEN)
+    return sim, [item for item in asked if isinstance(item, Task | Tell)]
+
+
+def modules(thing):
+    """Where the classes of a value, and of all values in it, are defined."""
+    if dataclasses.is_dataclass(thing):
+        yield type(thing).__module__
+        for field in dataclasses.fields(thing):
+            yield from modules(getattr(thing, field.name))
+    elif isinstance(thing, dict | list | tuple | set | frozenset):
+        for entry in [*thing.keys(), *thing.values()] if isinstance(thing, dict) else thing:
+            yield from modules(entry)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_devices_are_sent_can_be_imported_there(name):
+    """By test_architecture these modules need neither rules nor a runtime."""
+    _, items = dispatched(name)
+    sent = [(item.job, item.send) for item in items if item.to < len(SIZES)]
+    assert sent
+    for module in {module for pair in sent for module in modules(pair)}:
+        _, room, *rest = module.split(".")
+        assert room in ("core", "jobs", "models") or "device" in rest, module
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_job_sends_depends_on_neither_rows_nor_memory(name):
+    """A server that has seen neither asks a job for the form of its reply."""
+    sim, asked = dispatched(name)
+    where, own = sim.federation, {node: sim.devices.rows(node) for node in range(len(SIZES))}
+    nothing = dataclasses.replace(where.pool, x=where.pool.x[:0], y=where.pool.y[:0])
+    kinds = {}
+    for item in (item for item in asked if isinstance(item, Task)):
+        kinds.setdefault((type(item.job), item.slot, tuple(item.send)), item)
+    assert kinds
+    for item in kinds.values():
+        mine = sim.devices.rows(item.to)
+        keeps = [None, *(sim.memories.get(node, item.slot) for node in range(len(SIZES)))]
+        kept = sim.memories.get(item.to, item.slot)
+
+        def place(rows=mine, keep=kept, pool=where.pool, item=item):
+            return Local(item.to, rows, item.send, keep, 0, where.models, pool)
+
+        expected = item.job.cost(place()).sends
+        unseen = place(mine[:0], None, nothing)
+        others = [*(place(rows) for rows in own.values()), *(place(keep=k) for k in keeps)]
+        for at in (unseen, *others):
+            found = item.job.cost(at).sends
+            assert same_form(found, expected), item.job
+            assert same_form(expected, found), item.job
+            assert nbytes(found) == nbytes(expected), item.job
 
 
 @pytest.mark.parametrize("name", NAMES)

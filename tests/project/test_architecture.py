@@ -39,6 +39,28 @@ def test_algorithms_know_no_runtime(path):
     assert not {name for name in names if f"{name}.".startswith(runtimes)}
 
 
+DEVICE = """
+import importlib, pkgutil, sys
+import potluck.algorithms
+for room in ("core", "jobs", "models", "algorithms"):
+    package = importlib.import_module(f"potluck.{room}")
+    for found in pkgutil.walk_packages(package.__path__, f"potluck.{room}."):
+        if room != "algorithms" or "device" in found.name.split("."):
+            print(importlib.import_module(found.name).__name__, file=sys.stderr)
+heavy = ("pandas", "plotly", "scipy", "sklearn")
+here = ("rules", "engine", "simulate", "execute", "experiment", "report")
+print(*(name for name in (*heavy, *(f"potluck.{room}" for room in here)) if name in sys.modules))
+"""
+
+
+def test_a_device_needs_neither_rules_nor_a_runtime():
+    """It imports jobs, models and what algorithms run on devices: `tests/algorithms` checks what is sent."""
+    done = subprocess.run([sys.executable, "-c", DEVICE], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+    assert "potluck.algorithms.auxo.device" in done.stderr.split()
+
+
 @pytest.mark.parametrize(("name", "limit"), [("fedavg", 60), ("fedasync", 80)])
 def test_algorithms_stay_short(name, limit):
     lines = (ROOT / "potluck" / "algorithms" / f"{name}.py").read_text().splitlines()
