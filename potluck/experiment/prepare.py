@@ -16,7 +16,7 @@ from potluck.engine.checks import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment.build import Memories, build_federation, build_training
-from potluck.experiment.schema.experiment import Experiment, Parameters
+from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.federation import Federation
 from potluck.models import Models
@@ -114,18 +114,16 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
         for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
             experiment.training(name)
             algorithms.check(name, **_parameters(experiment, name))
+        found: dict[str, object] = {"tune": None}
         if algorithm is not None:
-            return _resolve(experiment, type(algorithm).__name__, {})
-        name = algorithms.canonical(experiment.algorithm)
-        train = experiment.algorithms.get(name, {}).get("train")
-        table = algorithms.complete(name, **_parameters(experiment, name))
-        return _resolve(experiment, name, {name: table | ({"train": train} if train else {})})
-
-
-def _resolve(experiment: Experiment, algorithm: str, tables: Parameters) -> Experiment:
-    return experiment.model_copy(
-        update={"algorithm": algorithm, "algorithms": tables, "tune": None}
-    ).resolve()
+            found |= {"algorithm": type(algorithm).__name__, "algorithms": {}}
+        else:
+            name = algorithms.canonical(experiment.algorithm)
+            table = algorithms.complete(name, **_parameters(experiment, name))
+            if train := experiment.algorithms.get(name, {}).get("train"):
+                table["train"] = train
+            found |= {"algorithm": name, "algorithms": {name: table}}
+        return experiment.model_copy(update=found).resolve()
 
 
 def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runnable:

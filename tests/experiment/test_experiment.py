@@ -21,6 +21,7 @@ from potluck.experiment.prepare import prepare, resolve_run
 from potluck.jobs import SGD, Prox, Train
 from potluck.models import registry
 from potluck.rules import Adaptive, Average, Uniform
+from potluck.simulate import Simulation
 
 SMALL = {
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
@@ -130,16 +131,22 @@ def test_parts_and_inner_algorithms_are_found_without_the_rest_imported():
 
 def test_a_file_is_validated_once_and_only_what_is_run_is_built(monkeypatch, tmp_path):
     tables = {"fedavg": {"clients": 3}, "fedprox": {"mu": 0.5}, "auxo": {"inner": "fedyogi"}}
-    (tmp_path / "small.toml").write_text(small(algorithms=tables).to_toml())
-    made, validated = [], []
-    real, parse = _fit.Call.make, Experiment.__init__
+    (tmp_path / "small.toml").write_text(small(algorithms=tables, run={"executor": "loop"}).to_toml())
+    made, validated, simulated = [], [], []
+    real, parse, start = _fit.Call.make, Experiment.__init__, Simulation.__init__
+
+    def begin(self, *arguments, **settings):
+        simulated.append(1)
+        start(self, *arguments, **settings)
+
+    monkeypatch.setattr(Simulation, "__init__", begin)
     monkeypatch.setattr(_fit.Call, "make", lambda self: made.append(self.path) or real(self))
     monkeypatch.setattr(Experiment, "__init__", lambda self, **t: validated.append(1) or parse(self, **t))
     read = Experiment.from_file(tmp_path / "small.toml")
     done = potluck.run(read, tmp_path / "run")
     assert done.summary["finished"]
     assert made == ["algorithms.fedavg"]
-    assert len(validated) == 1
+    assert len(validated) == len(simulated) == 1
 
 
 def test_what_is_not_run_is_checked():
