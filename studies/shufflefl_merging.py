@@ -58,7 +58,7 @@ def times(gammas: Sequence[float] = GAMMAS, classes: int = CLASSES) -> str:
     rows = [
         [
             f"gamma {gamma:g}",
-            str(groups := merging.sizes(gamma, classes)),
+            str(groups := merging.count_groups(gamma, classes)),
             *(duration(slsqp_seconds("pi4", devices, groups)) for devices in (3, 4)),
         ]
         for gamma in gammas
