@@ -19,7 +19,7 @@ from potluck.core.context import Context
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Node
 from potluck.core.rule import Got
-from potluck.data import Held, Pool
+from potluck.data import Pool, StoredPartition
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor
 from potluck.execute.process import tune_process
@@ -101,7 +101,7 @@ def _pool(workload: Workload) -> Pool:
     return Pool(torch.from_numpy(x), torch.from_numpy(y), CLASSES, test, None, "W")
 
 
-def _partition(workload: Workload) -> Held:
+def _partition(workload: Workload) -> StoredPartition:
     """Every client trains on its rows of the workload, all of them, and has two blank ones besides."""
     sizes, blank = np.diff(workload.offsets), len(workload.y)
     cells = np.stack([sizes, np.ones_like(sizes), np.ones_like(sizes)], axis=1)
@@ -109,7 +109,7 @@ def _partition(workload: Workload) -> Held:
         np.concatenate([np.arange(blank)[workload.rows(c)], [blank + 2 * c, blank + 2 * c + 1]])
         for c in range(workload.clients)
     ]
-    return Held(np.concatenate(order), np.concatenate([[0], np.cumsum(cells.reshape(-1))]))
+    return StoredPartition(np.concatenate(order), np.concatenate([[0], np.cumsum(cells.reshape(-1))]))
 
 
 def samples(sim: Simulation) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA
 from potluck.experiment import Experiment
 from potluck.experiment.schema.settings import Table
-from potluck.fleet.sources import SOURCES as FLEETS
+from potluck.fleet.builder import SOURCES as FLEETS
 from potluck.models.registry import MODELS
 from potluck.rules.robust import KINDS as JUDGES
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from potluck.core.job import Nets
 from potluck.core.trees import Tree
-from potluck.data import Held, Partition, Phase, Pool
+from potluck.data import Partition, Phase, Pool, StoredPartition
 from potluck.fleet import Fleet
 
 LOOKED_AT = 10_000  # clients whose labels are counted where rows aren't stored for each
@@ -55,7 +55,7 @@ class Federation:
     def count_labels(self) -> NDArray[np.int64]:
         """Train rows of each class at the start; of the first 10,000 clients where rows go by hash."""
         held = self.partition
-        if isinstance(held, Held):
+        if isinstance(held, StoredPartition):
             rows = held.order[held.cells % 3 == 0]
         else:
             some = range(min(held.clients, LOOKED_AT))

@@ -11,7 +11,7 @@ from potluck import fleet
 from potluck.core import codec, keys
 from potluck.core.job import ModelSpec
 from potluck.core.trees import leaves
-from potluck.data import Held, load
+from potluck.data import StoredPartition, load
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.federation import Federation
@@ -46,7 +46,7 @@ def dealt(pool, sizes, key=0):
     cells = np.array([[n, 1, 3] for n in sizes]).reshape(-1)
     offsets = np.concatenate([[0], np.cumsum(cells)])
     assert offsets[-1] <= len(rows), "a larger pool is needed"
-    return Held(rows[: offsets[-1]], offsets)
+    return StoredPartition(rows[: offsets[-1]], offsets)
 
 
 def small(

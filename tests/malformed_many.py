@@ -29,7 +29,8 @@ def settings(name, what):
     """Most devices send malformed updates, of one flaw (None: any); and an algorithm."""
     federation = small(compute=1e5)
     federation = replace(
-        federation, fleet=fleet.attacked(federation.fleet, 0, kind="malformed", what=what, nodes=ATTACKERS)
+        federation,
+        fleet=fleet.place_attackers(federation.fleet, 0, kind="malformed", what=what, nodes=ATTACKERS),
     )
     local = replace(LOCAL, optim=SGD(0.1)) if name == "scaffold" else LOCAL
     return federation, algorithms.make(name, replace(local, steps=1), clients=5)

@@ -15,7 +15,7 @@ from potluck.advise.times import Floats, Times, find_links
 from potluck.core.advice import Conflict, Edges, Ints, Labels, Measured, Memory, Speeds, Users
 from potluck.experiment import Experiment
 from potluck.federation import Federation
-from potluck.fleet import Fleet, Topology, machines, transfer_seconds
+from potluck.fleet import Fleet, Topology, list_machines, transfer_seconds
 
 LOOKED_AT = 300  # devices whose rows are looked at; thousands would say the same, and take minutes
 ROWS = 200  # of each, at most, where rows are compared
@@ -128,7 +128,7 @@ def _measure_edges(federation: Federation, times: Times, rng: np.random.Generato
     if len(groups) < 2:
         return None
     topology = Topology.build(len(fleet), ("edge",), fleet.groups)
-    everybody, far = machines(fleet, topology), find_links(fleet)
+    everybody, far = list_machines(fleet, topology), find_links(fleet)
     near, above = everybody.take(range(len(fleet))), everybody.take(topology.members("edge"))
     task = times.task(times.net, near)
     rounds = np.array([task[own].max() for own in groups])

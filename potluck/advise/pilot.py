@@ -24,7 +24,7 @@ from potluck.core.codec import Json
 from potluck.core.errors import PotluckError
 from potluck.core.job import ModelSpec
 from potluck.data import Split
-from potluck.data.holding import Laid
+from potluck.data.holding import Overlay
 from potluck.experiment import Experiment, run
 from potluck.experiment.build import build_federation, build_training
 from potluck.experiment.launch.batch import Show
@@ -88,7 +88,7 @@ class Pilot:
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsal(Laid):
+class Rehearsal(Overlay):
     """A partition whose validation rows meet classes as test rows do; see above."""
 
     labels: NDArray[np.int64]  # [rows] of the pool

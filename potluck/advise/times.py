@@ -14,7 +14,7 @@ from potluck.fleet import (
     Profiles,
     Topology,
     compute_seconds,
-    machines,
+    list_machines,
     transfer_seconds,
 )
 from potluck.models.footprint import training_bytes
@@ -67,4 +67,4 @@ class Times:
 def find_links(fleet: Fleet, *tiers: str) -> Profiles:
     """Devices as the lowest of these tiers meets them; without any, as the cloud does."""
     topology = Topology.build(len(fleet), tiers, fleet.groups)
-    return machines(fleet, topology).take(range(len(fleet)))
+    return list_machines(fleet, topology).take(range(len(fleet)))

@@ -57,9 +57,9 @@ def get(
     What was interrupted goes on where it stopped. Experiments find the files by themselves: in data.root
     alone if it's given, else in $POTLUCK_DATA, ./data, the working directory and the user's cache.
     """
-    from potluck.data.sources.fetch import fetch, folder_of, public
+    from potluck.data.sources.fetch import fetch, find_folder, find_public
 
-    found, folder = public(name), folder_of(name, root)
+    found, folder = find_public(name), find_folder(name, root)
     again = f"potluck data get {name}" + ("" if root is None else f" --root {shlex.quote(str(root))}")
     with explain_resuming(folder, again):
         for file in found.files:

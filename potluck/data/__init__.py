@@ -1,18 +1,26 @@
 """Data: where rows come from (sources), who holds them (partition), and how that changes (arrange)."""
 
-from potluck.data.arrange import Arrangement, Phase, arranged
-from potluck.data.aside import list_stocks, stocked
+from potluck.data.arrange import Arrangement, Phase, arrange
 from potluck.data.changes import CHANGE_KINDS, Change
 from potluck.data.flip import FLIP_KINDS, Flip
 from potluck.data.groups import GROUP_KINDS, Groups
-from potluck.data.holding import Cut, Held, Partition, Procedural, Split
+from potluck.data.holding import Cut, Partition, Procedural, Split, StoredPartition
 from potluck.data.partition.external import columns, from_flwr, from_rows
 from potluck.data.partition.label_shards import shards
 from potluck.data.partition.registry import PARTITIONS, divide
 from potluck.data.partition.registry import register as register_partition
 from potluck.data.partition.users import by_user, split_users, user_devices
 from potluck.data.partition.ways import LAWS, dirichlet, iid, procedural, quantity
-from potluck.data.pool import Pool, assemble, fingerprint, limited, reserved, with_validators, without
+from potluck.data.pool import (
+    Pool,
+    assemble,
+    drop_class,
+    fingerprint,
+    limit_rows,
+    reserve_rows,
+    set_validators,
+)
+from potluck.data.server_rows import list_stocks, stock_server
 from potluck.data.sources import builtin as builtin  # registers the sources of the package
 from potluck.data.sources.registry import SOURCES, list_options, load
 from potluck.data.sources.registry import register as register_source
@@ -30,24 +38,25 @@ __all__ = [
     "Cut",
     "Flip",
     "Groups",
-    "Held",
     "Partition",
     "Phase",
     "Pool",
     "Procedural",
     "Split",
-    "arranged",
+    "StoredPartition",
+    "arrange",
     "assemble",
     "by_user",
     "columns",
     "dirichlet",
     "divide",
+    "drop_class",
     "fingerprint",
     "from_dataset",
     "from_flwr",
     "from_rows",
     "iid",
-    "limited",
+    "limit_rows",
     "list_options",
     "list_stocks",
     "load",
@@ -55,11 +64,10 @@ __all__ = [
     "quantity",
     "register_partition",
     "register_source",
-    "reserved",
+    "reserve_rows",
+    "set_validators",
     "shards",
     "split_users",
-    "stocked",
+    "stock_server",
     "user_devices",
-    "with_validators",
-    "without",
 ]

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.keys import derive
-from potluck.data.changes import Change, drawn_clients, redealt
+from potluck.data.changes import Change, draw_clients, redeal
 from potluck.data.flip import Flip
-from potluck.data.groups import Groups, dealt
-from potluck.data.holding import Held, Partition, stored, stream
+from potluck.data.groups import Groups, deal_groups
+from potluck.data.holding import Partition, StoredPartition, store, stream
 from potluck.data.partition.registry import Settings
 from potluck.data.pool import Pool
-from potluck.data.shift import shifted
-from potluck.data.views import View, Viewed, check_turn, developed
+from potluck.data.shift import shift_tests
+from potluck.data.views import View, Viewed, check_turn, develop
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class _Step(NamedTuple):
     levels: tuple[Partition, ...] = ()  # as `held`, at other shares of shift
 
 
-def arranged(
+def arrange(
     pool: Pool,
     partition: Partition,
     key: int,
@@ -94,19 +94,19 @@ def arranged(
                 f"groups.count = {groups.count}: more than the {clients} clients; lower it or raise clients"
             )
         views = groups.views(pool, key)
-        view = group = dealt(clients, groups.count, stream(key, b"groups"))
+        view = group = deal_groups(clients, groups.count, stream(key, b"groups"))
         for name, mask in ((b"test", pool.test), (b"server", pool.server)):
             if mask is not None:
-                apart[mask] = dealt(int(mask.sum()), groups.count, stream(key, name))
+                apart[mask] = deal_groups(int(mask.sum()), groups.count, stream(key, name))
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
-    steps = [first, *_changed(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
-    steps = _tested(pool, steps, shift, levels, key)
+    steps = [first, *_apply_changes(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
+    steps = _shift_tests(pool, steps, shift, levels, key)
     flips = None
     if flip is not None:
         flip.check(pool)
-        flips = drawn_clients(flip.share, clients, None, stream(key, b"flips"))
-        steps = _flipped(views, steps, flips, flip.kind, stream(key, b"wrong"))
+        flips = draw_clients(flip.share, clients, None, stream(key, b"flips"))
+        steps = _flip_views(views, steps, flips, flip.kind, stream(key, b"wrong"))
     if len(views) == 1:
         phases = tuple(
             Phase(step.start, step.held, test, step.changed, dict(zip(levels, step.levels, strict=True)))
@@ -114,15 +114,15 @@ def arranged(
         )
         return Arrangement(pool, phases, None, None, np.arange(len(pool)))
     unseen = any((shift, *levels))
-    album = developed(pool, views, _seen(pool, len(views), steps, apart, unseen), apart)
+    album = develop(pool, views, _find_seen(pool, len(views), steps, apart, unseen), apart)
     phases = tuple(
         Phase(
             step.start,
-            _through(step.held, step.view, album.place, step.trained),
+            _view_through(step.held, step.view, album.place, step.trained),
             np.sort(album.place[step.tested, test]),
             step.changed,
             {
-                share: _through(level, step.view, album.place, step.trained)
+                share: _view_through(level, step.view, album.place, step.trained)
                 for share, level in zip(levels, step.levels, strict=True)
             },
         )
@@ -133,16 +133,16 @@ def arranged(
     return Arrangement(album.pool, phases, group, test_group, album.origin, flips)
 
 
-def _tested(
+def _shift_tests(
     pool: Pool, steps: Sequence[_Step], shift: float, levels: Sequence[float], key: int
 ) -> list[_Step]:
     """Steps with a share of the test rows replaced, and with every other share: all by one key."""
     held = {id(step.held): step.held for step in steps}
-    shown = {name: shifted(pool, mine, shift, key) for name, mine in held.items()}
+    shown = {name: shift_tests(pool, mine, shift, key) for name, mine in held.items()}
     try:
         others = {
             name: tuple(
-                shown[name] if share == shift else shifted(pool, mine, share, key) for share in levels
+                shown[name] if share == shift else shift_tests(pool, mine, share, key) for share in levels
             )
             for name, mine in held.items()
         }
@@ -151,7 +151,7 @@ def _tested(
     return [step._replace(held=shown[id(step.held)], levels=others[id(step.held)]) for step in steps]
 
 
-def _changed(
+def _apply_changes(
     pool: Pool,
     views: list[View],
     step: _Step,
@@ -168,41 +168,41 @@ def _changed(
                 f"changes.at = {change.at:g}: stands after {step.start:g}; sort changes by time"
             )
         new = derive(key, number)
-        who = drawn_clients(change.share, step.held.clients, user, new)
+        who = draw_clients(change.share, step.held.clients, user, new)
         step = step._replace(start=change.at, changed=who)
         if change.kind == "labels":
             try:
-                held = redealt(pool, step.held, who, derive(new, 1), kind, **options)
+                held = redeal(pool, step.held, who, derive(new, 1), kind, **options)
             except PotluckError as error:
                 raise type(error)(f"changes.kind = 'labels' at {change.at:g} s: {error}") from None
             step = step._replace(held=held)
         else:
             assert change.degrees is not None
             check_turn("changes.kind", pool, change.degrees)
-            some = drawn_clients(change.share, len(step.tested), None, derive(new, 2))
-            view = _turned(views, step.view, who, change.degrees)
+            some = draw_clients(change.share, len(step.tested), None, derive(new, 2))
+            view = _turn_views(views, step.view, who, change.degrees)
             step = step._replace(
                 view=view,
                 trained=view,
-                tested=_turned(views, step.tested, some, change.degrees),
+                tested=_turn_views(views, step.tested, some, change.degrees),
             )
         yield step
 
 
-def _turned(
+def _turn_views(
     views: list[View], view: NDArray[np.int32], changed: NDArray[np.bool_], degrees: float
 ) -> NDArray[np.int32]:
     """Which view each has after some were turned further."""
     now = view.copy()
     for old in np.unique(view[changed]).tolist():
-        new = views[old].turned(degrees)
+        new = views[old].turn(degrees)
         if new not in views:
             views.append(new)
         now[changed & (view == old)] = views.index(new)
     return now
 
 
-def _flipped(
+def _flip_views(
     views: list[View], steps: Sequence[_Step], flips: NDArray[np.bool_], kind: str, key: int
 ) -> list[_Step]:
     """Steps whose flippers train on wrong labels; views that are new are put on the list."""
@@ -218,7 +218,7 @@ def _flipped(
     return out
 
 
-def _seen(
+def _find_seen(
     pool: Pool, views: int, steps: Sequence[_Step], apart: NDArray[np.int32], shift: bool
 ) -> NDArray[np.bool_]:
     """[views, rows] which rows anybody ever sees in which view."""
@@ -229,7 +229,7 @@ def _seen(
     for step in steps:
         seen[step.tested, test] = True
         for held in (step.held, *step.levels):
-            if isinstance(held, Held):
+            if isinstance(held, StoredPartition):
                 owner, split = held.cells // 3, held.cells % 3
                 seen[np.where(split == 0, step.trained[owner], step.view[owner]), held.order] = True
             else:  # too many clients to look at each: anybody may hold any row
@@ -238,8 +238,8 @@ def _seen(
     return seen
 
 
-def _through(
+def _view_through(
     held: Partition, view: NDArray[np.int32], place: NDArray[np.int64], trained: NDArray[np.int32]
 ) -> Partition:
     viewed = Viewed(held, view, place, trained)
-    return stored(viewed) if isinstance(held, Held) else viewed
+    return store(viewed) if isinstance(held, StoredPartition) else viewed

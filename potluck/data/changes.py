@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import derive, hashed, shuffled
-from potluck.data.holding import Cut, Held, Partition, Procedural, Split, lay_out
-from potluck.data.partition.deal import labels
+from potluck.data.holding import Cut, Partition, Procedural, Split, StoredPartition, lay_out
+from potluck.data.partition.deal import read_labels
 from potluck.data.partition.registry import PARTITIONS, Settings, divide
 from potluck.data.partition.ways import dirichlet
 from potluck.data.pool import Pool
@@ -76,7 +76,7 @@ class Mixed:
         return self.after if 0 <= client < self.clients and self.changed[client] else self.before
 
 
-def drawn_clients(share: float, clients: int, user: NDArray[np.int32] | None, key: int) -> NDArray[np.bool_]:
+def draw_clients(share: float, clients: int, user: NDArray[np.int32] | None, key: int) -> NDArray[np.bool_]:
     """Who changes: the share to the nearest, one at least. All devices of a user change together."""
     own = np.arange(clients)
     who = own if user is None else np.where(user >= 0, user, own + clients)
@@ -88,7 +88,7 @@ def drawn_clients(share: float, clients: int, user: NDArray[np.int32] | None, ke
     return changed
 
 
-def redealt(
+def redeal(
     pool: Pool,
     partition: Partition,
     changed: NDArray[np.bool_],
@@ -103,7 +103,7 @@ def redealt(
     a train, validation or test row: else most of a client's new test rows would have been trained on. A
     client that would have no row of a split exchanges one with somebody, for a row of the same class.
     """
-    if not isinstance(partition, Held):
+    if not isinstance(partition, StoredPartition):
         root = partition
         while isinstance(root, Mixed):
             root = root.before
@@ -117,7 +117,7 @@ def redealt(
     cells, order = cells[~stays], order[~stays]
     owner, split = cells // 3, cells % 3
 
-    def laid(rows: NDArray[np.int64], cells: NDArray[np.int64]) -> Held:
+    def lay(rows: NDArray[np.int64], cells: NDArray[np.int64]) -> StoredPartition:
         rows, cells = np.concatenate([rows, fixed[0]]), np.concatenate([cells, fixed[1]])
         return lay_out(rows, cells, partition.clients, partition.left_out, partition.user)
 
@@ -125,7 +125,7 @@ def redealt(
         circle = who[shuffled(key, len(who))]
         taker = np.arange(partition.clients)
         taker[circle] = np.roll(circle, 1)
-        return laid(order, 3 * taker[owner] + split)
+        return lay(order, 3 * taker[owner] + split)
     if pool.validators is not None:  # then `validation` is no share of these rows
         options["validation"] = (1 - options.get("test", Cut.test)) / 2
     new = np.full(len(pool), -1)
@@ -142,13 +142,15 @@ def redealt(
             new[again.order] = inside[again.cells // 3]
     else:
         made = divide(_only(pool, order[changed[owner]]), kind, len(who), key, **options)
-        if not isinstance(made, Held):
+        if not isinstance(made, StoredPartition):
             raise DataError(f"partition = {kind!r}: a {type(made).__name__} can't be dealt anew")
         new[made.order] = who[made.cells // 3]
     owner = np.where(changed[owner], new[order], owner)
     dealt = owner >= 0  # shards may leave out a class
     wanted = (0, 1, 2) if pool.validators is None else (0, 2)
-    return laid(order[dealt], _evened(owner[dealt], split[dealt], labels(pool, order[dealt]), block, wanted))
+    return lay(
+        order[dealt], _even_out(owner[dealt], split[dealt], read_labels(pool, order[dealt]), block, wanted)
+    )
 
 
 def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
@@ -158,7 +160,7 @@ def _only(pool: Pool, rows: NDArray[np.int64]) -> Pool:
     return replace(pool, test=closed, server=None, validators=None)
 
 
-def _evened(
+def _even_out(
     owner: NDArray[np.int64],
     split: NDArray[np.int64],
     of_row: NDArray[np.int64],

@@ -40,7 +40,7 @@ class Flip:
             raise ConfigError(f"flip.kind = {self.kind!r}: {pool.name} has one class only; leave flip out")
 
 
-def wrong(labels: Tensor, rows: NDArray[np.int64], classes: int, kind: str, key: int) -> Tensor:
+def flip_labels(labels: Tensor, rows: NDArray[np.int64], classes: int, kind: str, key: int) -> Tensor:
     """Labels of rows, every one of them another class."""
     if kind == "next":
         return (labels + 1) % classes

@@ -48,20 +48,20 @@ class Groups:
         if self.kind == "rotation":
             turn = 360 / self.count if self.degrees is None else self.degrees
             check_turn("groups.kind", pool, turn)
-            return [View().turned(turn * group) for group in range(self.count)]
+            return [View().turn(turn * group) for group in range(self.count)]
         if self.kind == "permutation":
-            return _renamed(pool, self.count, stream(key, b"names"))
-        return _shifted(pool, self.count, stream(key, b"affine"))
+            return _permute_labels(pool, self.count, stream(key, b"names"))
+        return _draw_affine(pool, self.count, stream(key, b"affine"))
 
 
-def dealt(count: int, groups: int, key: int) -> NDArray[np.int32]:
+def deal_groups(count: int, groups: int, key: int) -> NDArray[np.int32]:
     """Which group each of so many clients or rows belongs to: sizes differ by one at most."""
     group = np.empty(count, np.int32)
     group[shuffled(key, count)] = np.arange(count) % groups
     return group
 
 
-def _renamed(pool: Pool, count: int, key: int) -> list[View]:
+def _permute_labels(pool: Pool, count: int, key: int) -> list[View]:
     if count > math.factorial(min(pool.classes, 12)):
         raise ConfigError(
             f"groups.count = {count}: the {pool.classes} classes of {pool.name} can be named in only "
@@ -75,7 +75,7 @@ def _renamed(pool: Pool, count: int, key: int) -> list[View]:
     return [View(), *(View(labels=order) for order in list(orders)[1:])]
 
 
-def _shifted(pool: Pool, count: int, key: int) -> list[View]:
+def _draw_affine(pool: Pool, count: int, key: int) -> list[View]:
     if not pool.x.is_floating_point():
         raise ConfigError(
             f"groups.kind = 'affine': rows of {pool.name} are tokens, no measurements; use 'permutation'"

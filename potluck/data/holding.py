@@ -40,7 +40,7 @@ class Partition(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
+class Overlay:
     """A partition laid over another: the same clients, who hold other rows."""
 
     base: Partition
@@ -94,7 +94,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class StoredPartition:
     """Disjoint rows of every client in one array, cut by (client, split)."""
 
     order: NDArray[np.int64]
@@ -112,11 +112,11 @@ class Held:
         return np.repeat(np.arange(3 * self.clients), np.diff(self.offsets))
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
-        cell = 3 * _checked(client, self.clients) + _SPLITS[split]
+        cell = 3 * _check(client, self.clients) + _SPLITS[split]
         return self.order[self.offsets[cell] : self.offsets[cell + 1]]
 
     def size(self, client: int) -> int:
-        cell = 3 * _checked(client, self.clients)
+        cell = 3 * _check(client, self.clients)
         return int(self.offsets[cell + 1] - self.offsets[cell])
 
 
@@ -131,7 +131,7 @@ class Procedural:
     key: int
     clients: int
     sizes: NDArray[np.int64]  # [S, 3] of the splits, one line for every number of rows a client may have
-    by_class: Held  # its "clients" are the classes
+    by_class: StoredPartition  # its "clients" are the classes
     classes_per_client: int
     left_out: int = 0
     user: NDArray[np.int32] | None = None
@@ -144,7 +144,7 @@ class Procedural:
         cells = 3 * kinds + number
         starts, ends = self.by_class.offsets[cells], self.by_class.offsets[cells + 1]
         joined = np.cumsum(ends - starts)  # the classes' rows laid end to end, without copying them
-        drawn = distinct(derive(key, number), count, int(joined[-1]))
+        drawn = draw_distinct(derive(key, number), count, int(joined[-1]))
         at = np.searchsorted(joined, drawn, side="right")
         rows = np.sort(self.by_class.order[ends[at] - joined[at] + drawn])
         rows.setflags(write=False)
@@ -154,19 +154,19 @@ class Procedural:
         return int(self._sizes(client)[0])
 
     def _sizes(self, client: int) -> NDArray[np.int64]:
-        key = derive(stream(self.key, b"sizes"), _checked(client, self.clients))
+        key = derive(stream(self.key, b"sizes"), _check(client, self.clients))
         sizes: NDArray[np.int64] = self.sizes[key % len(self.sizes)]
         return sizes
 
 
-def hold(
+def build_partition(
     owner: NDArray[np.int64],
     clients: int,
     key: int,
     cut: Cut,
     left_out: int = 0,
     user: NDArray[np.int32] | None = None,
-) -> Held:
+) -> StoredPartition:
     """A partition from the owner of every row of the pool (-1: nobody), each client having 3 or more.
 
     Splits go by hash of key and row, so that they don't depend on the order in which rows were dealt.
@@ -193,23 +193,23 @@ def lay_out(
     clients: int,
     left_out: int = 0,
     user: NDArray[np.int32] | None = None,
-) -> Held:
+) -> StoredPartition:
     """A partition from rows and the cell of each, 3 x its client + its split."""
     order = rows[np.lexsort((rows, cells))]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=3 * clients))])
     order.setflags(write=False)
     offsets.setflags(write=False)
-    return Held(order, offsets, left_out, user)
+    return StoredPartition(order, offsets, left_out, user)
 
 
-def stored(partition: Partition) -> Held:
-    """Any partition written out: for thousands of clients, quicker to read than to work out each time."""
+def store(partition: Partition) -> StoredPartition:
+    """A partition written out: for thousands of clients, quicker to read than to work out each time."""
     cells = [partition.rows(c, split) for c in range(partition.clients) for split in _SPLITS]
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in cells])])
     order = np.concatenate(cells)
     order.setflags(write=False)
     offsets.setflags(write=False)
-    return Held(order, offsets, partition.left_out, partition.user)
+    return StoredPartition(order, offsets, partition.left_out, partition.user)
 
 
 def stream(key: int, word: bytes) -> int:
@@ -217,7 +217,7 @@ def stream(key: int, word: bytes) -> int:
     return derive(key, int.from_bytes(word))
 
 
-def distinct(key: int, count: int, total: int) -> NDArray[np.int64]:
+def draw_distinct(key: int, count: int, total: int) -> NDArray[np.int64]:
     """`count` different numbers below `total`, in time that depends on `count` only."""
     if 2 * count >= total:
         return shuffled(key, total)[:count].astype(np.int64)
@@ -230,7 +230,7 @@ def distinct(key: int, count: int, total: int) -> NDArray[np.int64]:
         tries *= 2
 
 
-def _checked(client: int, clients: int) -> int:
+def _check(client: int, clients: int) -> int:
     if not 0 <= client < clients:  # a negative index would silently be another client's
         raise IndexError(f"client {client}: there are clients 0 to {clients - 1}")
     return client

@@ -74,19 +74,21 @@ def assemble(
     `classes` defaults to the largest label + 1, `test` to a fixed, stratified fifth.
     """
     if x.dtype.kind not in "buif" or x.ndim < 2 or not x.size:
-        raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_seen(x)}")
+        raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_describe(x)}")
     classes = _count_classes(name, _column(name, "y", y, len(x), "iu"), classes)
     labels = y.astype(np.int64)
     held_out = (
-        _column(name, "test", test, len(x), "b").astype(np.bool_) if test is not None else _fifth(labels)
+        _column(name, "test", test, len(x), "b").astype(np.bool_)
+        if test is not None
+        else _draw_test_rows(labels)
     )
     if held_out.all() or not held_out.any():
         raise DataError(f"{name}: {held_out.sum()} of {len(x)} rows are test rows: both kinds are needed")
     users = _column(name, "user", user, len(x), "iu").astype(np.int64) if user is not None else None
     if tokens:
-        whole = torch.from_numpy(_whole(name, x))
+        whole = torch.from_numpy(_check_tokens(name, x))
         return Pool(whole, torch.from_numpy(labels), classes, held_out, users, name)
-    values, mean, std = _standard(name, x, ~held_out, top, normalise)
+    values, mean, std = _standardise(name, x, ~held_out, top, normalise)
     return Pool(torch.from_numpy(values), torch.from_numpy(labels), classes, held_out, users, name, mean, std)
 
 
@@ -97,7 +99,7 @@ def check_people(name: str, noun: str, user: NDArray[np.generic], test: NDArray[
         raise DataError(f"{name}: {noun} {both[0]} has train and test rows; the test {noun}s must be others")
 
 
-def limited(pool: Pool, limit: int) -> Pool:
+def limit_rows(pool: Pool, limit: int) -> Pool:
     """The pool with at most `limit` of its free rows: the first ones of a fixed shuffle."""
     if limit < 1:
         raise ConfigError(f"data.limit = {limit}: must be at least 1, or left out to keep every row")
@@ -105,10 +107,10 @@ def limited(pool: Pool, limit: int) -> Pool:
     keep = np.ones(len(pool), np.bool_)
     keep[rows] = False
     keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
-    return _kept(pool, keep)
+    return _keep_rows(pool, keep)
 
 
-def without(pool: Pool, label: int) -> Pool:
+def drop_class(pool: Pool, label: int) -> Pool:
     """The pool with a class in its test rows only: nobody trains on it."""
     if not 0 <= label < pool.classes:
         last = pool.classes - 1
@@ -116,10 +118,10 @@ def without(pool: Pool, label: int) -> Pool:
     keep = pool.test | (pool.y.numpy() != label)
     if not keep[pool.free].any():
         raise ConfigError(f"data.without = {label}: {pool.name} has no other class to train on; leave it out")
-    return _kept(pool, keep)
+    return _keep_rows(pool, keep)
 
 
-def _kept(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
+def _keep_rows(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
     index = torch.from_numpy(np.flatnonzero(keep))
     return replace(
         pool,
@@ -132,7 +134,7 @@ def _kept(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
     )
 
 
-def with_validators(pool: Pool, share: float) -> Pool:
+def set_validators(pool: Pool, share: float) -> Pool:
     """The pool with a share of its users, to the nearest, for validation alone: nobody trains on their rows.
 
     Settings that are chosen on such rows are chosen for people whom models don't know, as test rows are of
@@ -153,7 +155,7 @@ def with_validators(pool: Pool, share: float) -> Pool:
     return replace(pool, validators=~pool.test & np.isin(pool.user, chosen))
 
 
-def reserved(pool: Pool, share: float, key: int) -> Pool:
+def reserve_rows(pool: Pool, share: float, key: int) -> Pool:
     """The pool with a share of its free rows, drawn by key, set aside for the server."""
     if not 0 < share < 1:
         raise ConfigError(f"data.server = {share}: must be between 0 and 1, or left out for none")
@@ -174,14 +176,14 @@ def fingerprint(pool: Pool) -> bytes:
     return digest.digest()
 
 
-def _seen(array: NDArray[np.generic]) -> str:
+def _describe(array: NDArray[np.generic]) -> str:
     return f"{array.dtype} {list(array.shape)}"
 
 
 def _column(name: str, key: str, values: NDArray[np.generic], rows: int, kinds: str) -> NDArray[np.generic]:
     wanted = "bool" if kinds == "b" else "integers"
     if values.dtype.kind not in kinds or values.ndim != 1:
-        raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_seen(values)}")
+        raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_describe(values)}")
     if len(values) != rows:
         raise DataError(f"{name}: {key} has {len(values)} entries, x has {rows} rows")
     return values
@@ -200,7 +202,7 @@ def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) 
     return classes
 
 
-def _fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _draw_test_rows(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """A test set: of every class, the share of rows whose hashes come first."""
     order = np.lexsort((hashed(_TEST_KEY, np.arange(len(labels))), labels))
     counts = np.bincount(labels)
@@ -210,7 +212,7 @@ def _fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     return chosen
 
 
-def _standard(
+def _standardise(
     name: str, x: NDArray[np.generic], train: NDArray[np.bool_], top: int, normalise: bool
 ) -> tuple[NDArray[np.float32], float, float]:
     """Values without mean and deviation of the train rows, and these two."""
@@ -237,9 +239,9 @@ def _standard(
     return values, mean, std
 
 
-def _whole(name: str, x: NDArray[np.generic]) -> NDArray[np.int64]:
+def _check_tokens(name: str, x: NDArray[np.generic]) -> NDArray[np.int64]:
     if x.dtype.kind not in "iu":
-        raise DataError(f"{name}: tokens must be integers, found {_seen(x)}")
+        raise DataError(f"{name}: tokens must be integers, found {_describe(x)}")
     values = x.astype(np.int64, copy=False)
     if int(values.min()) < 0:
         row = int(np.argwhere(values < 0)[0][0])

@@ -12,12 +12,21 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.keys import derive, hashed
-from potluck.data.holding import Held, Laid, Partition, Procedural, Split, distinct, stored, stream
+from potluck.data.holding import (
+    Overlay,
+    Partition,
+    Procedural,
+    Split,
+    StoredPartition,
+    draw_distinct,
+    store,
+    stream,
+)
 from potluck.data.pool import Pool
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted(Laid):
+class Shifted(Overlay):
     """A partition with a share of every client's test rows replaced; train and validation rows stay."""
 
     share: float
@@ -30,7 +39,7 @@ class Shifted(Laid):
         own = self.base.rows(client, split)
         if split != "test":
             return own
-        count = replaced(self.share, len(own))
+        count = count_replaced(self.share, len(own))
         key = derive(stream(self.key, b"shift"), client)
         kept = own[np.argsort(hashed(key, own), kind="stable")[count:]]
         train = np.bincount(self.labels[self.base.rows(client, "train")], minlength=len(self.offsets) - 1)
@@ -42,19 +51,19 @@ class Shifted(Laid):
                 f"shift = {self.share}: client {client} needs {count} test rows of classes {kinds.tolist()}, "
                 f"but the global test set has {joined[-1]}; lower shift or test, or raise clients"
             )
-        drawn = distinct(derive(key, 1), count, int(joined[-1]))
+        drawn = draw_distinct(derive(key, 1), count, int(joined[-1]))
         at = np.searchsorted(joined, drawn, side="right")
         rows = np.sort(np.concatenate([kept, self.unseen[ends[at] - joined[at] + drawn]]))
         rows.setflags(write=False)
         return rows
 
 
-def replaced(share: float, rows: int) -> int:
+def count_replaced(share: float, rows: int) -> int:
     """How many of so many test rows are replaced: the share to the nearest row."""
     return int(np.floor(share * rows + 0.5))
 
 
-def shifted(pool: Pool, partition: Partition, share: float, key: int) -> Partition:
+def shift_tests(pool: Pool, partition: Partition, share: float, key: int) -> Partition:
     """The partition with a share of every client's test rows from classes that it doesn't train on."""
     if not 0 <= share <= 1:
         raise ConfigError(f"shift = {share}: must be between 0 (as trained on) and 1 (all of it unseen)")
@@ -65,10 +74,10 @@ def shifted(pool: Pool, partition: Partition, share: float, key: int) -> Partiti
     per_class = np.bincount(labels[test], minlength=pool.classes)
     unseen = test[np.argsort(labels[test], kind="stable")]
     made = Shifted(partition, share, key, labels, unseen, np.concatenate([[0], np.cumsum(per_class)]))
-    if isinstance(partition, Held):
-        return stored(made)  # which finds everybody for whom there aren't enough rows
+    if isinstance(partition, StoredPartition):
+        return store(made)  # which finds everybody for whom there aren't enough rows
     if isinstance(partition, Procedural):
-        most = replaced(share, int(partition.sizes[:, 2].max()))
+        most = count_replaced(share, int(partition.sizes[:, 2].max()))
         if most > per_class.min():
             raise DataError(
                 f"shift = {share}: a client may need {most} test rows of class {per_class.argmin()}, but the "

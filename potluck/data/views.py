@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from potluck.core.errors import ConfigError
-from potluck.data.flip import wrong
-from potluck.data.holding import Laid, Split
+from potluck.data.flip import flip_labels
+from potluck.data.holding import Overlay, Split
 from potluck.data.pool import Pool
 
 _AT_ONCE = 4096  # images turned in one call; bounds memory
@@ -30,7 +30,7 @@ class View:
     flip: str = ""  # in which way labels are wrong; "": they are right
     key: int = 0  # of wrong labels
 
-    def turned(self, degrees: float) -> "View":
+    def turn(self, degrees: float) -> "View":
         """The same, with images turned further; angles add up, so that nothing is interpolated twice."""
         return replace(self, degrees=round(self.degrees + degrees, 9) % 360)
 
@@ -45,7 +45,7 @@ class View:
             x = x * x.new_tensor(self.scale) + x.new_tensor(self.offset)
         if self.labels:
             y = torch.tensor(self.labels)[y]
-        return x, (wrong(y, rows, pool.classes, self.flip, self.key) if self.flip else y)
+        return x, (flip_labels(y, rows, pool.classes, self.flip, self.key) if self.flip else y)
 
 
 def turn(images: Tensor, degrees: float, black: float = 0.0) -> Tensor:
@@ -74,7 +74,7 @@ def check_turn(key: str, pool: Pool, degrees: float) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Viewed(Laid):
+class Viewed(Overlay):
     """A partition whose clients see their rows each in their own way."""
 
     view: NDArray[np.int32]  # [clients]
@@ -96,7 +96,7 @@ class Album(NamedTuple):
     origin: NDArray[np.int64]  # of every row of the new pool: the row of the old one
 
 
-def developed(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: NDArray[np.int32]) -> Album:
+def develop(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: NDArray[np.int32]) -> Album:
     """The pool with rows as they are `seen` [views, rows]; test and server rows are so in the view `apart`.
 
     A row's first view takes the row's own place, further ones are put at the end: where everybody holds

@@ -43,20 +43,20 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
     if pool is None:
         pool = data.load(d.source, root=root, **options)
     if d.validation_from == "users":  # first: a limit is on what is trained on
-        pool = data.with_validators(pool, d.validation)
+        pool = data.set_validators(pool, d.validation)
     if d.limit is not None:
-        pool = data.limited(pool, d.limit)
+        pool = data.limit_rows(pool, d.limit)
     if d.without is not None:
-        pool = data.without(pool, d.without)
+        pool = data.drop_class(pool, d.without)
     if pool.x.is_floating_point():
         pool = replace(pool, x=pool.x.to(dtype))
     if d.server is not None:
-        pool = data.reserved(pool, d.server, derive(seed, _SERVER))
-        pool = data.stocked(pool, d.server_from or "data", derive(seed, _SERVER), root)
+        pool = data.reserve_rows(pool, d.server, derive(seed, _SERVER))
+        pool = data.stock_server(pool, d.server_from or "data", derive(seed, _SERVER), root)
     partition = _divide_rows(d, pool, derive(seed, _DIVIDE))
     devices = _assign_users(build_fleet(f, partition.clients, seed), f, partition.user)
     if f.attack is not None:  # after the data have said who belongs to which edge
-        devices = fleet.attacked(devices, derive(seed, _ATTACK), **_dump_set(f.attack))
+        devices = fleet.place_attackers(devices, derive(seed, _ATTACK), **_dump_set(f.attack))
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, dtype, inputs)
     levels = experiment.evaluate.shifts
@@ -168,7 +168,7 @@ def _arrange(
     `levels` are shares of shift at which it can be tested beside the table's.
     """
     with _name_table("data"):
-        laid = data.arranged(
+        laid = data.arrange(
             pool,
             partition,
             key,

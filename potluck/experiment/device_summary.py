@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.engine.timeline import make_columns
-from potluck.fleet import machines
+from potluck.fleet import list_machines
 from potluck.simulate import Simulation
 
 MOST = 1000  # devices
@@ -45,7 +45,7 @@ def summarise_devices(sim: Simulation) -> DeviceSummary:
     """Who the devices are, who the aggregators are, and the last tasks."""
     federation, fleet, topology = sim.federation, sim.federation.fleet, sim.topology
     nodes = sim.panel[np.linspace(0, len(sim.panel) - 1, min(len(sim.panel), MOST)).astype(int)]
-    profiles = machines(fleet, topology).take(nodes)
+    profiles = list_machines(fleet, topology).take(nodes)
     labels, classes = federation.pool.y.cpu().numpy(), federation.classes
     first = _count_rows([federation.partition.rows(int(n), "train") for n in nodes], labels, classes)
     last = _count_rows([sim.devices.rows(int(n)) for n in nodes], labels, classes)

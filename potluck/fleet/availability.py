@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.keys import derive, hashed
-from potluck.fleet.checks import check, number
+from potluck.fleet.validation import check, read_number
 
 Times = NDArray[np.float64]
 
@@ -73,9 +73,9 @@ class OnOff:
     share: float  # mean share of time online
 
     def __post_init__(self) -> None:
-        check("period", self.period, 0 < number(self.period) < math.inf, "give seconds, above 0")
+        check("period", self.period, 0 < read_number(self.period) < math.inf, "give seconds, above 0")
         fix = "give the mean share of time online, in (0, 1]"
-        check("share", self.share, 0 < number(self.share) <= 1, fix)
+        check("share", self.share, 0 < read_number(self.share) <= 1, fix)
 
     @cached_property
     def _deviation(self) -> float:
@@ -134,16 +134,21 @@ class DayNight:
     period: float = 86_400.0  # seconds of a day
 
     def __post_init__(self) -> None:
-        check("period", self.period, 0 < number(self.period) < math.inf, "give the seconds of a day, above 0")
+        check(
+            "period",
+            self.period,
+            0 < read_number(self.period) < math.inf,
+            "give the seconds of a day, above 0",
+        )
         whole = isinstance(self.zones, int) and 1 <= self.zones <= 24
         check("zones", self.zones, whole, "give a number of time zones, 1 to 24")
-        hours = [number(hour) for hour in self.night]
+        hours = [read_number(hour) for hour in self.night]
         fix = "give two different hours, [from, to], each in [0, 24]"
         check("night", self.night, len(hours) == 2 and all(0 <= hour <= 24 for hour in hours), fix)
         check("night", self.night, 0 < self._hours < 24, fix)
         most = max(0.0, (min(self._hours, 24 - self._hours) - 0.5) / 2)
         fix = f"give hours, 0 to {most:g}, so that half an hour is left of each night and each day"
-        check("night_spread", self.spread, 0 <= number(self.spread) <= most, fix)
+        check("night_spread", self.spread, 0 <= read_number(self.spread) <= most, fix)
 
     @cached_property
     def _hours(self) -> float:

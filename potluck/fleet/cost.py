@@ -41,12 +41,12 @@ def transfer_seconds(nbytes: float, rate: Number, latency: Number) -> Number:
     return latency + 8 * nbytes / rate
 
 
-def swapping(needs: float, memory: float) -> float:
+def slow_by_swapping(needs: float, memory: float) -> float:
     """How many times longer work takes that needs so many bytes: what memory lacks is fetched from flash."""
     return 1.0 + (SWAP - 1.0) * max(0.0, 1.0 - memory / needs) if needs > 0 else 1.0
 
 
-def machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Profiles:
+def list_machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Profiles:
     """Profiles of every node of a topology: a fleet's devices, then aggregators: `SERVER`s but for its tiers.
 
     A device's link is the fleet's own unless `fleet.links` says how far away its parent's tier is: then
@@ -71,4 +71,4 @@ def machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Prof
                 column[below] = low + (high - low) * place
                 if own is not true:  # a lie keeps its proportion
                     column[below] *= np.divide(own, true, out=np.ones(len(own)), where=true > 0)[below]
-    return Profiles(**table).checked()
+    return Profiles(**table).check()

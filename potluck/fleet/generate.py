@@ -11,8 +11,8 @@ import numpy as np
 
 from potluck.core.errors import ConfigError, nearest
 from potluck.core.keys import derive, shuffled, uniforms
-from potluck.fleet.checks import check, check_count, check_share, check_up_share, ends, number
 from potluck.fleet.profiles import Column, Profiles
+from potluck.fleet.validation import check, check_count, check_share, check_up_share, read_ends, read_number
 
 GIB = 2.0**30
 MEDIAN_COMPUTE = 41.0  # ms per sample
@@ -48,19 +48,21 @@ def mobile(
     A spread is the ratio between the best and the worst of the fleet; 1 makes all alike.
     """
     check_count("devices", n)
-    check("compute", compute, 0 < number(compute) < math.inf, "give a median above 0, in ms per sample")
-    check("down", down, 0 < number(down) < math.inf, "give a median above 0, in bits per second")
+    check("compute", compute, 0 < read_number(compute) < math.inf, "give a median above 0, in ms per sample")
+    check("down", down, 0 < read_number(down) < math.inf, "give a median above 0, in bits per second")
     check_up_share(up_share)
     for name, spread in (("compute_spread", compute_spread), ("link_spread", link_spread)):
-        check(name, spread, 1 <= number(spread) < math.inf, "give best / worst, at least 1 (1: all alike)")
-    rates = _dealt(derive(key, 2), n, down, link_spread)
+        check(
+            name, spread, 1 <= read_number(spread) < math.inf, "give best / worst, at least 1 (1: all alike)"
+        )
+    rates = _deal_quantiles(derive(key, 2), n, down, link_spread)
     return Profiles(
-        compute=_dealt(derive(key, 1), n, compute, compute_spread),
+        compute=_deal_quantiles(derive(key, 1), n, compute, compute_spread),
         up=rates * up_share,
         down=rates,
-        latency=between("latency", derive(key, 3), n, latency),
-        memory=between("memory", derive(key, 4), n, memory),
-    ).checked()
+        latency=draw_between("latency", derive(key, 3), n, latency),
+        memory=draw_between("memory", derive(key, 4), n, memory),
+    ).check()
 
 
 def uniform(
@@ -76,7 +78,7 @@ def uniform(
     """Devices that are all alike."""
     check_count("devices", n)
     columns = {"compute": compute, "up": up, "down": down, "latency": latency, "memory": memory}
-    return Profiles(**{name: alike(name, n, value) for name, value in columns.items()}).checked()
+    return Profiles(**{name: repeat_value(name, n, value) for name, value in columns.items()}).check()
 
 
 def mix(
@@ -104,25 +106,25 @@ def mix(
     times = slowdown if preset is None else PRESETS[preset]
     known = ", ".join(f"{name}: {factor:g}" for name, factor in PRESETS.items())
     fix = f"give slow / fast time a sample, at least 1, or a preset ({known})"
-    check("slowdown", times, 1 <= number(times) < math.inf, fix)
+    check("slowdown", times, 1 <= read_number(times) < math.inf, fix)
     profiles = uniform(n, compute=compute, up=up, down=down, latency=latency, memory=memory)
-    profiles.compute[shuffled(key, n)[: round(n * slow_share)]] *= number(times)
-    return profiles.checked()
+    profiles.compute[shuffled(key, n)[: round(n * slow_share)]] *= read_number(times)
+    return profiles.check()
 
 
-def alike(name: str, n: int, value: float) -> Column:
+def repeat_value(name: str, n: int, value: float) -> Column:
     """One number for everybody."""
-    check(name, value, not math.isnan(number(value)), "give one number for all devices")
+    check(name, value, not math.isnan(read_number(value)), "give one number for all devices")
     return np.full(n, float(value))
 
 
-def between(name: str, key: int, n: int, pair: Sequence[float]) -> Column:
+def draw_between(name: str, key: int, n: int, pair: Sequence[float]) -> Column:
     """Numbers spread evenly between two ends, by hash."""
-    low, high = ends(name, pair)
+    low, high = read_ends(name, pair)
     return low + (high - low) * uniforms(key, np.arange(n))
 
 
-def _dealt(key: int, n: int, median: float, spread: float) -> Column:
+def _deal_quantiles(key: int, n: int, median: float, spread: float) -> Column:
     """The quantiles of a log-normal cut at both ends, dealt by hash: so the extremes are `spread` apart."""
     ranks = np.linspace(0, 1, n) if n > 1 else np.array([0.5])
     ladder: Column = median * spread ** (np.interp(ranks, _CDF, _GRID) / (2 * _CUT))

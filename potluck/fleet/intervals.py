@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from potluck.core.errors import DataError
 from potluck.data.sources.files import read_arrays
 from potluck.fleet.availability import Times
-from potluck.fleet.checks import find
+from potluck.fleet.validation import find_file
 
 _ORIGIN = (
     "save numpy.savez(path, node=..., start=seconds, end=seconds) with an entry a period, for instance of "
@@ -41,7 +41,7 @@ class Intervals:
     @classmethod
     def read(cls, path: str) -> "Intervals":
         """From an npz file with arrays node (from 0, without gaps), start and end; in any order."""
-        file = find("intervals", path, _ORIGIN)
+        file = find_file("intervals", path, _ORIGIN)
         found = read_arrays(file, ("node", "start", "end"))
         node, start, end = (found[name] for name in ("node", "start", "end"))
         if not (node.shape == start.shape == end.shape and node.ndim == 1 and node.size):

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from potluck.core.keys import derive
-from potluck.fleet.checks import check, number
+from potluck.fleet.validation import check, read_number
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Jitter:
     compute: float = 0.0  # deviation of the logarithm
 
     def __post_init__(self) -> None:
-        check("jitter.every", self.every, 0 < number(self.every) < math.inf, "give seconds, above 0")
+        check("jitter.every", self.every, 0 < read_number(self.every) < math.inf, "give seconds, above 0")
         for name, value in (("rates", self.rates), ("compute", self.compute)):
-            check(f"jitter.{name}", value, 0 <= number(value) < math.inf, "give a deviation, at least 0")
+            check(f"jitter.{name}", value, 0 <= read_number(value) < math.inf, "give a deviation, at least 0")
 
     def factors(self, node: int, when: float) -> tuple[float, float]:
         """Of time a sample, and of rates."""

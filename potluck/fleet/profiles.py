@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.fleet.attack import Attack
+from potluck.fleet.attackers import Attack
 from potluck.fleet.availability import Availability
-from potluck.fleet.checks import check, ends, number
 from potluck.fleet.jitter import Jitter
 from potluck.fleet.topology import CLOUD
+from potluck.fleet.validation import check, read_ends, read_number
 
 Column = NDArray[np.float64]
 Ranges = Mapping[str, tuple[float, float]]  # columns, each between two ends
@@ -40,7 +40,7 @@ class Profiles:
             at = np.asarray(nodes, dtype=np.intp)
         return Profiles(*(getattr(self, name)[at] for name in COLUMNS))
 
-    def checked(self) -> "Profiles":
+    def check(self) -> "Profiles":
         """Itself, or an error that names the first entry with which no duration can be computed."""
         for name in COLUMNS:
             column: Column = getattr(self, name)
@@ -61,7 +61,7 @@ COLUMNS: tuple[str, ...] = tuple(column.name for column in fields(Profiles))
 LINK_COLUMNS = ("up", "down", "latency")
 
 
-def known_column(name: str) -> str:
+def check_column(name: str) -> str:
     """The name of a column of `Profiles`, or an error that names the closest one."""
     if name not in COLUMNS:
         raise ConfigError(f"fleet: no column {name!r}; {nearest(name, COLUMNS)}")
@@ -90,7 +90,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self._check_tiers()
         fix = "give a chance between 0 (never) and 1 (always)"
-        check("forget", self.forget, 0 <= number(self.forget) <= 1, fix)
+        check("forget", self.forget, 0 <= read_number(self.forget) <= 1, fix)
         assert (self.attack is None) == (self.attackers is None), "who attacks and how belong together"
         liars = {} if self.attackers is None else {"attackers": self.attackers}
         sizes = {k: len(v) for k, v in {**self.groups, **liars}.items()}
@@ -117,11 +117,11 @@ class Fleet:
                     key = f"{table}.{tier}.{name}"
                     if name not in columns:
                         raise ConfigError(f"fleet.{key}: no such column; {nearest(name, columns)}")
-                    low = ends(key, value)[0] if table == "links" else number(value)
+                    low = read_ends(key, value)[0] if table == "links" else read_number(value)
                     good, least = (low >= 0, "at least 0") if name == "latency" else (low > 0, "above 0")
                     check(key, value, good and low < np.inf, f"give finite numbers {least}")
 
-    def claiming(self, nodes: Nodes, **columns: ArrayLike) -> "Fleet":
+    def claim(self, nodes: Nodes, **columns: ArrayLike) -> "Fleet":
         """A copy in which these nodes claim other values; the columns that nobody lies about are shared."""
         liars = np.asarray(nodes, dtype=np.intp)
         wrong = liars[(liars < 0) | (liars >= len(self))]
@@ -131,11 +131,11 @@ class Fleet:
             )
         lies = {}
         for name, values in columns.items():
-            lies[name] = getattr(self.claimed, known_column(name)).copy()
+            lies[name] = getattr(self.claimed, check_column(name)).copy()
             try:
                 lies[name][liars] = values
             except ValueError:
                 raise ConfigError(
                     f"fleet.{name}: {np.size(values)} claims by {len(liars)} nodes; give one each"
                 ) from None
-        return replace(self, claimed=replace(self.claimed, **lies).checked())
+        return replace(self, claimed=replace(self.claimed, **lies).check())

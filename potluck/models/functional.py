@@ -15,9 +15,9 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from potluck.core.errors import ModelError, PotluckError
 from potluck.core.job import ModelSpec
 from potluck.core.trees import Params, nbytes, owned
-from potluck.models.checks import count_ops, refuse, run, try_out
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
+from potluck.models.vetting import count_ops, refuse, run, try_out
 from potluck.models.zoo.blocks import PlainLSTM
 
 

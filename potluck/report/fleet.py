@@ -8,7 +8,14 @@ from potluck.core.job import ModelSpec
 from potluck.core.units import duration, size
 from potluck.experiment import Experiment, Run
 from potluck.federation import Federation
-from potluck.fleet import TRAINING_FACTOR, Profiles, Topology, compute_seconds, machines, transfer_seconds
+from potluck.fleet import (
+    TRAINING_FACTOR,
+    Profiles,
+    Topology,
+    compute_seconds,
+    list_machines,
+    transfer_seconds,
+)
 from potluck.report.canvas import COLOURS, LOOKED_AT, Facts, ReportFigure, make_figure, pick_colour
 from potluck.report.tiers import find_last_tiers
 
@@ -116,7 +123,7 @@ def draw_fleet(federation: Federation, experiment: Experiment) -> list[ReportFig
 
 def _find_profiles(federation: Federation) -> Profiles:
     """What devices can do when the cloud itself asks them."""
-    everybody = machines(federation.fleet, Topology.build(len(federation.fleet)))
+    everybody = list_machines(federation.fleet, Topology.build(len(federation.fleet)))
     return everybody.take(range(len(federation.fleet)))
 
 

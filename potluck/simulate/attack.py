@@ -1,4 +1,4 @@
-"""What an attacker sends instead of what it computed; see `potluck.fleet.attack` for the kinds.
+"""What an attacker sends instead of what it computed; see `potluck.fleet.attackers` for the kinds.
 
 A lie is a function of the honest result and of the task's own seed: it doesn't matter when it is told, in
 which order or by which executor. All floating-point tensors of a training reply are falsified, those beside
@@ -16,7 +16,7 @@ from potluck.core import keys
 from potluck.core.job import Result
 from potluck.core.trees import Tree, split
 from potluck.fleet import Attack
-from potluck.fleet.attack import FLAWS, HUGE
+from potluck.fleet.attackers import FLAWS, HUGE
 
 LYING = -4  # stream of a task's seed; those of its training are -1 to -3
 _GONE = object()

@@ -21,7 +21,7 @@ from potluck.engine.seeds import seed_move, seed_work
 from potluck.engine.timeline import KEPT, Plain, Timeline, make_leg
 from potluck.execute.plan import Executor
 from potluck.federation import Federation
-from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, swapping
+from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, slow_by_swapping
 from potluck.simulate.attack import falsify
 from potluck.simulate.clock import Clock
 from potluck.simulate.holdings import Holdings, Moved
@@ -147,7 +147,7 @@ class Devices:
             slower, faster = self.jitter.factors(node, flight.began)
             ms, down, up = ms * slower, down * faster, up * faster
         if cost.memory and node < self.size:
-            ms *= swapping(cost.memory, self.memory[node])
+            ms *= slow_by_swapping(cost.memory, self.memory[node])
         flight.compute = cost.ops / REFERENCE_OPS * ms / 1000 + cost.seconds
         if node != flight.sender:  # an aggregator's work for itself needs no link
             if item.send is not self._sent[0]:

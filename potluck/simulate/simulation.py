@@ -25,7 +25,7 @@ from potluck.engine.schedule import EvaluateAt, Progress, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor, make_executor
 from potluck.execute.process import tune_process
 from potluck.federation import Federation
-from potluck.fleet import machines
+from potluck.fleet import list_machines
 from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
 from potluck.simulate.evaluate import Evaluator, Line
@@ -63,8 +63,8 @@ class Simulation:
         self.root, self.user = self.topology.root, fleet.user
         self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
         self.algorithms = place_algorithms(algorithm, self.topology)
-        self.machines, honest = machines(fleet, self.topology), fleet.claimed is fleet.true
-        self.claimed = self.machines if honest else machines(fleet, self.topology, claimed=True)
+        self.machines, honest = list_machines(fleet, self.topology), fleet.claimed is fleet.true
+        self.claimed = self.machines if honest else list_machines(fleet, self.topology, claimed=True)
         self.lots = Lots(seed)
         self.logs = Records(None if folder is None else folder / RECORDS)
         self.memories = Memories(None if folder is None else folder / MEMORIES, device=plan.device)

@@ -41,7 +41,8 @@ PLAIN = replace(LOCAL, optim=SGD(0.1))
 def crowd(kind="sign_flip", *, key=3, who=None, edges=None, sizes=SIZES, **how):
     federation = small(sizes, compute=4e5, edges=edges)
     return replace(
-        federation, fleet=fleet.attacked(federation.fleet, key, kind=kind, **(who or {"share": 0.3}), **how)
+        federation,
+        fleet=fleet.place_attackers(federation.fleet, key, kind=kind, **(who or {"share": 0.3}), **how),
     )
 
 
@@ -95,7 +96,7 @@ def test_fang_draws_between_3_and_4_deviations_against_the_direction():
     assert float(many.min()) == pytest.approx(1 - 2.0, abs=0.01)
 
 
-@pytest.mark.parametrize("kind", fleet.attack.SCALES)
+@pytest.mark.parametrize("kind", fleet.attackers.SCALES)
 def test_whole_numbers_forms_and_other_answers_stay_true(kind):
     body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
     honest = Result(body, finite=True)
@@ -256,7 +257,7 @@ def test_these_attack():
 )
 def test_bad_settings_are_named(settings, said):
     with pytest.raises(ConfigError, match=said):
-        fleet.attacked(small().fleet, 1, **settings)
+        fleet.place_attackers(small().fleet, 1, **settings)
 
 
 def test_an_edge_with_too_few_devices_is_named():
@@ -355,7 +356,7 @@ def test_attackers_hurt():
 @pytest.mark.parametrize("kind", ["sign_flip", "malformed"])
 def test_every_algorithm_lives_through_it(name, kind):
     where = test_contract.crowd()
-    where = replace(where, fleet=fleet.attacked(where.fleet, 3, kind=kind, share=0.3))
+    where = replace(where, fleet=fleet.place_attackers(where.fleet, 3, kind=kind, share=0.3))
     sim = test_contract.run(name, where=where)
     assert sim.round >= 3
     assert torch.isfinite(weights(sim)).all()

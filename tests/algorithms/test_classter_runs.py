@@ -15,14 +15,14 @@ from potluck.algorithms.classter.device.augment import ByShape, Crop
 from potluck.algorithms.classter.device.detect import Detect
 from potluck.core import keys
 from potluck.core.errors import ConfigError
-from potluck.data import Phase, divide, reserved
+from potluck.data import Phase, divide, reserve_rows
 from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment, toml
 from potluck.experiment.prepare import prepare
 from potluck.jobs import LabelSet, Train
 from potluck.jobs.switch import Threshold
 
-DATA = reserved(pool(), 0.1, 1)
+DATA = reserve_rows(pool(), 0.1, 1)
 
 
 class Watched:

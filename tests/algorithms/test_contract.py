@@ -30,7 +30,7 @@ from potluck.core.errors import ConfigError
 from potluck.core.job import Local
 from potluck.core.messages import Cancel, Move, Task, Tell
 from potluck.core.trees import finite, nbytes, same_form
-from potluck.data import reserved
+from potluck.data import reserve_rows
 from potluck.engine.queues import Queues
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Intervals
@@ -78,7 +78,7 @@ def enough(name):
 
 def crowd(**more):
     # Some algorithms need rows at the server.
-    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserved(pool(), 0.05, 1)} | more)
+    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserve_rows(pool(), 0.05, 1)} | more)
 
 
 @cache

@@ -23,7 +23,7 @@ from potluck.core.trees import nbytes
 from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment
 from potluck.experiment.study import overlay
-from potluck.fleet import REFERENCE_OPS, Intervals, swapping
+from potluck.fleet import REFERENCE_OPS, Intervals, slow_by_swapping
 from potluck.jobs import SGD, Train
 from potluck.jobs.privacy import Private
 from potluck.models.footprint import inference_bytes, training_bytes
@@ -288,7 +288,7 @@ def test_a_phone_that_cannot_hold_the_teacher_streams_it():
     net = federation.models[LOCAL.model]
     whole = inference_bytes(net)
     phone = Device(40.0, 1e6, 1e6, 0.05, whole / 2, 12)
-    assert streaming_factor(phone, net) == swapping(whole, whole / 2) == 1 + 19 / 2
+    assert streaming_factor(phone, net) == slow_by_swapping(whole, whole / 2) == 1 + 19 / 2
     assert streaming_factor(dataclasses.replace(phone, memory=whole), net) == 1.0
 
 

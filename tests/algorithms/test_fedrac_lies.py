@@ -17,7 +17,7 @@ from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment.study import overlay
-from potluck.fleet import Intervals, Profiles, swapping
+from potluck.fleet import Intervals, Profiles, slow_by_swapping
 from potluck.jobs import SGD, Train
 from potluck.models.footprint import training_bytes
 
@@ -94,8 +94,8 @@ def test_a_lie_about_memory_shows_in_being_late():
 
 
 def test_swapping():
-    assert swapping(100.0, 100.0) == swapping(0.0, 1.0) == 1.0
-    assert swapping(100.0, 50.0) == 10.5  # half of it from flash, 20 times slower
+    assert slow_by_swapping(100.0, 100.0) == slow_by_swapping(0.0, 1.0) == 1.0
+    assert slow_by_swapping(100.0, 50.0) == 10.5  # half of it from flash, 20 times slower
     job = dataclasses.replace(LOCAL, needs=1000.0)
     assert job.shape() == LOCAL.shape()  # no reason to train apart
 

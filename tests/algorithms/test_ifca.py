@@ -128,7 +128,7 @@ def two_groups():
     """Clients of two groups with opposite names for the classes."""
     base, clients = pool(600, 2, 5), 12
     plain = data.iid(base, clients, 1)
-    laid = data.arranged(base, plain, 3, groups=data.Groups("permutation", 2))
+    laid = data.arrange(base, plain, 3, groups=data.Groups("permutation", 2))
     fleet = dataclasses.replace(small((3,) * clients, compute=4e5).fleet, group=laid.group)
     models = small(data=base).models
     return Federation(laid.pool, laid.phases[0].partition, fleet, models), laid.group

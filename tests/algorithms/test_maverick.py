@@ -19,7 +19,7 @@ from potluck.core.job import Batch
 from potluck.core.messages import Task
 from potluck.core.rule import Got
 from potluck.execute.reference import Item, train
-from potluck.fleet import attacked
+from potluck.fleet import place_attackers
 from potluck.jobs import SGD, Private, Train
 from potluck.rules.edges import Edge, EvenCloud
 from potluck.rules.robust import AdaptiveKrum, MultiKrum, Verdict
@@ -329,7 +329,7 @@ def test_terms_are_noted_for_every_local_round_of_every_edge():
 
 def test_models_of_attackers_are_what_devices_learn_not_to_become():
     world, liars = small([12] * 20, edges=2, data=pool(900)), [0, 1, 2, 10, 11, 12]
-    world = replace(world, fleet=attacked(world.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0))
+    world = replace(world, fleet=place_attackers(world.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0))
     sim = finished(world, maverick(LOCAL, local_rounds=1, top=2), rounds=4)
     for node, theirs in ((21, {0, 1, 2}), (22, {10, 11, 12})):
         found = values(sim, "anomalous", group=node)

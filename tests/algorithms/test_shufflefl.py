@@ -23,7 +23,7 @@ from potluck.core.errors import ConfigError
 from potluck.core.messages import Answer, Lost, Move, Reply, Spent, Task
 from potluck.core.rule import Got
 from potluck.core.trees import nbytes
-from potluck.data import Held, reserved
+from potluck.data import StoredPartition, reserve_rows
 from potluck.engine.schedule import StopAt
 from potluck.fleet import REFERENCE_OPS, Intervals, Jitter
 from potluck.jobs import Private, Train
@@ -448,7 +448,7 @@ def test_devices_without_a_user_train_as_in_fedavg():
 
 
 def test_merged_classes():
-    where = small(users=4, compute=4e5, data=reserved(pool(), 0.2, 1))
+    where = small(users=4, compute=4e5, data=reserve_rows(pool(), 0.2, 1))
     listed = []
     sim = finished(where, Spy(shufflefl(LOCAL, gamma=0.5), listed), rounds=2)
     groups = {
@@ -469,7 +469,7 @@ def test_merged_classes():
 
 def test_merged_classes_that_the_server_has_not_seen():
     """Of four classes the server has rows of 1 and 3: a group each, and 0 and 2 join them in this order."""
-    where = small(users=4, compute=4e5, data=reserved(pool(), 0.2, 1))
+    where = small(users=4, compute=4e5, data=reserve_rows(pool(), 0.2, 1))
 
     def having(*labels):
         seen = where.pool.server & np.isin(where.pool.y.numpy(), labels)
@@ -494,7 +494,9 @@ def test_it_balances_and_learns():
     sizes, labels = (40, 20, 30, 10, 40, 20, 30, 10), data.y.numpy()[data.free]
     held = [data.free[labels == n % 4][n // 4 * 60 :][: size + 4] for n, size in enumerate(sizes)]
     cells = np.array([[n, 1, 3] for n in sizes]).reshape(-1)
-    sorted_rows = Held(np.concatenate(held), np.concatenate([[0], np.cumsum(cells)]))  # one class each
+    sorted_rows = StoredPartition(
+        np.concatenate(held), np.concatenate([[0], np.cumsum(cells)])
+    )  # one class each
     where = replace(small(sizes, data=data, users=2, compute=4e5), partition=sorted_rows)
     before = finished(where, shufflefl(LOCAL, shuffle=False), rounds=1)
     sim = finished(where, shufflefl(LOCAL), rounds=6)

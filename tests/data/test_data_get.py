@@ -234,7 +234,7 @@ def test_the_catalogue():
             assert all(address.endswith(f"/{each.name}") for address in each.addresses)
     assert len({each.sha256 for public in catalogue.PUBLIC.values() for each in public.files}) == 13
     with pytest.raises(ConfigError, match="did you mean 'mnist'"):
-        fetch.public("mnst")
+        fetch.find_public("mnst")
 
 
 @pytest.fixture

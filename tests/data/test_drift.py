@@ -12,8 +12,8 @@ from test_partition import SPLITS, all_rows, keys, pool_of
 
 from potluck import fleet
 from potluck.core.errors import ConfigError, DataError
-from potluck.data import Change, Groups, Pool, arranged, divide, reserved
-from potluck.data.shift import replaced
+from potluck.data import Change, Groups, Pool, arrange, divide, reserve_rows
+from potluck.data.shift import count_replaced
 from potluck.data.views import View, turn
 
 quick = settings(max_examples=25, deadline=None)
@@ -65,13 +65,13 @@ def test_corners_are_black():
     assert turned[0, 0, 0, 0] == -2
     assert turned[0, 0, 4, 4] == pytest.approx(1)
     pool = replace(pictures(side=8), mean=0.5, std=0.25)
-    x, _ = View().turned(45).of(pool, np.arange(3))
+    x, _ = View().turn(45).of(pool, np.arange(3))
     assert (x[:, :, 0, 0] == -2).all()
 
 
 def test_angles_add_up():
-    assert View().turned(120).turned(240) == View()
-    assert View().turned(-90) == View(degrees=270.0)
+    assert View().turn(120).turn(240) == View()
+    assert View().turn(-90) == View(degrees=270.0)
 
 
 # ------------------------------------------------------------------------------------------------- groups
@@ -87,10 +87,10 @@ def test_angles_add_up():
 def test_groups_change_what_is_seen_and_nothing_else(kind, groups, key, server):
     pool, groups = pictures(), Groups(*groups)
     if server:
-        pool = reserved(pool, 0.1, 1)
+        pool = reserve_rows(pool, 0.1, 1)
     partition, how = parted(pool, kind)
     assume(partition.clients >= groups.count)
-    made = arranged(pool, partition, key, groups=groups, **how)
+    made = arrange(pool, partition, key, groups=groups, **how)
     views = groups.views(pool, key)
     assert np.ptp(np.bincount(made.group, minlength=groups.count)) <= 1
     assert len(made.pool) == len(pool)  # everybody has rows of their own
@@ -120,7 +120,7 @@ def test_groups_change_what_is_seen_and_nothing_else(kind, groups, key, server):
     if server:
         rows = np.flatnonzero(made.pool.server)
         assert np.array_equal(rows, np.flatnonzero(pool.server))
-    again = arranged(pool, partition, key, groups=groups, **how)
+    again = arrange(pool, partition, key, groups=groups, **how)
     assert torch.equal(made.pool.x, again.pool.x)
     assert np.array_equal(made.group, again.group)
 
@@ -164,7 +164,7 @@ def test_permutations_differ():
 def test_groups_of_millions_repeat_the_pool():
     pool = pictures()
     partition = divide(pool, "procedural", 10**6, 3, largest=10)
-    made = arranged(pool, partition, 7, groups=Groups("rotation", 4), shift=0.5, kind="procedural")
+    made = arrange(pool, partition, 7, groups=Groups("rotation", 4), shift=0.5, kind="procedural")
     assert len(made.pool) == 4 * len(pool)
     now = made.phases[0].partition
     for client in range(0, 10**6, 50_001):
@@ -191,7 +191,7 @@ def test_shift_is_exact_and_of_absent_classes_only(kind, key, share, classes):
     partition, how = parted(pool, kind, key, largest=20) if kind == "procedural" else parted(pool, kind, key)
     labels = pool.y.numpy()
     try:
-        made = arranged(pool, partition, key, shift=share, **how)
+        made = arrange(pool, partition, key, shift=share, **how)
     except DataError as error:
         assert "the global test set has" in str(error)  # noqa: PT017
         return
@@ -203,27 +203,27 @@ def test_shift_is_exact_and_of_absent_classes_only(kind, key, share, classes):
         old, new = partition.rows(client, "test"), now.rows(client, "test")
         assert len(np.unique(new)) == len(new) == len(old)
         strange = new[~np.isin(new, old)]
-        assert len(strange) == replaced(share, len(old))
+        assert len(strange) == count_replaced(share, len(old))
         assert abs(len(strange) - share * len(old)) <= 0.5
         assert pool.test[strange].all()
         train = np.bincount(labels[partition.rows(client, "train")], minlength=classes)
         assert set(labels[strange]) <= set(np.flatnonzero(train == train.min()))
         assert not new.flags.writeable
-    assert held(now) == held(arranged(pool, partition, key, shift=share, **how).phases[0].partition)
+    assert held(now) == held(arrange(pool, partition, key, shift=share, **how).phases[0].partition)
 
 
 def test_shift_of_a_client_that_has_every_class():
     labels = np.array([0, 0, 0, 1, 1, 1, 2, 2] * 5 + [0, 1, 2] * 10)
     pool = pool_of(labels, test=[False] * 40 + [True] * 30)
-    now = arranged(pool, divide(pool, "iid", 1, 0), 0, shift=1.0).phases[0].partition
+    now = arrange(pool, divide(pool, "iid", 1, 0), 0, shift=1.0).phases[0].partition
     assert set(labels[now.rows(0, "test")]) == {2}
 
 
 def test_shifted_rows_are_seen_as_the_client_sees():
     pool = pictures(600)
     partition, how = parted(pool, "shards")
-    made = arranged(pool, partition, 3, groups=Groups("rotation", 4), shift=1.0, **how)
-    plain = arranged(pool, partition, 3, shift=1.0, **how).phases[0].partition
+    made = arrange(pool, partition, 3, groups=Groups("rotation", 4), shift=1.0, **how)
+    plain = arrange(pool, partition, 3, shift=1.0, **how).phases[0].partition
     for client in range(8):
         rows = made.phases[0].partition.rows(client, "test").copy()
         assert set(made.origin[rows]) == set(plain.rows(client, "test"))
@@ -249,7 +249,7 @@ def test_no_change_makes_or_loses_or_shares_a_row(kind, what, groups, key):
         Change(10.0 * i, "labels" if w == "labels" else "rotation", None if w == "labels" else w, share)
         for i, (w, share) in enumerate(what, start=1)
     ]
-    made = arranged(pool, partition, key, groups=groups, changes=changes, **how)
+    made = arrange(pool, partition, key, groups=groups, changes=changes, **how)
     assert [p.start for p in made.phases] == [0.0, *(c.at for c in changes)]
     everything = sorted(r for mine in held(partition) for rows in mine.values() for r in rows)
     before = None
@@ -269,7 +269,7 @@ def test_no_change_makes_or_loses_or_shares_a_row(kind, what, groups, key):
                 for user in np.unique(partition.user):
                     assert len(np.unique(phase.changed[partition.user == user])) == 1
         before = phase
-    again = arranged(pool, partition, key, groups=groups, changes=changes, **how)
+    again = arrange(pool, partition, key, groups=groups, changes=changes, **how)
     assert torch.equal(made.pool.x, again.pool.x)
     assert all(held(a.partition) == held(b.partition) for a, b in zip(made.phases, again.phases, strict=True))
 
@@ -278,7 +278,7 @@ def test_no_change_makes_or_loses_or_shares_a_row(kind, what, groups, key):
 def test_rows_stay_train_or_test_rows(kind):
     pool = pictures(1200)
     partition, how = parted(pool, kind)
-    first, second = arranged(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
+    first, second = arrange(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
     trained = set().union(*(mine["train"] for mine in held(first.partition)))
     tested = set().union(*(mine["test"] for mine in held(second.partition)))
     assert not trained & tested
@@ -290,12 +290,12 @@ def test_rows_stay_train_or_test_rows(kind):
 def test_labels_are_dealt_as_before():
     pool = pictures(1200)
     partition, how = parted(pool, "shards", classes_per_client=2)
-    first, second = arranged(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
+    first, second = arrange(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
     for phase in (first, second):
         kinds = [np.unique(pool.y[all_rows(phase.partition, c)]) for c in range(8)]
         assert all(len(k) == 2 for k in kinds)
     partition, how = parted(pool, "user_devices", alpha=0.1)
-    first, second = arranged(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
+    first, second = arrange(pool, partition, 5, changes=[Change(9, "labels")], **how).phases
     for client in range(partition.clients):  # rows stay with their writers
         writers = [set(pool.user[all_rows(p.partition, client)]) for p in (first, second)]
         assert len(writers[0]) == 1
@@ -306,7 +306,7 @@ def test_turned_images_and_their_share_of_the_test_set():
     pool = pictures(600)
     partition, how = parted(pool, "iid")
     changes = [Change(5, "rotation", 90, share=0.5), Change(9, "rotation", 270)]
-    made = arranged(pool, partition, 5, changes=changes, **how)
+    made = arrange(pool, partition, 5, changes=changes, **how)
     assert [p.changed.sum() for p in made.phases] == [0, 4, 8]
     turned = [0, 4, 4]  # the second change turns the first four back
     for phase, wanted in zip(made.phases, turned, strict=True):
@@ -323,7 +323,7 @@ def test_millions_change_too():
     pool = pool_of(np.arange(1500) % 5)
     partition = divide(pool, "procedural", 10**6, 3, classes_per_client=2, largest=20)
     changes = [Change(5, "labels", share=0.25), Change(7, "labels")]
-    made = arranged(pool, partition, 5, changes=changes, kind="procedural")
+    made = arrange(pool, partition, 5, changes=changes, kind="procedural")
     one, two, three = (phase.partition for phase in made.phases)
     some = np.arange(0, 10**6, 10_007)
     for client in some:
@@ -366,7 +366,7 @@ def test_wrong_parts(make, message):
 
 def shifted_by(share):
     pool = pool_of(np.arange(100) % 4)
-    return arranged(pool, divide(pool, "iid", 4, 0), 0, shift=share)
+    return arrange(pool, divide(pool, "iid", 4, 0), 0, shift=share)
 
 
 def tokens():
@@ -386,12 +386,12 @@ def test_impossible_deals_are_said_with_their_time():
     pool = pool_of([0] * 200 + [1] * 3, test=[False] * 202 + [True])
     partition = divide(pool, "iid", 4, 0)
     with pytest.raises(DataError, match=r"changes.kind = 'labels' at 7 s: classes_per_client = 2"):
-        arranged(pool, partition, 0, changes=[Change(7, "labels")], kind="shards")
+        arrange(pool, partition, 0, changes=[Change(7, "labels")], kind="shards")
 
 
 def test_a_fleet_of_blocks_changes_by_user():
     pool = pictures()
     partition, how = parted(pool, "iid")
     user = fleet.build("uniform", 8, 0, users=4).user
-    made = arranged(pool, partition, 0, changes=[Change(5, "labels", share=0.5)], user=user, **how)
+    made = arrange(pool, partition, 0, changes=[Change(5, "labels", share=0.5)], user=user, **how)
     assert made.phases[1].changed.reshape(4, 2).sum(1).tolist().count(2) == 2

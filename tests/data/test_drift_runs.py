@@ -15,7 +15,7 @@ from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.messages import Move, Task
-from potluck.data import Change, arranged
+from potluck.data import Change, arrange
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
@@ -33,7 +33,7 @@ def changing(changes, kind="user_devices", rows=480, users=5, **options):
     devices = (
         replace(federation.fleet, user=partition.user) if partition.user is not None else federation.fleet
     )
-    made = arranged(pool, partition, 1, changes=changes, user=devices.user, **how, **options)
+    made = arrange(pool, partition, 1, changes=changes, user=devices.user, **how, **options)
     first, *later = made.phases
     return (
         replace(

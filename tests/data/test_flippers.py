@@ -7,7 +7,7 @@ from federations import LOCAL, LOOP, STACKED, finished, lines, pool, small, valu
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
-from potluck.data import Change, Flip, Groups, arranged, iid, procedural
+from potluck.data import Change, Flip, Groups, arrange, iid, procedural
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
@@ -19,7 +19,7 @@ CLIENTS = 20
 
 def laid_out(kind="random", share=0.25, base=None, clients=CLIENTS, **more):
     base = pool() if base is None else base
-    return base, arranged(base, iid(base, clients, 1), 7, flip=Flip(share, kind), **more)
+    return base, arrange(base, iid(base, clients, 1), 7, flip=Flip(share, kind), **more)
 
 
 @pytest.mark.parametrize("kind", ["random", "next"])
@@ -55,7 +55,7 @@ def test_random_labels_are_spread_over_all_other_classes():
 def test_who_flips_goes_by_seed():
     base = pool()
     plain = iid(base, CLIENTS, 1)
-    one, same, other = (arranged(base, plain, key, flip=Flip(0.25)).flips for key in (7, 7, 8))
+    one, same, other = (arrange(base, plain, key, flip=Flip(0.25)).flips for key in (7, 7, 8))
     assert (one == same).all()
     assert (one != other).any()
 
@@ -64,7 +64,7 @@ def test_flippers_of_groups_flip_what_their_group_calls_it():
     base = pool()
     plain = iid(base, CLIENTS, 1)
     groups = Groups("permutation", 2)
-    right, wrong = (arranged(base, plain, 7, groups=groups, flip=f) for f in (None, Flip(0.5, "next")))
+    right, wrong = (arrange(base, plain, 7, groups=groups, flip=f) for f in (None, Flip(0.5, "next")))
     for client in range(CLIENTS):
         named = right.pool.y[torch.tensor(right.phases[0].partition.rows(client, "train"))]
         seen = wrong.pool.y[torch.tensor(wrong.phases[0].partition.rows(client, "train"))]
@@ -74,7 +74,7 @@ def test_flippers_of_groups_flip_what_their_group_calls_it():
 def test_flippers_stay_flippers_when_rows_are_dealt_anew():
     base = pool()
     change = Change(5.0, "labels")
-    found = arranged(
+    found = arrange(
         base,
         iid(base, CLIENTS, 1),
         7,
@@ -94,7 +94,7 @@ def test_flippers_stay_flippers_when_rows_are_dealt_anew():
 
 def test_a_million_clients_can_flip_too():
     base = pool()
-    found = arranged(base, procedural(base, 1_000_000, 3), 7, flip=Flip(0.1, "next"))
+    found = arrange(base, procedural(base, 1_000_000, 3), 7, flip=Flip(0.1, "next"))
     assert found.flips.sum() == 100_000
     for client in (*np.flatnonzero(found.flips)[:3], *np.flatnonzero(~found.flips)[:3]):
         for split in ("train", "validation", "test"):
@@ -105,7 +105,7 @@ def test_a_million_clients_can_flip_too():
 
 def federation(flip):
     base = pool()
-    found = arranged(base, iid(base, CLIENTS, 1), 7, flip=flip)
+    found = arrange(base, iid(base, CLIENTS, 1), 7, flip=flip)
     where = small((3,) * CLIENTS, compute=4e5)
     return Federation(found.pool, found.phases[0].partition, where.fleet, where.models, flips=found.flips)
 

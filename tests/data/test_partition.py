@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from potluck.core.errors import ConfigError, DataError, PotluckError
 from potluck.data import Cut, Pool, divide
-from potluck.data.holding import distinct
+from potluck.data.holding import draw_distinct
 
 SPLITS = ("train", "validation", "test")
 quick = settings(max_examples=40, deadline=None)
@@ -227,7 +227,7 @@ def test_cuts_leave_every_split_a_row(validation, test, rows):
 @given(keys, st.integers(0, 300), st.integers(1, 300))
 def test_distinct_numbers(key, count, total):
     assume(count <= total)
-    drawn = distinct(key, count, total)
+    drawn = draw_distinct(key, count, total)
     assert len(np.unique(drawn)) == len(drawn) == count
     assert ((drawn >= 0) & (drawn < total)).all()
 

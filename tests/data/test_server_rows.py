@@ -9,7 +9,7 @@ from test_data_sources import small_set, write_idx
 
 import potluck
 from potluck.core.errors import ConfigError, DataError
-from potluck.data import load, reserved, stocked
+from potluck.data import load, reserve_rows, stock_server
 from potluck.data.pool import assemble
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
@@ -55,31 +55,31 @@ def test_clients_hold_the_same(root, stock):
 
 
 def test_noise_is_normal_and_follows_the_key():
-    pool = reserved(load("digits"), 0.2, 1)
-    found = stocked(pool, "noise", 1)
+    pool = reserve_rows(load("digits"), 0.2, 1)
+    found = stock_server(pool, "noise", 1)
     x = found.x[marked(found)]
     assert x.shape == (288, 1, 8, 8)  # a fifth of 1,438
     assert x.dtype == torch.float32
     assert float(x.mean()) == pytest.approx(0, abs=4 / 288**0.5 / 8)  # four deviations of a mean of 18,432
     assert float(x.std()) == pytest.approx(1, abs=4 / (2 * 18432) ** 0.5)
     assert not found.y[marked(found)].any()
-    assert torch.equal(x, stocked(pool, "noise", 1).x[marked(found)])
-    assert not torch.equal(x, stocked(pool, "noise", 2).x[marked(found)])
-    precise = stocked(replace(pool, x=pool.x.double()), "noise", 1)
+    assert torch.equal(x, stock_server(pool, "noise", 1).x[marked(found)])
+    assert not torch.equal(x, stock_server(pool, "noise", 2).x[marked(found)])
+    precise = stock_server(replace(pool, x=pool.x.double()), "noise", 1)
     assert torch.equal(precise.x[marked(found)], x.double())
     assert not torch.equal(pool.x[marked(pool)], x)  # the pool that was given stays as it was
 
 
 def test_rows_of_another_source_are_normalised_by_themselves_and_repeat(root):
-    pool = reserved(load("mnist", root), 0.5, 1)
+    pool = reserve_rows(load("mnist", root), 0.5, 1)
     foreign = load("fashion-mnist", root)
-    found = stocked(pool, "fashion-mnist", 1, root).x[marked(pool)]
+    found = stock_server(pool, "fashion-mnist", 1, root).x[marked(pool)]
     assert len(found) == 15
     rows = [int(np.flatnonzero((foreign.x == x).flatten(1).all(1))[0]) for x in found]
     assert sorted(rows[:12]) == np.flatnonzero(~foreign.test).tolist()  # each once, none of its test set
     assert rows[:12] != sorted(rows[:12])
     assert rows[12:] == rows[:3]  # and over again
-    again = stocked(reserved(load("mnist", root), 0.5, 2), "fashion-mnist", 2, root)
+    again = stock_server(reserve_rows(load("mnist", root), 0.5, 2), "fashion-mnist", 2, root)
     assert torch.equal(again.x[marked(again)], found)  # the order is fixed
     assert float(found[:12].mean()) == pytest.approx(0, abs=1e-6)
     assert foreign.std < pool.std
@@ -88,13 +88,13 @@ def test_rows_of_another_source_are_normalised_by_themselves_and_repeat(root):
 def test_noise_of_tokens():
     x = np.arange(200).reshape(50, 4) % 9
     text = assemble("text", x, np.arange(50) % 3, test=np.arange(50) < 10, classes=3, tokens=True)
-    found = stocked(reserved(text, 0.5, 1), "noise", 1)
+    found = stock_server(reserve_rows(text, 0.5, 1), "noise", 1)
     tokens = found.x[marked(found)]
     assert tokens.dtype == torch.int64
     assert tokens.shape == (20, 4)
     assert set(tokens.unique().tolist()) == set(range(9))
     with pytest.raises(DataError, match=r"rows are \[1, 8, 8\] values, but those of text are \[4\] tokens"):
-        stocked(reserved(text, 0.5, 1), "digits", 1)
+        stock_server(reserve_rows(text, 0.5, 1), "digits", 1)
 
 
 def test_runs_know_no_difference_but_for_the_server():
@@ -127,4 +127,4 @@ def test_stocks_that_cannot_be_had(tmp_path):
     with pytest.raises(DataError, match=r"server_from = 'fashion-mnist': "):
         build_federation(experiment("fashion-mnist", root=str(tmp_path / "nowhere")).resolve())
     with pytest.raises(ConfigError, match=r"data.server_from = 'noise': the server has no rows"):
-        stocked(load("digits"), "noise", 1)
+        stock_server(load("digits"), "noise", 1)

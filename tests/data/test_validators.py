@@ -9,7 +9,7 @@ from test_partition_users import everything, written
 
 import potluck
 from potluck.core.errors import ConfigError, DataError
-from potluck.data import divide, from_rows, limited, with_validators, without
+from potluck.data import divide, drop_class, from_rows, limit_rows, set_validators
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 
@@ -22,7 +22,7 @@ def test_their_rows_are_dealt_once_and_nobody_trains_on_them(pool, kind, people,
     pool = written(pool, people, 1)
     users = np.unique(pool.user[pool.free])
     assume(max(1, round(share * len(users))) < len(users))
-    apart = with_validators(pool, share)
+    apart = set_validators(pool, share)
     assert len(np.unique(pool.user[apart.validators])) == max(1, round(share * len(users)))
     try:
         partition = divide(apart, kind, KINDS[kind], key, devices_per_user=[1, 3], validation=share)
@@ -42,13 +42,13 @@ def people(rows=600, count=10):
 
 
 def test_they_are_the_same_people_whatever_the_key_and_the_limit():
-    pool = with_validators(people(), 0.3)
-    few = limited(pool, 40)
+    pool = set_validators(people(), 0.3)
+    few = limit_rows(pool, 40)
     assert len(few.free) == 40
     assert few.validators.sum() == pool.validators.sum() > 100
     assert few.test.sum() == pool.test.sum()
     assert np.array_equal(np.unique(few.user[few.validators]), np.unique(pool.user[pool.validators]))
-    assert (without(pool, 2).y[without(pool, 2).validators] != 2).all()
+    assert (drop_class(pool, 2).y[drop_class(pool, 2).validators] != 2).all()
     one, other = (divide(pool, "iid", 5, key) for key in (1, 2))
     assert not same(one, other)
     assert one.size(0) == 54  # five share 336 rows, and a fifth of each's tests: it needs none to validate
@@ -111,7 +111,7 @@ def test_crowded_clients_that_change_train_on_the_others(tmp_path, kind, seed):
 
 
 def test_clients_given_by_their_rows():
-    pool = with_validators(people(), 0.3)
+    pool = set_validators(people(), 0.3)
     held = from_rows(np.array_split(pool.free, 7), pool)
     check(held, pool, 5)
     for client in range(7):

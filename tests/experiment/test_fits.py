@@ -12,7 +12,7 @@ from potluck import federation as federations
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError
-from potluck.data import Flip, arranged, divide, reserved
+from potluck.data import Flip, arrange, divide, reserve_rows
 from potluck.experiment import Experiment
 from potluck.rules import Rounds
 
@@ -30,7 +30,7 @@ class NeedsRows(FedAvg):
 def test_a_simulation_asks_its_rule(made):
     with pytest.raises(ConfigError, match=r"data.server: needs 10 rows, has 0"):
         simulate(small(), made(NeedsRows(2, LOCAL)))
-    federation = small(data=reserved(pool(), 0.05, 1))
+    federation = small(data=reserve_rows(pool(), 0.05, 1))
     assert finished(federation, made(NeedsRows(2, LOCAL)), rounds=1).round == 1
 
 
@@ -42,7 +42,7 @@ def test_nothing_is_written_where_it_does_not_fit(tmp_path):
 
 
 def test_what_a_rule_may_ask():
-    federation = small(data=reserved(pool(), 0.05, 1))
+    federation = small(data=reserve_rows(pool(), 0.05, 1))
     asked = federation.devices, federation.shape, federation.tokens, federation.classes, federation.server
     assert asked == (10, (5,), False, 4, 16)  # a twentieth of 320
     rows = np.concatenate([federation.partition.rows(node, "train") for node in range(10)])
@@ -56,7 +56,7 @@ def test_what_a_rule_may_ask():
 
 def test_labels_are_counted_as_devices_see_them():
     held = divide(pool(), "shards", 4, 1, classes_per_client=1)
-    made = arranged(pool(), held, 1, flip=Flip(1.0, "next"))
+    made = arrange(pool(), held, 1, flip=Flip(1.0, "next"))
     federation = replace(small((9,) * 4), pool=made.pool, partition=made.phases[0].partition)
     before = replace(federation, pool=pool(), partition=held).count_labels()
     assert federation.count_labels().tolist() == np.roll(before, 1).tolist()

@@ -7,7 +7,7 @@ import potluck
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.experiment import Experiment
 from potluck.experiment.prepare import prepare
-from potluck.fleet import DayNight, Intervals, Jitter, OnOff, Topology, machines
+from potluck.fleet import DayNight, Intervals, Jitter, OnOff, Topology, list_machines
 
 SMALL = {
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
@@ -68,11 +68,11 @@ def test_a_whole_table(tmp_path):
         assert (fleet.jitter.rates, fleet.jitter.every, fleet.jitter.compute) == (0.3, 60.0, 0.0)
         assert (fleet.claimed.up == 2 * fleet.true.up).sum() == 2
         assert fleet.claimed.compute[1] == fleet.true.compute[1] / 2
-        edged = machines(fleet, Topology.build(8, ("edge",), fleet.groups))
+        edged = list_machines(fleet, Topology.build(8, ("edge",), fleet.groups))
         assert edged.latency[9:].tolist() == [0.01, 0.01]
         assert (edged.up[9], edged.down[9], edged.compute[9]) == (1e8, 2e8, 5)
         assert 0.005 <= edged.latency[:8].min() < edged.latency[:8].max() <= 0.02
-        assert machines(fleet, Topology.build(8)).latency[:8].tolist() == [0.1] * 8
+        assert list_machines(fleet, Topology.build(8)).latency[:8].tolist() == [0.1] * 8
 
 
 def test_sources_of_every_kind(tmp_path):

@@ -15,7 +15,7 @@ from potluck.fleet import (
     Topology,
     build,
     compute_seconds,
-    machines,
+    list_machines,
     mobile,
     transfer_seconds,
     uniform,
@@ -124,7 +124,7 @@ def test_build_names_key_value_and_fix(change, message):
 
 def test_lies_change_claims_only():
     honest = build("mobile", 10, 3)
-    fleet = honest.claiming([2, 5], up=[1e9, 2e9], compute=1.0)
+    fleet = honest.claim([2, 5], up=[1e9, 2e9], compute=1.0)
     assert fleet.true is honest.true
     assert honest.claimed is honest.true
     assert fleet.claimed.up[[2, 5]].tolist() == [1e9, 2e9]
@@ -132,7 +132,7 @@ def test_lies_change_claims_only():
     others = [i for i in range(10) if i not in (2, 5)]
     assert np.array_equal(fleet.claimed.up[others], honest.true.up[others])
     assert fleet.claimed.down is honest.true.down
-    again = fleet.claiming(range(1), up=7.0)
+    again = fleet.claim(range(1), up=7.0)
     assert again.claimed.up[[0, 2]].tolist() == [7.0, 1e9]
     for nodes, columns, message in (
         ([10], {"up": 1.0}, "node 10 can't claim.*0 to 9"),
@@ -142,9 +142,9 @@ def test_lies_change_claims_only():
         ([1, 2], {"up": [1.0, 2.0, 3.0]}, "3 claims by 2 nodes"),
     ):
         with pytest.raises(ConfigError, match=message):
-            honest.claiming(nodes, **columns)
+            honest.claim(nodes, **columns)
     with pytest.raises(ConfigError, match=r"fleet.up has shape \(3,\).*10 nodes"):
-        replace(honest.true, up=np.ones(3)).checked()
+        replace(honest.true, up=np.ones(3)).check()
     with pytest.raises(ConfigError, match=r"fleet.user has 3 entries.*10 devices"):
         replace(honest, user=np.zeros(3, np.int32))
 
@@ -165,17 +165,17 @@ def test_durations_by_hand():
 def test_machines_appends_aggregators():
     hub = {"compute": 20.0, "latency": 0.001}
     tiers = {"user": hub, "group": {"up": 1.0}}  # no topology here has groups: fine
-    fleet = build("uniform", 6, 1, users=3, edges=2, tiers=tiers).claiming([0], up=9e9)
+    fleet = build("uniform", 6, 1, users=3, edges=2, tiers=tiers).claim([0], up=9e9)
     topology = Topology.build(6, ("edge", "user"), fleet.groups)
-    table = machines(fleet, topology)
+    table = list_machines(fleet, topology)
     assert len(table) == topology.total == 12
     assert np.array_equal(table.compute, [41.0] * 6 + [1.0] * 3 + [20.0] * 3)
     assert np.array_equal(table.latency, [0.05] * 6 + [0.005] * 3 + [0.001] * 3)
     assert np.array_equal(table.up[6:], [SERVER["up"]] * 6)
     assert table.up[0] == 3.05e6
-    assert machines(fleet, topology, claimed=True).up[0] == 9e9
+    assert list_machines(fleet, topology, claimed=True).up[0] == 9e9
     with pytest.raises(ConfigError, match="6 devices, topology of 5"):
-        machines(fleet, Topology.build(5))
+        list_machines(fleet, Topology.build(5))
 
 
 MAVERICK = {
@@ -187,16 +187,18 @@ MAVERICK = {
 def test_latency_depends_on_the_tier_above():
     fleet = build("uniform", 1000, 1, edges=4, links=MAVERICK)
     flat, edged = Topology.build(1000), Topology.build(1000, ("edge",), fleet.groups)
-    far, near = machines(fleet, flat).latency[:1000], machines(fleet, edged).latency[:1000]
+    far, near = list_machines(fleet, flat).latency[:1000], list_machines(fleet, edged).latency[:1000]
     assert 0.075 <= far.min() < 0.08 < 0.145 < far.max() <= 0.15
     assert 0.005 <= near.min() < 0.006 < 0.019 < near.max() <= 0.02
     assert (far - 0.075) / 0.075 == pytest.approx((near - 0.005) / 0.015)  # the same place in both ranges
-    assert np.array_equal(machines(fleet, edged).latency[1000:], [SERVER["latency"]] * 5)
-    assert np.array_equal(machines(fleet, flat).down[:1000], fleet.true.down)
+    assert np.array_equal(list_machines(fleet, edged).latency[1000:], [SERVER["latency"]] * 5)
+    assert np.array_equal(list_machines(fleet, flat).down[:1000], fleet.true.down)
     user = Topology.build(1000, ("user",), {"user": np.zeros(1000, np.int32)})
-    assert np.array_equal(machines(fleet, user).latency[:1000], fleet.true.latency)  # nothing said of users
+    assert np.array_equal(
+        list_machines(fleet, user).latency[:1000], fleet.true.latency
+    )  # nothing said of users
     lone = replace(fleet, edge=np.where(np.arange(1000) < 500, 0, -1).astype(np.int32))
-    both = machines(lone, Topology.build(1000, ("edge",), lone.groups)).latency
+    both = list_machines(lone, Topology.build(1000, ("edge",), lone.groups)).latency
     assert np.array_equal(both[:1000], np.where(np.arange(1000) < 500, near, far))
 
 
@@ -204,10 +206,10 @@ def test_links_may_change_rates_and_lies_keep_their_proportion():
     links = {"edge": {"down": [1e8, 1e8], "latency": [0.0, 0.0]}, "cloud": {"latency": [0.1, 0.1]}}
     fleet = build("uniform", 4, 1, edges=2, links=links, claims=[{"nodes": [1], "latency": 0.5, "down": 3.0}])
     edged = Topology.build(4, ("edge",), fleet.groups)
-    assert machines(fleet, edged).down[:4].tolist() == [1e8] * 4
-    assert machines(fleet, edged, claimed=True).down[:4].tolist() == [1e8, 3e8, 1e8, 1e8]
-    assert machines(fleet, Topology.build(4)).down[:4].tolist() == [6.1e6] * 4
-    told = machines(fleet, Topology.build(4), claimed=True)
+    assert list_machines(fleet, edged).down[:4].tolist() == [1e8] * 4
+    assert list_machines(fleet, edged, claimed=True).down[:4].tolist() == [1e8, 3e8, 1e8, 1e8]
+    assert list_machines(fleet, Topology.build(4)).down[:4].tolist() == [6.1e6] * 4
+    told = list_machines(fleet, Topology.build(4), claimed=True)
     assert told.latency[:4].tolist() == [0.1, 0.05, 0.1, 0.1]
     assert told.down[:4].tolist() == [6.1e6, 3 * 6.1e6, 6.1e6, 6.1e6]
 
@@ -251,7 +253,7 @@ def test_a_million_devices_cost_megabytes():
     assert flat._links is None
     began = time.process_time()
     deep = Topology.build(n, ("edge", "user"), fleet.groups)
-    table = machines(fleet, deep)
+    table = list_machines(fleet, deep)
     assert time.process_time() - began < 1.0
     assert sum(array.nbytes for array in deep._links) < 20e6
     assert len(table) == n + 1 + 100 + 250_000

@@ -15,7 +15,7 @@ from potluck.core import codec
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
-from potluck.data import reserved
+from potluck.data import reserve_rows
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
@@ -457,7 +457,7 @@ def made(name):
 
 
 def crowd():
-    return small(SIZES, data=reserved(pool(), 0.05, 1), compute=4e5, users=4, edges=2)
+    return small(SIZES, data=reserve_rows(pool(), 0.05, 1), compute=4e5, users=4, edges=2)
 
 
 def simulated(rule, plan=LOOP, **more):

@@ -26,8 +26,8 @@ from potluck.algorithms.ftfa import ftfa
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.messages import Task
-from potluck.data import Change, Groups, arranged, divide
-from potluck.data.shift import replaced
+from potluck.data import Change, Groups, arrange, divide
+from potluck.data.shift import count_replaced
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
@@ -43,7 +43,7 @@ def laid(kind="shards", shift=0.0, levels=LEVELS, **more):
     """Eight clients of one class each, whose test rows are laid out for some shares of shift."""
     options = {"classes_per_client": 1} if kind == "shards" else {}
     held = divide(pool(), kind, 8, 1, **options)
-    made = arranged(pool(), held, 1, shift=shift, levels=levels, kind=kind, **more, **options)
+    made = arrange(pool(), held, 1, shift=shift, levels=levels, kind=kind, **more, **options)
     first, *later = made.phases
     federation = small((9,) * 8, compute=2e4)
     changes = tuple(later)
@@ -95,7 +95,7 @@ def test_who_knows_own_classes_only_loses_what_is_replaced():
     assert list(found) == list(LEVELS)
     for share in LEVELS:
         # All own rows are right, all others wrong: of n rows, floor(share n + 1/2) are others.
-        right = [1 - replaced(share, n) / n for n in sizes]
+        right = [1 - count_replaced(share, n) / n for n in sizes]
         assert found[share]["mean"] == pytest.approx(np.mean(right))
         assert found[share]["worst10"] == pytest.approx(min(right))
         # Logits are 1 for one class and 0 for three: e / (e + 3), whatever the row.
@@ -153,7 +153,7 @@ def test_levels_are_of_the_present(monkeypatch):
 def test_rows_of_levels_are_seen_as_the_client_sees():
     groups = Groups("permutation", 4)
     held = divide(pool(), "shards", 8, 1, classes_per_client=1)
-    made = arranged(pool(), held, 1, groups=groups, levels=(1.0,))
+    made = arrange(pool(), held, 1, groups=groups, levels=(1.0,))
     views = groups.views(pool(), 1)
     for node in range(8):
         rows = made.phases[0].shifts[1.0].rows(node, "test")

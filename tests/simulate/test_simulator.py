@@ -119,7 +119,7 @@ def test_bytes_are_those_of_the_tensors_that_are_sent():
 
 def test_claims_are_shown_and_truth_is_used():
     honest = even()
-    lying = replace(honest, fleet=honest.fleet.claiming([2], compute=1.0, up=9e9))
+    lying = replace(honest, fleet=honest.fleet.claim([2], compute=1.0, up=9e9))
     shown = []
     script = Script(lambda ctx: shown.append(ctx.profiles([1, 2])) or Task(2, Work(0, ops=REFERENCE_OPS), {}))
     play(script, lying)

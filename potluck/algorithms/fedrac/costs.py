@@ -9,7 +9,7 @@ from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
 from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import ModelSpec, Net, Nets
-from potluck.fleet import TRAINING_FACTOR, compute_seconds, swapping
+from potluck.fleet import TRAINING_FACTOR, compute_seconds, slow_by_swapping
 from potluck.models.footprint import inference_bytes
 from potluck.rules.nested import as_model
 
@@ -77,7 +77,7 @@ def lesson_seconds(device: Device, net: Net) -> float:
 
 def streaming_factor(device: Device, net: Net) -> float:
     """How many times longer a teacher's pass takes on a device: 1, or more if its weights don't fit."""
-    return swapping(inference_bytes(net), device.memory)
+    return slow_by_swapping(inference_bytes(net), device.memory)
 
 
 def count_features(net: Net) -> int:

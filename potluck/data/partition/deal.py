@@ -9,13 +9,13 @@ from potluck.data.holding import Cut, stream
 from potluck.data.pool import Pool
 
 
-def labels(pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def read_labels(pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Labels of rows."""
     found: NDArray[np.int64] = pool.y.numpy()[rows]
     return found
 
 
-def shuffled_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int64]:
+def shuffle_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int64]:
     """The non-test rows by hash, if they are enough for so many clients."""
     rows = pool.free
     most = len(rows) // cut.smallest
@@ -29,14 +29,14 @@ def shuffled_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.in
     return rows[np.argsort(hashed(stream(key, b"deal"), rows), kind="stable")]
 
 
-def owners(pool: Pool, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_owners(pool: Pool, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The owner of every row of the pool, from [classes, clients] how many of a class each client gets."""
     owner = np.full(len(pool), -1)
-    owner[rows] = shared_out(labels(pool, rows), counts)
+    owner[rows] = share_out(read_labels(pool, rows), counts)
     return owner
 
 
-def shared_out(of_row: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def share_out(of_row: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The owner of each of some rows of these labels, in their order; -1: nobody."""
     owner = np.full(len(of_row), -1)
     for label in np.flatnonzero(counts.any(axis=1)):
@@ -45,7 +45,7 @@ def shared_out(of_row: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[
     return owner
 
 
-def skewed(
+def draw_skewed(
     per_class: NDArray[np.int64], clients: int, alpha: float, smallest: int, key: int
 ) -> NDArray[np.int64]:
     """[classes, clients] rows: every class shared out by Dirichlet(alpha), then small clients filled up.

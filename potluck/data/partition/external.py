@@ -1,14 +1,14 @@
 """Partitions made elsewhere: lists of rows, and flwr-datasets' partitioners (it needn't be installed)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from potluck.core.errors import DataError
-from potluck.data.holding import Cut, Held, hold
+from potluck.data.holding import Cut, StoredPartition, build_partition
 from potluck.data.pool import Pool
 
 
@@ -17,7 +17,7 @@ class Partitioner(Protocol):
 
     @property
     def num_partitions(self) -> int: ...
-    def load_partition(self, partition_id: int) -> Any: ...  # a Hugging Face dataset: columns by name
+    def load_partition(self, partition_id: int) -> Mapping[str, ArrayLike]: ...  # a Hugging Face dataset
 
 
 def columns(pool: Pool) -> dict[str, NDArray[np.int64]]:
@@ -34,7 +34,7 @@ def columns(pool: Pool) -> dict[str, NDArray[np.int64]]:
 
 def from_flwr(
     partitioner: Partitioner, pool: Pool, key: int = 0, cut: Cut = Cut(), column: str = "index"
-) -> Held:
+) -> StoredPartition:
     """What a partitioner of flwr-datasets made of the pool; `column` of its dataset holds row numbers."""
     shares = []
     for client in range(partitioner.num_partitions):
@@ -55,13 +55,13 @@ def from_rows(
     key: int = 0,
     cut: Cut = Cut(),
     user: NDArray[np.integer] | None = None,
-) -> Held:
+) -> StoredPartition:
     """A partition from the rows of every client, cut into train, validation and test rows by key."""
     free = np.zeros(len(pool), np.bool_)
     free[pool.free] = True
     owner = np.full(len(pool), -1)
     for client, listed in enumerate(rows):
-        mine = _checked(client, np.asarray(listed), len(pool), cut.smallest)
+        mine = _check(client, np.asarray(listed), len(pool), cut.smallest)
         closed, taken = mine[~free[mine]], mine[owner[mine] >= 0]
         if len(closed):
             raise DataError(
@@ -75,10 +75,10 @@ def from_rows(
     if user is not None and len(user) != len(rows):
         raise DataError(f"user has {len(user)} entries: give one for each of {len(rows)} clients")
     cut = replace(cut, validators=pool.validating)
-    return hold(owner, len(rows), key, cut, user=None if user is None else user.astype(np.int32))
+    return build_partition(owner, len(rows), key, cut, user=None if user is None else user.astype(np.int32))
 
 
-def _checked(client: int, rows: NDArray[Any], total: int, smallest: int) -> NDArray[np.int64]:
+def _check(client: int, rows: NDArray[np.generic], total: int, smallest: int) -> NDArray[np.int64]:
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise DataError(
             f"client {client}: give one column of row numbers, not {rows.dtype} {list(rows.shape)}"

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.keys import generator
-from potluck.data.holding import Cut, Held, hold, stream
-from potluck.data.partition.deal import labels, move, owners, shuffled_rows
+from potluck.data.holding import Cut, StoredPartition, build_partition, stream
+from potluck.data.partition.deal import find_owners, move, read_labels, shuffle_rows
 from potluck.data.pool import Pool
 
 
-def shards(pool: Pool, clients: int, key: int, classes_per_client: int = 2, cut: Cut = Cut()) -> Held:
+def shards(
+    pool: Pool, clients: int, key: int, classes_per_client: int = 2, cut: Cut = Cut()
+) -> StoredPartition:
     """Every client holds rows of exactly `classes_per_client` classes; which ones is drawn.
 
     A class has about as many holders as it has rows for, and is shared out evenly among them. All rows are
@@ -28,8 +30,8 @@ def shards(pool: Pool, clients: int, key: int, classes_per_client: int = 2, cut:
             f"classes_per_client = {classes_per_client}: {pool.name} has {pool.classes} classes, "
             f"so it must be 1 to {pool.classes}"
         )
-    rows = shuffled_rows(pool, clients, key, cut)
-    per_class = np.bincount(labels(pool, rows), minlength=pool.classes)
+    rows = shuffle_rows(pool, clients, key, cut)
+    per_class = np.bincount(read_labels(pool, rows), minlength=pool.classes)
     rng = generator(stream(key, b"shards"))
     left = _holders(per_class, clients, classes_per_client, rng)
     counts = np.zeros((pool.classes, clients), np.int64)
@@ -49,7 +51,7 @@ def shards(pool: Pool, clients: int, key: int, classes_per_client: int = 2, cut:
         counts[label, holders[: per_class[label] % len(holders)]] += 1
         sizes += counts[label]
     _fill_up(counts, sizes, cut.smallest)
-    return hold(owners(pool, rows, counts), clients, key, cut)
+    return build_partition(find_owners(pool, rows, counts), clients, key, cut)
 
 
 def _holders(

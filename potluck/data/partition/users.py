@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.keys import derive, hashed
-from potluck.data.holding import Cut, Held, hold, stream
-from potluck.data.partition.deal import check_alpha, labels, shared_out, skewed
+from potluck.data.holding import Cut, StoredPartition, build_partition, stream
+from potluck.data.partition.deal import check_alpha, draw_skewed, read_labels, share_out
 from potluck.data.pool import Pool
 
 Rows = NDArray[np.int64]
 
 
-def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Held:
+def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> StoredPartition:
     """One client per user of the non-test rows, in order of user id; `clients` picks that many by hash.
 
     Users with fewer than `cut.smallest` rows are left out; `left_out` of the partition says how many.
     """
-    rows, users, at, counts = _users(pool, "by_user")
+    rows, users, at, counts = _find_users(pool, "by_user")
     chosen = np.flatnonzero(counts >= cut.smallest)
     left_out = len(users) - len(chosen)
     if clients is None:
@@ -30,15 +30,15 @@ def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Held
             f"({left_out} have fewer); ask for 1 to {len(chosen)}, or lower smallest"
         )
     number = np.full(len(users), -1)
-    number[_picked(chosen, users[chosen], clients, key)] = np.arange(clients)
+    number[_pick(chosen, users[chosen], clients, key)] = np.arange(clients)
     owner = np.full(len(pool), -1)
     owner[rows] = number[at]
-    return hold(owner, clients, key, cut, left_out)
+    return build_partition(owner, clients, key, cut, left_out)
 
 
 def split_users(
     pool: Pool, clients: int | None, key: int, rows_per_client: int = 28, cut: Cut = Cut()
-) -> Held:
+) -> StoredPartition:
     """Every user's rows, shuffled and cut evenly into clients of about `rows_per_client` rows.
 
     More clients than there are users, who are still people: the partition's `user` says which. `clients`
@@ -49,7 +49,7 @@ def split_users(
             f"rows_per_client = {rows_per_client}: must be at least smallest = {cut.smallest}; raise it, "
             "or lower smallest"
         )
-    rows, users, at, counts = _users(pool, "split_users")
+    rows, users, at, counts = _find_users(pool, "split_users")
     parts = np.minimum(
         np.maximum(1, np.rint(counts / rows_per_client).astype(np.int64)), counts // cut.smallest
     )
@@ -68,7 +68,7 @@ def split_users(
     rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a row, within its user
     user = np.repeat(np.arange(len(users)), parts)
     places = np.arange(total)
-    picked = places if clients is None else _picked(places, places, clients, key)
+    picked = places if clients is None else _pick(places, places, clients, key)
     number = np.full(total + 1, -1)  # the last one is nobody's
     number[picked] = np.arange(len(picked))
     whose = at[by_hash]
@@ -76,7 +76,7 @@ def split_users(
     owner = np.full(len(pool), -1)
     owner[rows[by_hash]] = number[np.where(parts[whose] > 0, piece, total)]
     left_out = int((parts == 0).sum())
-    return hold(owner, len(picked), key, cut, left_out, _numbered(user[picked]))
+    return build_partition(owner, len(picked), key, cut, left_out, _number(user[picked]))
 
 
 def user_devices(
@@ -86,20 +86,20 @@ def user_devices(
     devices_per_user: Sequence[int] = (2, 6),
     alpha: float = 0.5,
     cut: Cut = Cut(),
-) -> Held:
+) -> StoredPartition:
     """Every user has some devices, each of them a client, and inside a user labels go by Dirichlet(alpha).
 
     How many devices is drawn between two ends, but a device has `cut.smallest` rows, so that users with
     few rows have fewer. Users are the pool's (who have too few rows for the fewest devices are left out),
     `users` picking that many by hash; or, in a pool that knows of none, `users` even shares of all rows.
     """
-    low, high = _ends(devices_per_user)
+    low, high = _read_ends(devices_per_user)
     check_alpha(alpha)
     need = low * cut.smallest
     if pool.user is None:
-        rows, ids, at, counts = _made_up(pool, users, key, need, low, cut.smallest)
+        rows, ids, at, counts = _make_up_users(pool, users, key, need, low, cut.smallest)
     else:
-        rows, ids, at, counts = _users(pool, "user_devices")
+        rows, ids, at, counts = _find_users(pool, "user_devices")
     chosen = np.flatnonzero(counts >= need)
     left_out = len(ids) - len(chosen)
     if not len(chosen):
@@ -114,7 +114,7 @@ def user_devices(
             f"users = {users}: {len(chosen)} users of {pool.name} have the {need} rows that {low} devices of "
             f"{cut.smallest} need; ask for 1 to {len(chosen)}, or lower devices_per_user or smallest"
         )
-    picked = _picked(chosen, ids[chosen], users, key)
+    picked = _pick(chosen, ids[chosen], users, key)
     drawn = hashed(stream(key, b"devices"), ids[picked]) % np.uint64(high - low + 1)
     devices = np.minimum(low + drawn.astype(np.int64), counts[picked] // cut.smallest)
     rows, at = (
@@ -123,17 +123,19 @@ def user_devices(
     mine = np.split(rows[np.argsort(at, kind="stable")], np.cumsum(counts)[:-1])  # by user
     owner, first = np.full(len(pool), -1), 0
     for user, count in zip(picked.tolist(), devices.tolist(), strict=True):
-        of_row = labels(pool, mine[user])
+        of_row = read_labels(pool, mine[user])
         per_class = np.bincount(of_row, minlength=pool.classes)
         inside = derive(stream(key, b"inside"), int(ids[user]))
-        owner[mine[user]] = first + shared_out(
-            of_row, skewed(per_class, count, alpha, cut.smallest, inside)
+        owner[mine[user]] = first + share_out(
+            of_row, draw_skewed(per_class, count, alpha, cut.smallest, inside)
         )  # all rows are shared out
         first += count
-    return hold(owner, first, key, cut, left_out, np.repeat(np.arange(users), devices).astype(np.int32))
+    return build_partition(
+        owner, first, key, cut, left_out, np.repeat(np.arange(users), devices).astype(np.int32)
+    )
 
 
-def _users(pool: Pool, kind: str) -> tuple[Rows, Rows, Rows, Rows]:
+def _find_users(pool: Pool, kind: str) -> tuple[Rows, Rows, Rows, Rows]:
     """The rows that clients may hold; the users of them, whose each row is, and how many each has."""
     if pool.user is None:
         raise DataError(f"{kind}: {pool.name} doesn't say who wrote its rows; use dirichlet or shards")
@@ -141,7 +143,7 @@ def _users(pool: Pool, kind: str) -> tuple[Rows, Rows, Rows, Rows]:
     return rows, *np.unique(pool.user[rows], return_inverse=True, return_counts=True)
 
 
-def _made_up(
+def _make_up_users(
     pool: Pool, users: int | None, key: int, need: int, low: int, smallest: int
 ) -> tuple[Rows, Rows, Rows, Rows]:
     """The same for users who are even shares of all rows."""
@@ -162,18 +164,18 @@ def _made_up(
     return rows, np.arange(users), at, np.bincount(at)
 
 
-def _picked(places: Rows, ids: Rows, count: int, key: int) -> Rows:
+def _pick(places: Rows, ids: Rows, count: int, key: int) -> Rows:
     """So many of these places, those whose ids come first by hash, ascending."""
     order = np.argsort(hashed(stream(key, b"users"), ids), kind="stable")
     return np.sort(places[order[:count]])
 
 
-def _numbered(user: Rows) -> NDArray[np.int32]:
+def _number(user: Rows) -> NDArray[np.int32]:
     """The same users, numbered from 0 without gaps."""
     return np.unique(user, return_inverse=True)[1].astype(np.int32)
 
 
-def _ends(devices: Sequence[int]) -> tuple[int, int]:
+def _read_ends(devices: Sequence[int]) -> tuple[int, int]:
     low, high = devices if len(devices) == 2 else (0, 0)
     if not 1 <= low <= high:
         raise ConfigError(f"devices_per_user = {list(devices)}: give the fewest and the most, such as [2, 6]")

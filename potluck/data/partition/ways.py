@@ -4,36 +4,36 @@ import numpy as np
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import generator, shuffled
-from potluck.data.holding import Cut, Held, Procedural, hold, stream
-from potluck.data.partition.deal import check_alpha, labels, owners, shuffled_rows, skewed
+from potluck.data.holding import Cut, Procedural, StoredPartition, build_partition, stream
+from potluck.data.partition.deal import check_alpha, draw_skewed, find_owners, read_labels, shuffle_rows
 from potluck.data.pool import Pool
 
 LAWS = ("lognormal", "powerlaw")
 
 
-def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> Held:
+def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> StoredPartition:
     """All rows, dealt out evenly after a shuffle."""
-    rows = shuffled_rows(pool, clients, key, cut)
+    rows = shuffle_rows(pool, clients, key, cut)
     owner = np.full(len(pool), -1)
     owner[rows] = np.arange(len(rows)) % clients
-    return hold(owner, clients, key, cut)
+    return build_partition(owner, clients, key, cut)
 
 
-def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut = Cut()) -> Held:
+def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut = Cut()) -> StoredPartition:
     """All rows; each class is shared out in proportions drawn from Dirichlet(alpha): small alpha, much skew.
 
-    A client that got fewer than `cut.smallest` rows is filled up; see `skewed`.
+    A client that got fewer than `cut.smallest` rows is filled up; see `draw_skewed`.
     """
     check_alpha(alpha)
-    rows = shuffled_rows(pool, clients, key, cut)
-    per_class = np.bincount(labels(pool, rows), minlength=pool.classes)
-    counts = skewed(per_class, clients, alpha, cut.smallest, stream(key, b"shares"))
-    return hold(owners(pool, rows, counts), clients, key, cut)
+    rows = shuffle_rows(pool, clients, key, cut)
+    per_class = np.bincount(read_labels(pool, rows), minlength=pool.classes)
+    counts = draw_skewed(per_class, clients, alpha, cut.smallest, stream(key, b"shares"))
+    return build_partition(find_owners(pool, rows, counts), clients, key, cut)
 
 
 def quantity(
     pool: Pool, clients: int, key: int, law: str = "lognormal", skew: float = 1.0, cut: Cut = Cut()
-) -> Held:
+) -> StoredPartition:
     """All rows, shuffled; clients differ in how many they hold, not in labels.
 
     Everybody gets `cut.smallest` rows, and the others are shared out in proportion to weights: log-normal
@@ -43,7 +43,7 @@ def quantity(
         raise ConfigError(f"law = {law!r}: no such law of sizes; {nearest(law, LAWS)}")
     if not 0 <= skew <= 10:
         raise ConfigError(f"skew = {skew}: must be 0 (all alike) to 10 (one client has nearly all)")
-    rows = shuffled_rows(pool, clients, key, cut)
+    rows = shuffle_rows(pool, clients, key, cut)
     if law == "lognormal":
         weight = np.exp(skew * generator(stream(key, b"sizes")).standard_normal(clients))
     else:
@@ -54,7 +54,7 @@ def quantity(
     sizes = cut.smallest + np.diff(ends, prepend=0)
     owner = np.full(len(pool), -1)
     owner[rows] = np.repeat(np.arange(clients), sizes)
-    return hold(owner, clients, key, cut)
+    return build_partition(owner, clients, key, cut)
 
 
 def procedural(
@@ -65,7 +65,7 @@ def procedural(
     classes_per_client: int | None = None,
     cut: Cut = Cut(),
 ) -> Procedural:
-    """Any number of clients, of `cut.smallest` to `largest` rows, who may share rows; see Procedural.
+    """As many clients as you like, of `cut.smallest` to `largest` rows, who may share rows; see Procedural.
 
     Classes with fewer than 3 non-test rows are nobody's.
     """
@@ -76,7 +76,7 @@ def procedural(
     if largest < cut.smallest:
         raise ConfigError(f"largest = {largest}: must be at least smallest = {cut.smallest}")
     rows = pool.free
-    _, at, per_class = np.unique(labels(pool, rows), return_inverse=True, return_counts=True)
+    _, at, per_class = np.unique(read_labels(pool, rows), return_inverse=True, return_counts=True)
     enough = per_class >= 3
     usable = int(enough.sum())
     per_client = usable if classes_per_client is None else classes_per_client
@@ -87,7 +87,7 @@ def procedural(
         )
     owner = np.full(len(pool), -1)
     owner[rows] = np.where(enough, np.cumsum(enough) - 1, -1)[at]
-    by_class = hold(owner, usable, key, cut)
+    by_class = build_partition(owner, usable, key, cut)
     sizes = cut.sizes(np.arange(cut.smallest, largest + 1))
     there = np.diff(by_class.offsets).reshape(usable, 3)
     fewest = np.sort(there, axis=0)[:per_client].sum(axis=0)  # if a client's classes are the rarest ones

@@ -9,7 +9,7 @@ from potluck.core.errors import ConfigError, DataError
 from potluck.core.keys import derive, generator
 from potluck.data.pool import Pool, assemble
 from potluck.data.sources.cifar import CIFAR_10, CIFAR_100, Version, load_cifar
-from potluck.data.sources.files import ROOT_HINT, find, listed, places, read_arrays
+from potluck.data.sources.files import ROOT_HINT, find, join_paths, list_places, read_arrays
 from potluck.data.sources.har import NAMES as HAR_NAMES
 from potluck.data.sources.har import load_har
 from potluck.data.sources.idx import load_idx
@@ -30,13 +30,13 @@ def digits(root: Path | None) -> Pool:
 
 def idx(root: Path | None, path: str = ".", classes: int | None = None) -> Pool:
     """A folder of IDX files, named as MNIST's are."""
-    return load_idx("idx", places(root, path), "four IDX files, named as those of MNIST", classes)
+    return load_idx("idx", list_places(root, path), "four IDX files, named as those of MNIST", classes)
 
 
 def mnist(root: Path | None) -> Pool:
     """60,000 + 10,000 handwritten digits of 28x28 pixels, in the folder `mnist`; see load_idx for writers."""
     origin = "the four files of MNIST (yann.lecun.com/exdb/mnist) by `potluck data get mnist`"
-    return load_idx("mnist", places(root, "mnist"), origin, classes=10)
+    return load_idx("mnist", list_places(root, "mnist"), origin, classes=10)
 
 
 def fashion_mnist(root: Path | None) -> Pool:
@@ -45,7 +45,7 @@ def fashion_mnist(root: Path | None) -> Pool:
         "the four files of Fashion-MNIST (github.com/zalandoresearch/fashion-mnist) by "
         "`potluck data get fashion-mnist`, or Debian's package dataset-fashion-mnist"
     )
-    folders = [*places(root, "fashion-mnist"), *([_DEBIAN] if root is None else [])]
+    folders = [*list_places(root, "fashion-mnist"), *([_DEBIAN] if root is None else [])]
     return load_idx("fashion-mnist", folders, origin, classes=10)
 
 
@@ -88,10 +88,10 @@ def npz(root: Path | None, path: str = "", classes: int | None = None, normalise
     """
     if not path:
         raise ConfigError("data.path is missing: npz needs the file to read, such as data.path = 'mine.npz'")
-    looked = places(root, path)
+    looked = list_places(root, path)
     found = next((place for place in looked if place.is_file()), None)
     if found is None:
-        raise DataError(f"npz: no file at {listed(looked)}; write it with numpy.savez, and {ROOT_HINT}")
+        raise DataError(f"npz: no file at {join_paths(looked)}; write it with numpy.savez, and {ROOT_HINT}")
     arrays = read_arrays(found, ("x", "y"), ("user", "test"))
     pool = assemble(
         str(found),  # what errors name

@@ -2,9 +2,10 @@
 
 import io
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def load_cifar(name: str, path: Path, versions: tuple[Version, ...], classes: in
     assert key is not None, f"{name} has no coarse labels"
     content = read_members(path, (*version.train, version.test))
     parts = [
-        _unpickled(data, f"{path}: {member}", str(key))
+        _unpickle(data, f"{path}: {member}", str(key))
         if isinstance(key, str)
         else _rows(data, f"{path}: {member}", version.labels, key)
         for member, data in ((member, content[member]) for member in (*version.train, version.test))
@@ -98,7 +99,7 @@ def _rows(content: bytes, at: str, labels: int, column: int) -> Rows:
     return rows[:, labels:].reshape(-1, *_SHAPE), rows[:, column].astype(np.int64)
 
 
-def _unpickled(content: bytes, at: str, key: str) -> Rows:
+def _unpickle(content: bytes, at: str, key: str) -> Rows:
     try:
         batch = _Plain(io.BytesIO(content), encoding="latin1").load()
     except DataError as error:
@@ -137,7 +138,7 @@ class _Array:
     def __init__(self, *_: object) -> None:
         pass
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[int, tuple[int, ...], object, bool, str | bytes]) -> None:
         _, self.shape, kind, by_column, raw = state
         if not isinstance(kind, _Type) or by_column:
             raise DataError("holds an array of another kind than CIFAR's")
@@ -154,7 +155,7 @@ def _encode(text: str, encoding: str) -> bytes:
 class _Plain(pickle.Unpickler):
     """Reads arrays and plain values. Whatever else a pickle names is refused: it could run code."""
 
-    _ALLOWED: ClassVar[dict[tuple[str, str], Any]] = {
+    _ALLOWED: ClassVar[dict[tuple[str, str], Callable[..., object]]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
         ("numpy._core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): _Array,
@@ -162,7 +163,7 @@ class _Plain(pickle.Unpickler):
         ("_codecs", "encode"): _encode,
     }
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) not in self._ALLOWED:
             raise DataError(
                 f"names {module}.{name}, which CIFAR's files don't: not read, as it could run code"

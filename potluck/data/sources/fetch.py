@@ -26,16 +26,16 @@ class _RefusedError(Exception):
     """Why an address didn't do; the next one may."""
 
 
-def public(name: str) -> Public:
+def find_public(name: str) -> Public:
     """A set of the catalogue by name."""
     if name not in PUBLIC:
         raise ConfigError(f"data get {name!r}: no such public set; {nearest(name, list(PUBLIC))}")
     return PUBLIC[name]
 
 
-def folder_of(name: str, root: Path | None = None) -> Path:
+def find_folder(name: str, root: Path | None = None) -> Path:
     """Where the files of a set go: below `root`, else below the user's cache."""
-    return (find_cache_folder() if root is None else root.expanduser()) / public(name).folder
+    return (find_cache_folder() if root is None else root.expanduser()) / find_public(name).folder
 
 
 def fetch(file: File, folder: Path, watch: Watch | None = None) -> bool:

@@ -16,7 +16,7 @@ from potluck.core.folders import find_cache_folder
 ROOT_HINT = "say where it is by data.root or $POTLUCK_DATA"
 
 
-def places(root: Path | None, path: str) -> list[Path]:
+def list_places(root: Path | None, path: str) -> list[Path]:
     """Where `path` may be: under `root` and nowhere else if given, else nearest first.
 
     That is $POTLUCK_DATA, ./data, the working directory and the user's cache, which `potluck data get` fills.
@@ -30,20 +30,20 @@ def places(root: Path | None, path: str) -> list[Path]:
 
 def find(source: str, root: Path | None, folder: str, entries: Sequence[str], origin: str) -> Path:
     """The first of the entries that is there: of the nearest place, in its folder or beside that."""
-    looked = places(root, folder)
-    for place, above in zip(looked, places(root, ""), strict=True):
+    looked = list_places(root, folder)
+    for place, above in zip(looked, list_places(root, ""), strict=True):
         for path in (base / entry for base in (place, above) for entry in entries):
             if path.exists():
                 return path
-    raise absent(source, ", ".join(entries), looked, origin)
+    raise describe_absence(source, ", ".join(entries), looked, origin)
 
 
-def absent(source: str, what: str, looked: Sequence[Path], origin: str) -> DataError:
+def describe_absence(source: str, what: str, looked: Sequence[Path], origin: str) -> DataError:
     """What is said when a set isn't there: what was looked for and where, and how to come by it."""
-    return DataError(f"{source}: no {what} in {listed(looked)}; {origin}, or {ROOT_HINT}")
+    return DataError(f"{source}: no {what} in {join_paths(looked)}; {origin}, or {ROOT_HINT}")
 
 
-def listed(paths: Sequence[Path]) -> str:
+def join_paths(paths: Sequence[Path]) -> str:
     """Paths as an error message names them."""
     return " or ".join(str(path.absolute()) for path in paths)
 

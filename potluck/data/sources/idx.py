@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import DataError
 from potluck.data.pool import Pool, assemble, check_people
-from potluck.data.sources.files import absent, read_arrays, read_bytes
+from potluck.data.sources.files import describe_absence, read_arrays, read_bytes
 
 _PARTS = (
     "train-images-idx3-ubyte",
@@ -35,7 +35,7 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
     folder = next((folder for folder in folders if any(_find(folder, part) for part in _PARTS)), None)
     if folder is None:
         files = ", ".join(_PARTS)
-        raise absent(name, f"{files} (or the same with .gz)", folders, f"get {origin}")
+        raise describe_absence(name, f"{files} (or the same with .gz)", folders, f"get {origin}")
     images, labels, test_images, test_labels = (_part(name, folder, part, origin) for part in _PARTS)
     if images.shape[1:] != test_images.shape[1:]:
         sizes = f"{list(images.shape[1:])} and {list(test_images.shape[1:])}"

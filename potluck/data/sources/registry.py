@@ -6,7 +6,7 @@ from pathlib import Path
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.registry import Registry
-from potluck.data.pool import Pool, limited
+from potluck.data.pool import Pool, limit_rows
 
 Make = Callable[..., Pool]
 Option = bool | int | float | str
@@ -47,7 +47,7 @@ def load(source: str, root: Path | None = None, limit: int | None = None, **opti
     pool = make(root, **options)
     if not isinstance(pool, Pool):
         raise DataError(f"data.source = {source!r}: its function gave a {type(pool).__name__}, not a Pool")
-    return pool if limit is None else limited(pool, limit)
+    return pool if limit is None else limit_rows(pool, limit)
 
 
 def list_options(source: str | None = None) -> list[str]:

@@ -1,7 +1,6 @@
 """Your own data from Python: any map-style `torch.utils.data.Dataset`."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from potluck.data.pool import Pool, assemble
 
 
 def from_dataset(
-    train: "Dataset[Any]",
-    test: "Dataset[Any] | None" = None,
+    train: "Dataset[object]",
+    test: "Dataset[object] | None" = None,
     user: ArrayLike | None = None,
     classes: int | None = None,
     name: str = "dataset",
@@ -50,7 +49,7 @@ def from_dataset(
     )
 
 
-def _rows(name: str, rows: "Dataset[Any]") -> tuple[Tensor, NDArray[np.int64]]:
+def _rows(name: str, rows: "Dataset[object]") -> tuple[Tensor, NDArray[np.int64]]:
     if isinstance(rows, TensorDataset) and len(rows.tensors) == 2:
         x, y = rows.tensors
         labels = y.numpy()
@@ -72,7 +71,7 @@ def _rows(name: str, rows: "Dataset[Any]") -> tuple[Tensor, NDArray[np.int64]]:
     return torch.stack([value for value, _ in pairs]), np.array([label for _, label in pairs], np.int64)
 
 
-def _pair(at: str, row: Any) -> tuple[Tensor, int]:
+def _pair(at: str, row: object) -> tuple[Tensor, int]:
     if not isinstance(row, tuple | list) or len(row) != 2:
         raise DataError(f"{at}: must be a pair (x, y), found {type(row).__name__}; wrap the data set")
     value, label = row

@@ -27,6 +27,7 @@ from potluck.execute.tune.cache import JSON, Plans
 from potluck.execute.tune.memory import find_chunk, find_near_chunk, measure_largest
 from potluck.execute.tune.timing import Sample, measure, shorten
 from potluck.execute.vectorised.executor import ONE_BY_ONE
+from potluck.models import Model
 
 EVENTS, BATCHES, PATIENCE = 20_000, 20, 2.0  # events, batches of one client, seconds: until clients train
 SMALL = 0.01  # seconds of the loop: on a CPU, measuring a smaller batch costs more than most runs gain
@@ -205,7 +206,8 @@ def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: B
     count, device, one = len(items), wanted.base.device, measure_largest(items)
     room = wanted.chunk or find_chunk(one, count, device)
     near = room if wanted.chunk or device != "cpu" else min(room, find_near_chunk(one, count))
-    shapes = getattr(items[0].at.models[items[0].job.model], "shapes", {})
+    net = items[0].at.models[items[0].job.model]
+    shapes = net.shapes if isinstance(net, Model) else {}
     convolves = any(len(shape) > 2 for shape in shapes.values())
     plans = list_candidates(wanted, [near] if near >= min(room, count) else [near, room], convolves)
     if len(plans) == 1:

@@ -195,7 +195,8 @@ class Stack:
         return begin
 
     def _look(self, s: list[Tensor], k: list[Tensor], o: list[Tensor]) -> Tree:
-        batch = Batch(*o, None)  # type: ignore[call-arg]
+        x, y, weight, key = o
+        batch = Batch(x, y, weight, key, None)
         return self.job.look(self.models, self.net, self.sent.rebuild(s), self.keep.rebuild(k), batch)
 
     def _finish(self, *parts: list[Tensor]) -> Tree:
@@ -210,7 +211,8 @@ class Stack:
 
     def _score(self, *parts: list[Tensor]) -> Tree:
         p, s, k, h, b = parts
-        batch = Batch(*b, None)  # type: ignore[call-arg]
+        x, y, weight, key = b
+        batch = Batch(x, y, weight, key, None)
         if self.job.looks:
             batch = batch._replace(seen=self._look(s, k, b))
         params = dict(zip(self.recipe.names, p, strict=True))

@@ -86,7 +86,8 @@ class Recipe(NamedTuple):
             targets = [params[i] for i in rest]
             grads = [torch.zeros_like(params[i]) if slopes[i] is None else slopes[i] for i in rest]
             optim.step(targets, grads, state, _broadcast(rates, targets), count)
-        return means  # type: ignore[no-any-return]
+        found: dict[str, Tensor] = means
+        return found
 
     def _descend_alone(
         self,

@@ -28,7 +28,7 @@ from potluck.experiment.schema.settings import (
     dump_all,
     dump_given,
 )
-from potluck.fleet.sources import SOURCES as FLEET_SOURCES
+from potluck.fleet.builder import SOURCES as FLEET_SOURCES
 
 T = TypeVar("T", bound=Table)
 Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python

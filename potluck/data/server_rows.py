@@ -25,7 +25,7 @@ def list_stocks() -> tuple[str, ...]:
     return "data", "noise", *(name for name in SOURCES if name not in ("idx", "npz", "python"))
 
 
-def stocked(pool: Pool, what: str, key: int, root: Path | None = None) -> Pool:
+def stock_server(pool: Pool, what: str, key: int, root: Path | None = None) -> Pool:
     """The pool with the server's rows made of `what`: "data" (as they are), "noise", or a source by name.
 
     Noise is standard normal, as normalised values are, or made of random tokens. A source gives its rows

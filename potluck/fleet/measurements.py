@@ -9,16 +9,16 @@ import importlib.resources
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import derive, hashed, shuffled
 from potluck.data.sources.files import read_arrays
-from potluck.fleet.checks import check, check_count, check_up_share, find, number
-from potluck.fleet.generate import GIB, LATENCY, MEDIAN_COMPUTE, MEMORY, UP_SHARE, alike, between
+from potluck.fleet.generate import GIB, LATENCY, MEDIAN_COMPUTE, MEMORY, UP_SHARE, draw_between, repeat_value
 from potluck.fleet.profiles import COLUMNS, Column, Profiles
+from potluck.fleet.validation import check, check_count, check_up_share, find_file, read_number
 
 _TRACE = (
     "save numpy.savez(path, compute=ms_per_sample, bandwidth_kbps=...), for instance of "
@@ -26,7 +26,7 @@ _TRACE = (
 )
 _TABLE = f"write a CSV file whose first line names columns ({', '.join(COLUMNS)}), or TOML with [[rows]]"
 
-Row = Mapping[str, Any]
+Row = Mapping[str, float | str]
 
 
 def trace(
@@ -45,7 +45,7 @@ def trace(
     """
     check_count("devices", n)
     check_up_share(up_share)
-    file = find("path", path, _TRACE)
+    file = find_file("path", path, _TRACE)
     found = read_arrays(file, ("compute", "bandwidth_kbps"))
     size = _check_trace(file, found)
     if not replace and n > size:
@@ -57,9 +57,9 @@ def trace(
         compute=found["compute"][at].astype(np.float64),
         up=rates * up_share,
         down=rates,
-        latency=between("latency", derive(key, 3), n, latency),
-        memory=between("memory", derive(key, 4), n, memory),
-    ).checked()
+        latency=draw_between("latency", derive(key, 3), n, latency),
+        memory=draw_between("memory", derive(key, 4), n, memory),
+    ).check()
 
 
 def table(
@@ -79,10 +79,12 @@ def table(
     """
     if (path is None) == (rows is None):
         raise ConfigError("fleet.rows or fleet.path: a table needs one of them")
-    where, given = ("fleet.rows", rows or ()) if path is None else _read(find("path", path, _TABLE))
+    where, given = ("fleet.rows", rows or ()) if path is None else _read(find_file("path", path, _TABLE))
     columns = _columns(where, given, ("compute", "down"), COLUMNS)
     rest = {"latency": latency, "memory": memory}
-    return _around(n, columns | {k: alike(k, 1, v) for k, v in rest.items() if k not in columns}, up_share)
+    return _around(
+        n, columns | {k: repeat_value(k, 1, v) for k, v in rest.items() if k not in columns}, up_share
+    )
 
 
 def fedrac40(
@@ -103,7 +105,7 @@ def fedrac40(
     check(
         "compute",
         compute,
-        0 < number(compute) < np.inf,
+        0 < read_number(compute) < np.inf,
         "give the ms per sample of the median phone, above 0",
     )
     with importlib.resources.as_file(importlib.resources.files(__package__) / "fedrac40.csv") as file:
@@ -113,7 +115,7 @@ def fedrac40(
     columns = {
         "compute": compute * np.median(phones["speed_ghz"]) / phones["speed_ghz"],
         "down": phones["rate_mbit"] * 1e6,
-        "latency": alike("latency", 1, latency),
+        "latency": repeat_value("latency", 1, latency),
         "memory": phones["memory_gb"] * GIB,
     }
     return _around(n, columns, up_share)
@@ -123,10 +125,10 @@ def _around(n: int, columns: Mapping[str, Column], up_share: float) -> Profiles:
     check_count("devices", n)
     check_up_share(up_share)
     dealt = {name: column[np.arange(n) % len(column)] for name, column in columns.items()}
-    return Profiles(**({"up": dealt["down"] * up_share} | dealt)).checked()
+    return Profiles(**({"up": dealt["down"] * up_share} | dealt)).check()
 
 
-def _check_trace(file: Path, arrays: Mapping[str, Any]) -> int:
+def _check_trace(file: Path, arrays: Mapping[str, NDArray[np.generic]]) -> int:
     """How many devices a trace has."""
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
@@ -135,7 +137,8 @@ def _check_trace(file: Path, arrays: Mapping[str, Any]) -> int:
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf":
             raise DataError(f"{file}: {name} holds {array.dtype}; give numbers")
-        good = (array > 0) & (array < np.inf)
+        values = array.astype(np.float64)
+        good = (values > 0) & (values < np.inf)
         if not good.all():
             i = int(np.argmin(good))
             raise DataError(f"{file}: {name}[{i}] = {array[i]}; give finite numbers above 0")

@@ -18,14 +18,14 @@ Wrong labels are the data's (`data.flip`), false speeds are claims (`boast`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, nearest
 from potluck.core.keys import derive, shuffled
-from potluck.fleet.checks import check, check_count, check_share, number
+from potluck.fleet.validation import check, check_count, check_share, read_number
 
 if TYPE_CHECKING:
     from potluck.fleet.profiles import Fleet
@@ -55,10 +55,10 @@ class Attack:
             check("attack.what", what, what in known, f"no such flaw; {nearest(what, known)}")
         if scale is not None:
             check("attack.scale", scale, kind in SCALES, f"{kind} has no scale; leave it out")
-            size = number(scale)
+            size = read_number(scale)
             least, good = ("0 or more", size >= 0) if kind == "free_ride" else ("above 0", size > 0)
             check("attack.scale", scale, good and size < np.inf, f"give a finite number, {least}")
-        check("attack.start", self.start, 0 <= number(self.start) < np.inf, "give seconds, 0 or more")
+        check("attack.start", self.start, 0 <= read_number(self.start) < np.inf, "give seconds, 0 or more")
 
     @property
     def strength(self) -> float:
@@ -66,18 +66,21 @@ class Attack:
         return SCALES.get(self.kind, 0.0) if self.scale is None else self.scale
 
 
-def attacked(
+def place_attackers(
     fleet: "Fleet",
     key: int,
     *,
     share: float | None = None,
     per_edge: int | None = None,
     nodes: Sequence[int] | None = None,
-    **how: Any,
+    kind: str,
+    scale: float | None = None,
+    start: float = 0.0,
+    what: str | None = None,
 ) -> "Fleet":
     """A copy in which some attack: a share (one at least) or so many of every edge, by key; or these nodes.
 
-    `how`: the fields of `Attack`.
+    `kind`, `scale`, `start` and `what` are those of `Attack`.
     """
     if sum(who is not None for who in (share, per_edge, nodes)) != 1:
         raise ConfigError("fleet.attack: give one of share, per_edge and nodes, to say who attacks")
@@ -86,17 +89,17 @@ def attacked(
         check_share("attack.share", share, "devices that attack")
         who[shuffled(key, n)[: max(1, round(share * n))]] = True
     elif per_edge is not None:
-        who[_of_every_edge(fleet.edge, per_edge, key)] = True
+        who[_draw_by_edge(fleet.edge, per_edge, key)] = True
     else:
         for node in nodes or ():
             check("attack.nodes", node, 0 <= node < n, f"devices are 0 to {n - 1}")
         who[list(nodes or ())] = True
         check("attack.nodes", nodes, bool(nodes), "name somebody, or leave fleet.attack out")
     check("attack", f"{who.sum()} of {n}", not who.all(), "everybody attacks; leave somebody honest")
-    return replace(fleet, attack=Attack(**how), attackers=who)
+    return replace(fleet, attack=Attack(kind, scale, start, what), attackers=who)
 
 
-def _of_every_edge(edge: NDArray[np.int32], count: int, key: int) -> NDArray[np.intp]:
+def _draw_by_edge(edge: NDArray[np.int32], count: int, key: int) -> NDArray[np.intp]:
     check_count("attack.per_edge", count)
     edges, sizes = np.unique(edge[edge >= 0], return_counts=True)
     check("attack.per_edge", count, len(edges) > 0, "there are no edges; set fleet.edges, or give share")

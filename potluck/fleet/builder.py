@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from potluck.core.errors import ConfigError, nearest
 from potluck.core.keys import derive, shuffled
 from potluck.fleet.availability import Always, Availability
-from potluck.fleet.checks import check, check_count, check_share, ends, number
 from potluck.fleet.generate import mix, mobile, uniform
 from potluck.fleet.jitter import Jitter
-from potluck.fleet.measured import fedrac40, table, trace
-from potluck.fleet.profiles import Fleet, Profiles, known_column
+from potluck.fleet.measurements import fedrac40, table, trace
+from potluck.fleet.profiles import Fleet, Profiles, check_column
+from potluck.fleet.validation import check, check_count, check_share, read_ends, read_number
 
 SOURCES: dict[str, Callable[..., Profiles]] = {
     "mobile": mobile,
@@ -63,7 +63,7 @@ def build(
             raise ConfigError(f"fleet.{name} is missing: source = {source!r} needs it")
     profiles = SOURCES[source](n, key, **options)
     if stragglers is not None:
-        profiles = slowed(profiles, derive(key, _STRAGGLERS), **stragglers)
+        profiles = slow_down(profiles, derive(key, _STRAGGLERS), **stragglers)
     nobody = np.full(n, -1, dtype=np.int32)
     user = nobody if users is None else _blocks("users", users, n)
     if users is None or edges is None:
@@ -71,7 +71,7 @@ def build(
     else:  # by user, since the devices of a user share an edge
         check("edges", edges, edges <= users, f"at most {users}: each edge needs a user of its own")
         edge = _blocks("edges", edges, users)[user]
-    near = {t: {c: ends(f"links.{t}.{c}", pair) for c, pair in own.items()} for t, own in links.items()}
+    near = {t: {c: read_ends(f"links.{t}.{c}", pair) for c, pair in own.items()} for t, own in links.items()}
     fleet = Fleet(
         *(profiles, profiles, availability, user, edge),
         group=nobody,
@@ -86,16 +86,16 @@ def build(
     return fleet
 
 
-def slowed(profiles: Profiles, key: int, *, share: float, slower: float) -> Profiles:
+def slow_down(profiles: Profiles, key: int, *, share: float, slower: float) -> Profiles:
     """A copy in which a share (one at least), drawn by key, computes, sends and receives so much slower."""
     check_share("stragglers.share", share, "devices that are slow")
     fix = "give how many times longer they take, at least 1, such as 10"
-    check("stragglers.slower", slower, 1 <= number(slower) < np.inf, fix)
+    check("stragglers.slower", slower, 1 <= read_number(slower) < np.inf, fix)
     factor = np.ones(len(profiles))
     factor[shuffled(key, len(profiles))[: max(1, round(share * len(profiles)))]] = slower
     return replace(
         profiles, compute=profiles.compute * factor, up=profiles.up / factor, down=profiles.down / factor
-    ).checked()
+    ).check()
 
 
 def boast(
@@ -115,12 +115,12 @@ def boast(
     said = {}
     for name, factor in factors.items():
         fix = "give a factor above 0 of what is true"
-        true = getattr(fleet.true, known_column(name))
-        check(f"claims.{name}", factor, 0 < number(factor) < np.inf, fix)
+        true = getattr(fleet.true, check_column(name))
+        check(f"claims.{name}", factor, 0 < read_number(factor) < np.inf, fix)
         said[name] = true[[node for node in nodes or () if 0 <= node < len(true)]] * factor
     if not said:
         raise ConfigError("fleet.claims: say what is claimed, such as up = 2.0: twice the true rate")
-    return fleet.claiming(nodes or (), **said)
+    return fleet.claim(nodes or (), **said)
 
 
 def _blocks(name: str, count: int, n: int) -> NDArray[np.int32]:
