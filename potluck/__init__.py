@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from potluck.algorithms import register as register_algorithm
+    from potluck.data import register_partition, register_source
     from potluck.experiment import Comparison, Experiment, Run, compare, load, resume, run
     from potluck.models import register as register_model
     from potluck.report import write_report
@@ -23,7 +25,10 @@ _WHERE = {
     "Run": ("potluck.experiment", "Run"),
     "compare": ("potluck.experiment", "compare"),
     "load": ("potluck.experiment", "load"),
+    "register_algorithm": ("potluck.algorithms", "register"),
     "register_model": ("potluck.models", "register"),
+    "register_partition": ("potluck.data", "register_partition"),
+    "register_source": ("potluck.data", "register_source"),
     "resume": ("potluck.experiment", "resume"),
     "run": ("potluck.experiment", "run"),
     "write_report": ("potluck.report", "write_report"),
@@ -36,7 +41,10 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "register_algorithm",
     "register_model",
+    "register_partition",
+    "register_source",
     "resume",
     "run",
     "write_report",

@@ -30,6 +30,7 @@ from potluck.core.advice import Adviser
 from potluck.core.errors import ConfigError, nearest, require
 from potluck.core.notes import Notes
 from potluck.core.parts import bare
+from potluck.core.registry import Registry
 from potluck.jobs import Train
 
 __all__ = [
@@ -51,7 +52,7 @@ __all__ = [
 
 Build: TypeAlias = Callable[..., Any]  # it returns a rule, an algorithm, or one of several tiers
 GROUP = "potluck.algorithms"
-_REGISTERED: dict[str, Build] = {}
+_REGISTERED: Registry[Build] = Registry("algorithm")
 
 
 @dataclass(frozen=True)
@@ -89,17 +90,16 @@ def canonical(name: str, key: str = "algorithm") -> str:
 
 
 def register(name: str, build: Build) -> None:
-    """Let experiments name an algorithm: a `@value` rule, or a function whose parameters they may set."""
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
-        raise ConfigError(f"register_algorithm({name!r}): use letters, digits and '_', such as 'my_rule'")
+    """Make an algorithm known by name: a `@value` rule, or a function that returns one.
+
+    Its parameters are what experiments may set, as of those of this folder.
+    """
     if not callable(build):
-        raise ConfigError(
-            f"register_algorithm({name!r}): {build!r} can't be called; give a function or a class"
-        )
-    taken = {bare(known): known for known in names()}.get(bare(name))
-    if taken is not None and _REGISTERED.get(taken) is not build:
-        raise ConfigError(f"register_algorithm({name!r}): there is an algorithm {taken!r}; take another name")
-    _REGISTERED[name] = build
+        raise ConfigError(f"algorithm {name!r}: register what makes it, a function or a class, not {build!r}")
+    others = {bare(known): known for known in names() if known not in _REGISTERED or known != name}
+    if taken := others.get(bare(name)):
+        raise ConfigError(f"algorithm {name!r}: there is {taken!r} already; register yours by another name")
+    _REGISTERED.add(name, build, build)
 
 
 def find(name: str, key: str = "algorithm") -> Build:
@@ -219,10 +219,11 @@ def _origin(name: str) -> ModuleType | Build:
         raise ConfigError(f"algorithm = {name!r}: offered more than once, by {others}; remove or rename one")
     if not entries:
         return importlib.import_module(f"{__name__}.{name}")
-    loaded = entry_points.load(entries[0])
-    if isinstance(loaded, ModuleType) or callable(loaded):
-        return loaded
-    raise ConfigError(f"{entry_points.describe(entries[0])}: should be a module, or what makes the algorithm")
+    with entry_points.blame(entries[0]):
+        origin: ModuleType | Build = entries[0].load()
+        if not (isinstance(origin, ModuleType) or callable(origin)):
+            raise ConfigError("should be a module, or what makes the algorithm")
+        return origin
 
 
 def _module(name: str) -> ModuleType | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.options import File, Json, Quiet, Settings
+from potluck.cli.options import Code, File, Json, Quiet, Settings
 from potluck.cli.output import open_screen, print_json
 
 ADVICE = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # for machines
@@ -25,6 +25,7 @@ def advise(
         bool, typer.Option("--pilot", help="Try it: short runs on validation rows, for the same time each.")
     ] = False,
     settings: Settings = None,
+    code: Code = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

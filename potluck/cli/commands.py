@@ -11,6 +11,7 @@ from potluck.cli.advise import advise
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import (
+    Code,
     File,
     Folder,
     Force,
@@ -61,6 +62,7 @@ def run(
         str | None, typer.Option(metavar="NAME", help="Run this one, instead of the file's.")
     ] = None,
     settings: Settings = None,
+    code: Code = None,
     out: Out = None,
     seed: Annotated[int | None, typer.Option(help="Draw from this seed, instead of the file's.")] = None,
     force: Force = False,
@@ -91,7 +93,9 @@ def run(
 
 
 @app.command()
-def resume(folder: Folder, jobs: Jobs = "auto", quiet: Quiet = False, as_json: Json = False) -> None:
+def resume(
+    folder: Folder, code: Code = None, jobs: Jobs = "auto", quiet: Quiet = False, as_json: Json = False
+) -> None:
     """Go on with a run or a comparison that was interrupted, killed or lost power.
 
     Example: [bold]potluck resume runs/demo-fedavg-1[/bold]
@@ -137,6 +141,7 @@ def compare(
         typer.Option("--tune", help="Train each at the rate of tune.lr that does best on validation rows."),
     ] = False,
     settings: Settings = None,
+    code: Code = None,
     out: Out = None,
     jobs: Jobs = "auto",
     force: Force = False,
@@ -177,6 +182,7 @@ def algorithms(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Describe this one.", show_default=False)
     ] = None,
+    code: Code = None,
     as_json: Json = False,
 ) -> None:
     """List the algorithms, or describe one: its paper, its idea, its parameters.

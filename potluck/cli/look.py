@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.options import File, Json, Settings
+from potluck.cli.options import Code, File, Json, Settings
 
 if TYPE_CHECKING:
     from potluck.report.canvas import Facts, ReportFigure
@@ -16,7 +16,9 @@ Picture = Annotated[
 ]
 
 
-def fleet(file: File, settings: Settings = None, out: Picture = None, as_json: Json = False) -> None:
+def fleet(
+    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: Json = False
+) -> None:
     """Show who is how fast in the federation of FILE, before anything is trained.
 
     Example: [bold]potluck fleet examples/demo.toml[/bold]
@@ -39,7 +41,9 @@ def fleet(file: File, settings: Settings = None, out: Picture = None, as_json: J
     )
 
 
-def data(file: File, settings: Settings = None, out: Picture = None, as_json: Json = False) -> None:
+def data(
+    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: Json = False
+) -> None:
     """Show who holds what in the federation of FILE, before anything is trained.
 
     Example: [bold]potluck data examples/demo.toml[/bold]

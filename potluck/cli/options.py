@@ -13,6 +13,26 @@ File = Annotated[
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="The folder of a run or a comparison.", show_default=False)
 ]
+
+
+def _load(path: Path | None) -> Path | None:
+    if path is not None:
+        from potluck.experiment.code import load_code
+
+        load_code(path)
+    return path
+
+
+Code = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        metavar="FILE",
+        help="Python that registers algorithms, models, sources or partitions of your own.",
+        callback=_load,
+        show_default=False,
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

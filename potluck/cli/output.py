@@ -26,8 +26,11 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
     try:
         yield
     except KeyboardInterrupt:
+        from potluck.experiment.code import loaded_path
+
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
-        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}"
+        code = "" if (path := loaded_path()) is None else f" --code {path}"
+        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{code}"
         hint = f"; go on with: {again}" if begun else ""
         typer.echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None

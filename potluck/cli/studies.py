@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import File, Force, Jobs, Json, Quiet, Settings, read_jobs, split_names
+from potluck.cli.options import Code, File, Force, Jobs, Json, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.core.errors import ConfigError
 
@@ -27,6 +27,7 @@ def tune(
         typer.Option(metavar="A,B,...", help="Tune these, instead of the file's.", show_default=False),
     ] = None,
     settings: Settings = None,
+    code: Code = None,
     out: Again = None,
     jobs: Jobs = "auto",
     force: Force = False,
@@ -69,6 +70,7 @@ def study(
         ),
     ] = "quick",
     settings: Settings = None,
+    code: Code = None,
     out: Again = None,
     page: Annotated[Path, typer.Option(metavar="FILE", help="Write the section into this page.")] = Path(
         "docs/reproduction.md"

@@ -1,9 +1,13 @@
 """What installed packages offer Potluck: entry points, listed without importing them, loaded when used."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from potluck.core.errors import PotluckError
+
+_CALLED: set[str] = set()  # groups
 
 
 @cache
@@ -15,17 +19,33 @@ def offered(group: str) -> dict[str, list[EntryPoint]]:
     return found
 
 
-def load(entry: EntryPoint) -> object:
-    """What an entry point names."""
+def call_all(group: str) -> None:
+    """Call what every entry point of a group names, once a process: each registers what it offers."""
+    if group in _CALLED:
+        return
+    _CALLED.add(group)
     try:
-        loaded: object = entry.load()
-    except Exception as error:  # code of others, which may fail in any way
+        for entry in (entry for entries in offered(group).values() for entry in entries):
+            with blame(entry):
+                entry.load()()
+    except BaseException:
+        _CALLED.discard(group)
+        raise
+
+
+@contextmanager
+def blame(entry: EntryPoint) -> Iterator[None]:
+    """Name the entry point in what goes wrong while it is loaded: code of others may fail in any way."""
+    try:
+        yield
+    except PotluckError as error:
+        raise type(error)(f"{describe(entry)}: {error}") from None
+    except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise PotluckError(f"{describe(entry)} can't be loaded ({why}): mend or remove it") from error
-    return loaded
+        raise PotluckError(f"{describe(entry)}: can't be loaded ({why}); mend or remove it") from error
 
 
 def describe(entry: EntryPoint) -> str:
     """An entry point as errors name it."""
     package = entry.dist.name if entry.dist is not None else "an unknown package"
-    return f"entry point {entry.group} {entry.name} = {entry.value!r} of {package}"
+    return f"entry point {entry.name} = {entry.value!r} of {package} ({entry.group})"

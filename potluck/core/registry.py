@@ -11,10 +11,14 @@ V = TypeVar("V")
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """Values by name, in the order in which they came."""
+    """Values by name, in the order in which they came.
 
-    def __init__(self, noun: str) -> None:
+    `load` is called before the first name is looked up: it may add what other packages offer.
+    """
+
+    def __init__(self, noun: str, load: Callable[[], None] | None = None) -> None:
         self.noun = noun  # of its values, in errors
+        self._load = load
         self._values: dict[str, V] = {}
         self._modules: dict[str, str] = {}  # who registered each
 
@@ -36,18 +40,28 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def find(self, name: str, key: str) -> V:
         """The value of a name, which a setting gave; `key` is the setting's own name, for errors."""
-        if name not in self._values:
-            raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest(name, list(self._values))}")
-        return self._values[name]
+        if name not in self:
+            raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest(name, list(self))}")
+        return self[name]
 
     def __getitem__(self, name: str) -> V:
-        return self._values[name]
+        return self._loaded()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._loaded())
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._loaded())
+
+    def _loaded(self) -> dict[str, V]:
+        load, self._load = self._load, None  # first: what is loaded may look here
+        if load is not None:
+            try:
+                load()
+            except BaseException:
+                self._load = load
+                raise
+        return self._values
 
 
 def pick_parameters(

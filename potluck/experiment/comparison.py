@@ -10,7 +10,7 @@ from typing import Literal
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import error_context
-from potluck.experiment import folder
+from potluck.experiment import code, folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
 from potluck.experiment.launch.side_by_side import Missing
@@ -138,7 +138,7 @@ def compare(
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
         federations[seed] = prepare(_one(full, seed, name), federation=federations.get(seed)).federation
     if path is not None:
-        folder.create(path, {folder.EXPERIMENT: full.to_toml()}, force)
+        folder.create(path, {folder.EXPERIMENT: full.to_toml(), **code.record()}, force)
     return _go_on(full, path, federations, show, jobs)
 
 
@@ -146,6 +146,7 @@ def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) 
     """Finish a comparison: load what is finished, resume what was begun, run the rest."""
     path = Path(out)
     side_by_side.check_jobs(jobs, path)
+    code.check_same(path)
     return _go_on(folder.experiment(path), path, {}, show, jobs)
 
 

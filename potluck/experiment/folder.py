@@ -3,6 +3,7 @@
 A comparison's, a tuning's or a study's holds the folders of its runs.
 
 experiment.toml     complete: `potluck run experiment.toml` repeats the run
+code.json           name and sha256 of the file that --code loaded, if any: resuming wants the same
 plan.json           executor and sizes, pinned, since resuming must compute alike
 records.jsonl       what was measured, append-only
 keep.log            what devices remember between tasks
@@ -29,9 +30,11 @@ from potluck.core.errors import ConfigError, SnapshotError
 from potluck.core.job import ModelSpec
 from potluck.core.records import Record
 from potluck.core.trees import Params
+from potluck.experiment import code
 from potluck.experiment.device_summary import DeviceSummary
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.settings import as_recorded
 from potluck.experiment.summary import Summary
 from potluck.models import Models
 
@@ -41,6 +44,7 @@ DEVICES = "devices.json"
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
     EXPERIMENT,
+    code.RECORD,
     PLAN,
     RECORDS,
     DEVICES,
@@ -142,7 +146,9 @@ def is_finished(folder: Path) -> bool:
 
 
 def experiment(folder: Path) -> Experiment:
-    return Experiment.from_file(folder / EXPERIMENT)
+    """What a folder was made from; names in it were looked up then, and may be of code that isn't here."""
+    with as_recorded():
+        return Experiment.from_file(folder / EXPERIMENT)
 
 
 def read_records(folder: Path) -> list[Record]:

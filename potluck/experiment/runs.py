@@ -19,7 +19,7 @@ from potluck.core.rule import Runnable
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
-from potluck.experiment import folder
+from potluck.experiment import code, folder
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
@@ -114,6 +114,7 @@ def run(
         files = {
             folder.EXPERIMENT: setting.experiment.to_toml(),
             folder.PLAN: execution_plan.dump_plan(chosen.plan, chosen.reason),
+            **code.record(),
         }
         folder.create(path, files, force)
     try:
@@ -142,6 +143,7 @@ def resume(
     folder.check_run(path)
     if folder.is_finished(path):
         return load(path)
+    code.check_same(path)
     experiment = folder.experiment(path)
     if algorithm is None and not _by_name(experiment):
         raise ConfigError(

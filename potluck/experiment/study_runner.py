@@ -1,15 +1,14 @@
 """Studies found, run and resumed: what was finished before isn't done again."""
 
-import importlib.util
 import json
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, PotluckError, nearest
 from potluck.experiment import folder
+from potluck.experiment.code import execute_file
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.runs import Run
@@ -58,21 +57,9 @@ def _ends(name: str) -> list[int]:
 
 def read(path: Path) -> dict[str, Study]:
     """The studies of a file by their names: its STUDY has the file's, those of STUDIES a key behind it."""
-    spec = importlib.util.spec_from_file_location(f"potluck_study_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # values that it defines are looked up there
     sys.path.insert(0, str(path.parent.resolve()))  # studies may share what lies beside them
     try:
-        spec.loader.exec_module(module)
-    except PotluckError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        here = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
-        line = f", line {here[-1]}" if here else ""
-        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
+        module = execute_file(path, f"potluck_study_{path.stem}")
     finally:
         sys.path.remove(str(path.parent.resolve()))
     names = vars(module)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from potluck.core import entry_points
 from potluck.core.errors import ConfigError, ModelError, nearest
 from potluck.core.job import ModelSpec
 from potluck.core.registry import Registry, pick_parameters
@@ -21,7 +22,17 @@ class Builder(NamedTuple):
 
 
 _OFFERED = ("shape", "classes", "vocabulary", "width", "depth")
-MODELS: Registry[Builder] = Registry("model")
+
+
+def _load_offered() -> None:
+    """Register the models of other packages: an entry point's name is the model's, its object builds it."""
+    for name, entries in entry_points.offered("potluck.models").items():
+        for entry in entries:
+            with entry_points.blame(entry):
+                register(name, entry.load())
+
+
+MODELS: Registry[Builder] = Registry("model", _load_offered)
 
 
 def register(name: str, build: Build) -> None:

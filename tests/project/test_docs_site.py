@@ -114,7 +114,7 @@ def test_links_out_of_the_pages_are_bent():
 
 
 def table_keys(markdown):
-    return re.findall(r"^\| `(\w+)` \|", markdown, re.MULTILINE)
+    return re.findall(r"^\| `([\w.]+)` \|", markdown, re.MULTILINE)
 
 
 def test_every_key_of_an_experiment_is_there():

@@ -1,8 +1,10 @@
 """Partitions by name: `divide(pool, "dirichlet", 20, key)`, or a way of one's own that was registered."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypedDict
 
+from potluck.core import entry_points
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.registry import Registry, pick_parameters
 from potluck.data.holding import Cut, Partition
@@ -40,7 +42,7 @@ class Settings(TypedDict, total=False):
 
 _CUT = ("smallest", "validation", "test")  # of the settings: a way is given them as a `Cut`
 _OFFERED = ("pool", "clients", "key", "cut", *(name for name in Settings.__annotations__ if name not in _CUT))
-PARTITIONS: Registry[Way] = Registry("partition")
+PARTITIONS: Registry[Way] = Registry("partition", partial(entry_points.call_all, "potluck.data"))
 
 
 def register(name: str, deal: Deal, *, counts_clients: bool = False) -> None:

@@ -2,15 +2,17 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from potluck.core import entry_points
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.registry import Registry
 from potluck.data.pool import Pool, limit_rows
 
 Make = Callable[..., Pool]
 Option = bool | int | float | str
-SOURCES: Registry[Make] = Registry("source")
+SOURCES: Registry[Make] = Registry("source", partial(entry_points.call_all, "potluck.data"))
 
 
 def register(name: str, make: Make) -> None:

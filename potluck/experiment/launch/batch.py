@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from potluck.core.errors import ConfigError, error_context
 from potluck.engine.schedule import Progress
-from potluck.experiment import build, folder, runs, toml
+from potluck.experiment import build, code, folder, runs, toml
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.side_by_side import Done, Missing
 from potluck.experiment.prepare import prepare, resolve_run
@@ -179,6 +179,9 @@ def _state(place: Path | None, full: Experiment, force: bool) -> str:
     if place is None or not folder.is_run(place):
         return "nothing"
     if (place / folder.EXPERIMENT).read_text() == full.to_toml():
+        if force and code.read_record(place) != code.find_loaded():
+            return "other"
+        code.check_same(place)
         return "finished" if folder.is_finished(place) else "begun"
     if not force:
         raise ConfigError(

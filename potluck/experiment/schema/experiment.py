@@ -25,8 +25,10 @@ from potluck.experiment.schema.settings import (
     Table,
     Training,
     Tune,
+    as_recorded,
     dump_all,
     dump_given,
+    is_recorded,
 )
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
 
@@ -55,6 +57,7 @@ class Experiment(Table):
     algorithms: Parameters = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
 
     _source: str = PrivateAttr(default="experiment")
+    _recorded: bool = PrivateAttr(default=False)
 
     def __init__(self, **tables: Any) -> None:
         where = tables.pop("_source", "experiment")
@@ -62,7 +65,7 @@ class Experiment(Table):
             super().__init__(**tables)
         except ValidationError as error:
             raise config_errors.explain_error(error, type(self), where) from None
-        self._source = where
+        self._source, self._recorded = where, is_recorded()
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -89,7 +92,8 @@ class Experiment(Table):
 
     def with_values(self, **changes: Any) -> Self:
         """A copy with other top-level values."""
-        return type(self)(**{**dump_given(self), **changes}, _source=self._source)
+        with as_recorded(self._recorded):
+            return type(self)(**{**dump_given(self), **changes}, _source=self._source)
 
     def training(self, algorithm: str) -> Training:
         """[train] with what `algorithms.NAME.train` says instead, all defaults written out."""
@@ -111,9 +115,11 @@ class Experiment(Table):
     def resolve(self) -> Self:
         """A copy in which everything that depends on other keys is written out; the same run again."""
         stop, evaluate = self.stop, self.evaluate
-        data = _with_options(self.data, DATA_SOURCES[self.data.source])
+        data, partition = self.data, PARTITIONS.get(self.data.partition)
+        if data.source in DATA_SOURCES:  # else it was recorded, with code that isn't here
+            data = _with_options(data, DATA_SOURCES[data.source])
         fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
-        if data.clients is None and not PARTITIONS[data.partition].counts_clients:
+        if data.clients is None and partition is not None and not partition.counts_clients:
             data = data.model_copy(update={"clients": 20})
         if evaluate.rounds is None and evaluate.seconds is None:
             rounds = None if stop.rounds is None else max(1, stop.rounds // POINTS)
@@ -163,6 +169,8 @@ def _with_options(table: T, source: Callable[..., object]) -> T:
 
 
 def _algorithm(name: str, shown: str) -> str:
+    if is_recorded():
+        return name
     try:
         return algorithms.canonical(name)
     except ConfigError as error:

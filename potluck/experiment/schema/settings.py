@@ -4,7 +4,9 @@ Tables are frozen and refuse keys that they don't know. What depends on other ke
 evaluate) stays unset here; `Experiment.resolve` writes it out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -13,6 +15,7 @@ from potluck.core.errors import nearest
 from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
 
+_RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -250,7 +253,22 @@ def _dump_value(value: Any, how: Any) -> Any:
     return [_dump_value(inner, how) for inner in value] if isinstance(value, list) else value
 
 
+@contextmanager
+def as_recorded(recorded: bool = True) -> Iterator[None]:
+    """Within, names of algorithms, sources and partitions count as known: they were when written down."""
+    before = _RECORDED.set(recorded)
+    try:
+        yield
+    finally:
+        _RECORDED.reset(before)
+
+
+def is_recorded() -> bool:
+    """Whether names are taken as they are."""
+    return _RECORDED.get()
+
+
 def _known(noun: str, name: str, among: Iterable[str]) -> str:
-    if name not in among:
+    if not is_recorded() and name not in among:
         raise ValueError(f"no such {noun}; {nearest(name, list(among))}")
     return name

@@ -1,0 +1,370 @@
+"""Algorithms, models, sources and partitions of a user's own: from an installed package, and by --code."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from potluck.cli import main
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PYPROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "larder"
+version = "1.0"
+
+[tool.setuptools]
+packages = ["larder"]
+
+[project.entry-points."potluck.algorithms"]
+doubled = "larder.doubled"
+halved = "larder.doubled:halved"
+
+[project.entry-points."potluck.models"]
+wide-line = "larder.models:wide_line"
+
+[project.entry-points."potluck.data"]
+larder = "larder.rows:register"
+"""
+
+ALGORITHM = '''"""Doubled (nobody 2026, Twice the loss).
+
+Everybody minimises twice the loss, and the server takes half of the step.
+"""
+
+from dataclasses import replace
+from typing import Annotated
+
+from potluck.algorithms.fedavg import FedAvg
+from potluck.authoring import Average, Objective, Train, cross_entropy, part, require, value
+
+
+@value
+class Twice(Objective):
+    """A multiple of cross-entropy."""
+
+    times: float = 2.0
+
+    def loss(self, net, params, batch, held):
+        data = self.times * cross_entropy(net, params, batch)
+        return data, {"loss": data.detach()}
+
+
+@part("select")
+@value
+class Lowest:
+    """Those with the lowest numbers."""
+
+    def start(self):
+        return None
+
+    def pick(self, picks, count, ctx):
+        return sorted(ctx.sample(2 * count))[:count], None
+
+    def jobs(self, local, nodes, picks):
+        return [local] * len(nodes)
+
+    def learn(self, picks, got, ctx):
+        return None
+
+
+def doubled(
+    local: Train = Train(),
+    clients: Annotated[int, "devices a round"] = 3,
+    times: Annotated[float, "what the loss is multiplied by"] = 2.0,
+) -> FedAvg:
+    """FedAvg of devices that minimise a multiple of their loss."""
+    require(times > 0, "times", times, "must be above 0, such as 2")
+    return FedAvg(clients, replace(local, objective=Twice(times)), Lowest(), Average(1 / times))
+
+
+def halved(local: Train = Train(), clients: int = 3) -> FedAvg:
+    """The same with half of the loss."""
+    return doubled(local, clients, 0.5)
+'''
+
+MODEL = """
+from torch import nn
+
+
+def wide_line(shape, classes, width=1.0):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], round(8 * width)), nn.ReLU(),
+                         nn.Linear(round(8 * width), classes))
+"""
+
+ROWS = '''
+import numpy as np
+
+import potluck
+from potluck.data import assemble, from_rows
+
+
+def corners(root, rows=120):
+    """Rows in the corners of a cube, a class each."""
+    rng = np.random.default_rng(3)
+    y = np.arange(rows) % 4
+    x = rng.normal(size=(rows, 3)) + 2 * np.array([[0, 0, 0], [1, 0, 1], [0, 1, 1], [1, 1, 0]])[y]
+    return assemble("corners", x.astype(np.float32), y)
+
+
+def in_turn(pool, clients, key, cut):
+    """Rows by their places, in turn."""
+    return from_rows([pool.free[i::clients] for i in range(clients)], pool, key, cut)
+
+
+def register():
+    potluck.register_source("corners", corners)
+    potluck.register_partition("in-turn", in_turn)
+'''
+
+EXPERIMENT = """
+name = "larder"
+algorithm = "doubled"
+stop = { rounds = 4 }
+data = { source = "corners", rows = 200, partition = "in-turn", clients = 8 }
+model = { name = "wide-line", width = 2.0 }
+run = { executor = "workers", workers = 2, snapshot_every = 0.01 }
+
+[algorithms.doubled]
+clients = 4
+
+[algorithms.fedavg]
+select = { kind = "Lowest" }
+"""
+
+
+STUDY = """
+from potluck.experiment.study import Arm, Scale, Study
+
+SMALL = {
+    "data": {"source": "corners", "partition": "in-turn", "clients": 8},
+    "model": {"name": "wide-line"},
+    "stop": {"rounds": 2},
+}
+ARMS = [Arm("doubled", "doubled"), Arm("lowest", "fedavg", {"select": {"kind": "Lowest"}})]
+SCALE = Scale(SMALL, seeds=(1,))
+STUDY = Study(title="Twice", question="Does it matter?", arms=ARMS, quick=SCALE, paper=SCALE)
+"""
+
+
+def call(*command, path=(), cwd, code=0):
+    """A command in a process of its own, which finds these folders before all others."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTHON"))}
+    env |= {"PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *map(str, command)]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder into which somebody else's package was installed, without the network."""
+    tree, place = tmp_path_factory.mktemp("larder"), tmp_path_factory.mktemp("site")
+    (tree / "larder").mkdir()
+    for name, text in {
+        "pyproject.toml": PYPROJECT,
+        "larder/__init__.py": "",
+        "larder/doubled.py": ALGORITHM,
+        "larder/models.py": MODEL,
+        "larder/rows.py": ROWS,
+    }.items():
+        (tree / name).write_text(text)
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    call("pip", "install", *options, "--target", place, tree, cwd=tree)
+    return place
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """The same in one file."""
+    register = (
+        'potluck.register_algorithm("doubled", doubled)\n'
+        'potluck.register_model("wide-line", wide_line)\n'
+        "register()\n"
+    )
+    file = tmp_path / "mine.py"
+    file.write_text("\n".join((ALGORITHM, MODEL, ROWS, register)))
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    return file
+
+
+def records(folder):
+    return (folder / "records.jsonl").read_bytes()
+
+
+def test_a_package_is_found_by_its_entry_points(installed, tmp_path):
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    at = {"path": [installed], "cwd": tmp_path}
+    ran = json.loads(call("potluck", "run", "e.toml", "--out", "a", "--json", **at))
+    assert (ran["algorithm"], ran["rounds"]) == ("doubled", 4)
+    assert ran["accuracy_mean"] > 0.3  # by chance 0.25
+    assert not (tmp_path / "a" / "code.json").exists()
+    call("potluck", "run", "e.toml", "--out", "b", "--set", "run.executor=loop", **at)
+    assert records(tmp_path / "a") == records(tmp_path / "b")  # workers knew it all
+
+    options = ("--algorithms", "doubled,halved,fedavg", "--jobs", "2", "--out", "both", "--json")
+    compared = json.loads(call("potluck", "compare", "e.toml", *options, **at))
+    assert [row["algorithm"] for row in compared["algorithms"]] == ["doubled", "halved", "fedavg"]
+    assert records(tmp_path / "both" / "doubled-1") == records(tmp_path / "a")
+
+    described = call("potluck", "algorithms", "doubled", **at)
+    assert "Doubled (nobody 2026, Twice the loss)." in described
+    assert "what the loss is multiplied by" in described
+    assert "200 of shape [3], 4 classes" in call("potluck", "data", "e.toml", **at)
+    # Without the package its folders can be read still.
+    assert "doubled" in call("potluck", "show", "a", cwd=tmp_path)
+    assert "doubled" in call("potluck", "list", ".", cwd=tmp_path)
+    call("potluck", "report", "a", "--out", "page.html", cwd=tmp_path)
+
+
+def test_names_that_are_taken_or_wrong_are_told(installed, tmp_path):
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    at = {"path": [installed], "cwd": tmp_path, "code": 2}
+    said = call("potluck", "run", "e.toml", "--set", "algorithms.doubled.times=-1", **at)
+    assert "algorithms.doubled.times = -1.0: must be above 0, such as 2" in said
+    broken = tmp_path / "site"
+    (broken / "broken-1.0.dist-info").mkdir(parents=True)
+    (broken / "broken-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n"
+    )
+    entries = broken / "broken-1.0.dist-info" / "entry_points.txt"
+    entries.write_text("[potluck.algorithms]\nfedavg = broken.rule\nlost = broken.rule\n")
+    at["path"] = [broken]
+    said = call("potluck", "algorithms", "fedavg", **at)
+    assert (
+        "algorithm = 'fedavg': offered more than once, by entry point fedavg = 'broken.rule' of broken"
+        in said
+    )
+    assert "can't be loaded (ModuleNotFoundError" in call("potluck", "algorithms", "lost", **at)
+    entries.write_text("[potluck.data]\nrows = json:dumps\n")
+    said = call("potluck", "data", ROOT / "examples" / "demo.toml", **at)
+    assert "entry point rows = 'json:dumps' of broken (potluck.data): can't be loaded" in said
+    entries.write_text("[potluck.models]\nmlp = larder.models:wide_line\n")
+    at["path"] = [broken, installed]
+    said = call("potluck", "run", ROOT / "examples" / "demo.toml", "--out", "x", **at)
+    assert "of broken (potluck.models): model 'mlp': the name is taken by potluck.models" in said
+
+
+def test_code_is_loaded_and_recorded(mine, tmp_path):
+    at = {"cwd": tmp_path}
+    ran = json.loads(call("potluck", "run", "e.toml", "--code", mine, "--out", "a", "--json", **at))
+    assert (ran["algorithm"], ran["rounds"]) == ("doubled", 4)
+    digest = hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert json.loads((tmp_path / "a" / "code.json").read_text()) == {"file": "mine.py", "sha256": digest}
+    options = ("--code", "mine.py", "--algorithms", "doubled,fedavg", "--jobs", "2", "--out", "both")
+    call("potluck", "compare", "e.toml", *options, **at)
+    assert records(tmp_path / "both" / "doubled-1") == records(tmp_path / "a")
+    for place in ("both", "both/doubled-1", "both/fedavg-1"):
+        assert json.loads((tmp_path / place / "code.json").read_text())["sha256"] == digest
+    assert "Twice the loss" in call("potluck", "algorithms", "doubled", "--code", "mine.py", **at)
+    assert "200 of shape [3], 4 classes" in call("potluck", "data", "e.toml", "--code", "mine.py", **at)
+    assert call("potluck", "advise", "e.toml", "--code", "mine.py", **at)
+    assert "doubled" in call("potluck", "show", "both", **at)  # without the code
+
+
+def interrupted(*command, cwd, place):
+    """A command that was killed once its run has a snapshot to go on from."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *map(str, command)], env=env, cwd=cwd, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while len(list(place.glob("snapshots/*.snapshot"))) < 2:
+        assert time.monotonic() < until, process.communicate()
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_resume_wants_the_same_code(mine, tmp_path, many):
+    long = ("--set", "stop.rounds=300", "--set", "run.executor=loop", "--code", mine)
+    command = ("compare", "e.toml", "--seeds", "1,2") if many else ("run", "e.toml")
+    place = tmp_path / "a" / "doubled-1" if many else tmp_path / "a"
+    said = interrupted("potluck", *command, *long, "--out", "a", cwd=tmp_path, place=place)
+    assert f"go on with: potluck resume a --code {mine}" in said
+    old = hashlib.sha256(mine.read_bytes()).hexdigest()
+    at = {"cwd": tmp_path, "code": 2}
+    said = call("potluck", "resume", "a", **at)
+    assert f"--code is missing: a was begun with --code mine.py of sha256 {old}; name that file" in said
+    other = tmp_path / "other.py"
+    other.write_text(mine.read_text() + "\n# otherwise\n")
+    new = hashlib.sha256(other.read_bytes()).hexdigest()
+    said = call("potluck", "resume", "a", "--code", other, **at)
+    assert f"other.py: is of sha256 {new}, but a was begun with --code mine.py of sha256 {old}; name" in said
+    assert "can't be read (No such file" in call("potluck", "resume", "a", "--code", "none.py", **at)
+    call("potluck", "resume", "a", "--code", mine, cwd=tmp_path)
+    straight = tmp_path / "b" / "doubled-1" if many else tmp_path / "b"
+    call("potluck", *command, *long, "--out", "b", cwd=tmp_path)
+    assert records(place) == records(straight)
+
+
+def test_trials_and_studies_want_the_same_code(mine, tmp_path):
+    tune = ("potluck", "tune", "e.toml", "--set", "tune.lr=[0.1]", "--out", "tune", "--code")
+    call(*tune, mine, cwd=tmp_path)
+    other = tmp_path / "other.py"
+    other.write_text(mine.read_text() + "\n# otherwise\n")
+    assert "was begun with --code mine.py" in call(*tune, other, cwd=tmp_path, code=2)
+    call(*tune, other, "--force", cwd=tmp_path)
+    assert json.loads((tmp_path / "tune" / "doubled-0.1-1" / "code.json").read_text())["file"] == "other.py"
+    (tmp_path / "one.py").write_text(STUDY)
+    study = ("potluck", "study", "one.py", "--no-page", "--out", "study", "--jobs", "2", "--code")
+    assert "doubled" in call(*study, mine, cwd=tmp_path)
+    assert "was begun with --code mine.py" in call(*study, other, cwd=tmp_path, code=2)
+
+
+def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    bad = tmp_path / "bad.py"
+    for text, message in (
+        ("import potluck\n\n1 / 0\n", "bad.py, line 3: ZeroDivisionError: division by zero"),
+        ("def x(:\n", "bad.py: SyntaxError"),
+        (
+            "import potluck\nfrom potluck.algorithms.fedavg import FedAvg\n"
+            'potluck.register_algorithm("Fed-Avg", FedAvg)\n',
+            "bad.py: algorithm 'Fed-Avg': there is 'fedavg' already; register yours by another name",
+        ),
+        (
+            'import potluck\npotluck.register_algorithm("x", 3)\n',
+            "register what makes it, a function or a class",
+        ),
+        (
+            'import potluck\npotluck.register_model("mlp", lambda: None)\n',
+            "the name is taken by potluck.models",
+        ),
+        (
+            'import potluck\npotluck.register_source("digits", lambda root: 0)\n',
+            "the name is taken by potluck.data",
+        ),
+        (
+            'import potluck\npotluck.register_partition("iid", lambda pool: 0)\n',
+            "the name is taken by potluck.data",
+        ),
+    ):
+        bad.write_text(text)
+        with pytest.raises(SystemExit):
+            main(["run", "e.toml", "--code", "bad.py"])
+        said = capsys.readouterr().err
+        assert message in said
+        assert len(said.splitlines()) == 1
+    (tmp_path / "code.toml").write_text("code = 'bad.py'\n" + EXPERIMENT)
+    with pytest.raises(SystemExit):
+        main(["run", "code.toml"])
+    assert "code = 'bad.py': no such key" in capsys.readouterr().err  # a file can't name code
