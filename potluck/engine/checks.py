@@ -17,7 +17,7 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
         raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
     phases = [federation.shifts, *(change.shifts for change in federation.changes)]
     for share in evaluate.shifts if evaluate.on == "test" else ():
-        fix = f"no rows are laid out for {share:g}; give Federation.shifts, by data.arranged(..., levels=)"
+        fix = f"no rows are laid out for {share:g}; give Federation.shifts, by data.arrange(..., levels=)"
         require(all(share in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
     rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
     if isinstance(rule, Fits):

@@ -32,7 +32,7 @@ class DrawsTogether(Protocol):
     def draw_all(jobs: Sequence[Training], places: Sequence[Local]) -> list[Rows]: ...
 
 
-def batch_shape(job: Job) -> Hashable | None:
+def find_shape(job: Job) -> Hashable | None:
     """Training jobs of equal shape may be computed together; None for jobs that run as they like."""
     return job.shape() if trains(job) else None
 

@@ -13,7 +13,7 @@ from potluck.core.messages import Move, Task, Tell
 from potluck.engine.flight import Flight
 from potluck.engine.local import Home, LazyLocal
 from potluck.execute.plan import Executor, ParallelExecutor
-from potluck.execute.reference import Item, batch_shape, run_alone
+from potluck.execute.reference import Item, find_shape, run_alone
 
 
 class Begun(NamedTuple):
@@ -45,7 +45,7 @@ class Training:
     def add(self, flight: Flight, job: Job) -> None:
         """A flight has started; if it trains, it waits until it is due."""
         if job is not self._last[0]:
-            self._last = job, batch_shape(job)
+            self._last = job, find_shape(job)
         if self._last[1] is not None:
             self.pending.setdefault(self._last[1], {})[flight.id] = None
 
@@ -53,7 +53,7 @@ class Training:
         """Nobody will see what it computes."""
         assert not isinstance(flight.item, Move)
         self.begun.pop(flight.id, None)
-        shape = batch_shape(flight.item.job)
+        shape = find_shape(flight.item.job)
         waiting = self.pending.get(shape, {})
         waiting.pop(flight.id, None)
         if not waiting:
@@ -63,7 +63,7 @@ class Training:
         """The result of a flight that is due, with those that wait with it."""
         if flight.result is not None:
             return flight.result
-        shape = batch_shape(item.job)
+        shape = find_shape(item.job)
         if shape is None:
             return run_alone(item.job, LazyLocal(self.home, flight, item))
         if flight.id not in self.begun:
