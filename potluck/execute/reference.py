@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core import keys
-from potluck.core.errors import PotluckError
+from potluck.core.errors import JobError, PotluckError
 from potluck.core.job import Batch, Job, Local, Net, Opaque, Result, Rows, Trace, Training, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
 
@@ -39,7 +39,8 @@ def find_shape(job: Job) -> Hashable | None:
 
 def run_alone(job: Job, at: Local) -> Result:
     """Run a job that is not training."""
-    assert isinstance(job, Opaque), f"{type(job).__name__} has neither run nor shape"
+    if not isinstance(job, Opaque):
+        raise JobError(f"{type(job).__name__}: is neither training nor has a method run(at); give it one")
     try:
         return job.run(at)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
