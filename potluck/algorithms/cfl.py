@@ -22,13 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Choice, Command, Node, Reply, Task
-from potluck.core.rule import Cohort, Got
-from potluck.jobs import Train
-from potluck.rules.fold import equally, fold
+from potluck.authoring import (
+    Choice,
+    Cohort,
+    Command,
+    Context,
+    Got,
+    Node,
+    Reply,
+    Task,
+    Train,
+    equally,
+    fold,
+    require,
+    value,
+)
 from potluck.rules.grouped import DOOR, GroupRounds, Groups, split_group
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust

@@ -10,8 +10,7 @@ tau^2, the least that the paper allows. No momentum (beta1) unless asked for.
 from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.jobs import Train
-from potluck.rules import Adaptive, Select, Uniform
+from potluck.authoring import Adaptive, Select, Train, Uniform
 
 
 def fedadagrad(

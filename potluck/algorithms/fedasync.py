@@ -14,12 +14,20 @@ from typing import Annotated, Literal, get_args
 
 import torch
 
-from potluck.core.codec import value
-from potluck.core.errors import nearest, require
-from potluck.core.messages import Reply
-from potluck.core.trees import Params
-from potluck.jobs import Prox, Train
-from potluck.rules import Select, Stream, Uniform, hinge, polynomial
+from potluck.authoring import (
+    Params,
+    Prox,
+    Reply,
+    Select,
+    Stream,
+    Train,
+    Uniform,
+    hinge,
+    nearest,
+    polynomial,
+    require,
+    value,
+)
 
 Damping = Literal["constant", "polynomial", "hinge"]
 

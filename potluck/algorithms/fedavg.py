@@ -7,14 +7,24 @@ samples. Deviations: changes travel, not weights (the same mean); deadlines and 
 from dataclasses import replace
 from typing import Annotated
 
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Task, Until
-from potluck.core.rule import Got
-from potluck.core.trees import Tree
-from potluck.jobs import Train, use_model
-from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    GlobalState,
+    Got,
+    Node,
+    Select,
+    ServerOptim,
+    Task,
+    Train,
+    Tree,
+    Uniform,
+    Until,
+    require,
+    use_model,
+    value,
+)
 
 
 @value

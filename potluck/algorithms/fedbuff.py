@@ -11,12 +11,19 @@ from typing import Annotated
 
 import torch
 
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.messages import Reply
-from potluck.core.trees import Params, add, scale
-from potluck.jobs import Train
-from potluck.rules import Select, Stream, Uniform, polynomial
+from potluck.authoring import (
+    Params,
+    Reply,
+    Select,
+    Stream,
+    Train,
+    Uniform,
+    add,
+    polynomial,
+    require,
+    scale,
+    value,
+)
 
 
 @value(eq=False, light=True)

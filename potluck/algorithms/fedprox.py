@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.jobs import Prox, Train
-from potluck.rules import Select, Uniform
+from potluck.authoring import Prox, Select, Train, Uniform
 
 
 def fedprox(

@@ -21,12 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Choice, Command, Node, Task, Wake
-from potluck.core.rule import Cohort, Got, RuleState
-from potluck.jobs import Train
+from potluck.authoring import (
+    Choice,
+    Cohort,
+    Command,
+    Context,
+    Got,
+    Node,
+    RuleState,
+    Task,
+    Train,
+    Wake,
+    require,
+    value,
+)
 from potluck.rules.census import CENSUS, Census
 from potluck.rules.grouped import ROOT, GroupRounds, Groups, split_group
 from potluck.rules.guard import guard_rule

@@ -13,12 +13,18 @@ from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Node, Task
-from potluck.jobs import Train, fine_tune
-from potluck.rules import GlobalState, Select, Uniform
+from potluck.authoring import (
+    Context,
+    GlobalState,
+    Node,
+    Select,
+    Task,
+    Train,
+    Uniform,
+    fine_tune,
+    require,
+    value,
+)
 from potluck.rules.wrap import AroundRule
 
 

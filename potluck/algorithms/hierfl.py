@@ -15,9 +15,7 @@ maverick are the same in the same order, so that all can be compared under each.
 from typing import Annotated, Final
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.errors import require
-from potluck.jobs import Train
-from potluck.rules import Select, Uniform
+from potluck.authoring import Select, Train, Uniform, require
 from potluck.rules.edges import EVERYBODY, EdgeTiers, OwnModels
 
 FIDELITY: Final = "authors' code"

@@ -13,8 +13,7 @@ there is instead. Averages go by samples. Views: as in hierfl.
 from typing import Annotated, Final
 
 from potluck.algorithms.hierfl import hierfl
-from potluck.jobs import Train
-from potluck.rules import Select, Uniform
+from potluck.authoring import Select, Train, Uniform
 from potluck.rules.edges import EdgeTiers
 
 FIDELITY: Final = "paper of Maverick"

@@ -14,14 +14,26 @@ from typing import Annotated, Self
 import torch
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Task
-from potluck.core.rule import Got
-from potluck.core.trees import Params, add, weighted_sum, zeros
-from potluck.jobs import SGD, Correct, Train
-from potluck.rules import Average, GlobalState, Select, Uniform
+from potluck.authoring import (
+    SGD,
+    Average,
+    Command,
+    Context,
+    Correct,
+    GlobalState,
+    Got,
+    Node,
+    Params,
+    Select,
+    Task,
+    Train,
+    Uniform,
+    add,
+    require,
+    value,
+    weighted_sum,
+    zeros,
+)
 
 
 @value(eq=False)

@@ -61,7 +61,9 @@ def test_a_device_needs_neither_rules_nor_a_runtime():
     assert "potluck.algorithms.auxo.device" in done.stderr.split()
 
 
-@pytest.mark.parametrize(("name", "limit"), [("fedavg", 60), ("fedasync", 80)])
+@pytest.mark.parametrize(("name", "limit"), [("fedavg", 50), ("fedasync", 71)])
 def test_algorithms_stay_short(name, limit):
-    lines = (ROOT / "potluck" / "algorithms" / f"{name}.py").read_text().splitlines()
-    assert len(lines) < limit, f"{name}.py has {len(lines)} lines; move shared parts to potluck.rules"
+    text = (ROOT / "potluck" / "algorithms" / f"{name}.py").read_text()
+    imports = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = len(text.splitlines()) - sum((node.end_lineno or 0) - node.lineno + 1 for node in imports)
+    assert lines < limit, f"{name}.py has {lines} lines beside imports; move shared parts to potluck.rules"

@@ -13,13 +13,23 @@ from potluck.algorithms.auxo.mode import Evidence, Findings, Mode
 from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
 from potluck.algorithms.fedavg import FedAvg
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.job import ModelSpec, Training
-from potluck.core.messages import Choice, Command, Lost, Node, Note, Reply, Task
-from potluck.core.rule import Cohort, Got
-from potluck.core.trees import nbytes
+from potluck.authoring import (
+    Choice,
+    Cohort,
+    Command,
+    Context,
+    Got,
+    Lost,
+    ModelSpec,
+    Node,
+    Note,
+    Reply,
+    Task,
+    Training,
+    nbytes,
+    require,
+    value,
+)
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
 from potluck.rules.wrap import find_overcommit, is_cohort

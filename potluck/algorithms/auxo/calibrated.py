@@ -23,10 +23,7 @@ from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.device import Explore
 from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.parts import part
-from potluck.core.trees import tmap
+from potluck.authoring import part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
 
 Table: TypeAlias = NDArray[np.float64]  # [old side, new side] devices

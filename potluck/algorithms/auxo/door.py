@@ -6,10 +6,7 @@ from dataclasses import replace
 from potluck.algorithms.auxo.device import SLOT, CheckIn, Request, unpack_request
 from potluck.algorithms.auxo.mode import Rates
 from potluck.algorithms.auxo.state import Crowd
-from potluck.core.context import Context
-from potluck.core.messages import Command, Node, Task
-from potluck.core.rule import Got
-from potluck.core.trees import nbytes
+from potluck.authoring import Command, Context, Got, Node, Task, nbytes
 
 
 def invite(

@@ -9,9 +9,7 @@ from potluck.algorithms.auxo.clustering import UNKNOWN, Sides
 from potluck.algorithms.auxo.device import Explore
 from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import replace_by_parts
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.parts import part
+from potluck.authoring import part, require, value
 
 PATIENCE = 3  # rounds without known members of a side, after which sides are sought anew
 

@@ -6,9 +6,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from potluck.algorithms.auxo.device import Explore, Request
-from potluck.core.errors import require
-from potluck.core.parts import role
-from potluck.core.trees import Params
+from potluck.authoring import Params, require, role
 
 L = TypeVar("L")  # what a cohort has learnt of its members
 Fact = float | dict[str, float]  # int counts as float

@@ -9,9 +9,7 @@ from potluck.algorithms.auxo.calibrated import CalibratedState
 from potluck.algorithms.auxo.device import Request
 from potluck.algorithms.auxo.faithful import FaithfulState
 from potluck.algorithms.auxo.tree import count_parts, find_known_ancestor, name_children, replace_by_parts
-from potluck.core.codec import value
-from potluck.core.messages import Node
-from potluck.core.rule import RuleState
+from potluck.authoring import Node, RuleState, value
 
 Learnt = FaithfulState | CalibratedState  # of a mode
 

@@ -9,8 +9,7 @@ from potluck.algorithms.classter.device.detect import Balanced, Detect
 from potluck.algorithms.classter.device.distil import Distillation
 from potluck.algorithms.classter.pace import Together
 from potluck.algorithms.classter.rule import ClassWise
-from potluck.core.errors import require
-from potluck.jobs import Objective, Train
+from potluck.authoring import Objective, Train, require
 from potluck.jobs.switch import Personal
 
 

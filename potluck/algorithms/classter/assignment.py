@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 
 from potluck.algorithms.classter.state import Member
-from potluck.core.context import Context
-from potluck.core.messages import Node, Reply
+from potluck.authoring import Context, Node, Reply
 
 Schedule = Literal["least", "gather", "random"]
 

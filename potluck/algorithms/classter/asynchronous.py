@@ -10,10 +10,7 @@ import torch
 
 from potluck.algorithms.classter.staleness import CriticalHinge, Durations, Progress
 from potluck.algorithms.classter.state import Arrivals, Detectors
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.messages import Command, Lane, Note, Reply
-from potluck.core.trees import add, tmap
+from potluck.authoring import Command, Lane, Note, Reply, add, require, tmap, value
 
 
 @value

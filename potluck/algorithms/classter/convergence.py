@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from potluck.algorithms.classter.state import Detectors
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.messages import Command, Note, Reply
+from potluck.authoring import Command, Note, Reply, require, value
 
 
 @value

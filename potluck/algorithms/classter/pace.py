@@ -5,10 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from potluck.algorithms.classter.state import Arrivals, Detectors
-from potluck.core.codec import value
-from potluck.core.messages import Command, Lane, Reply
-from potluck.core.trees import add
-from potluck.rules.fold import fold
+from potluck.authoring import Command, Lane, Reply, add, fold, value
 
 
 class Pace(Protocol):

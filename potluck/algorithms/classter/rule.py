@@ -22,14 +22,27 @@ from potluck.algorithms.classter.device.detect import Detect, Fall
 from potluck.algorithms.classter.device.distil import DEVIATION, MEAN, Calibration, Distillation, Loudest
 from potluck.algorithms.classter.pace import Pace
 from potluck.algorithms.classter.state import Detectors, start_detectors
+from potluck.authoring import (
+    Command,
+    ConfigError,
+    Context,
+    FederationFacts,
+    Got,
+    LabelSet,
+    Lane,
+    Node,
+    Note,
+    Task,
+    Train,
+    Tree,
+    Until,
+    add,
+    nearest,
+    require,
+    use_model,
+    value,
+)
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import ConfigError, nearest, require
-from potluck.core.messages import Command, Lane, Node, Note, Task, Until
-from potluck.core.rule import FederationFacts, Got
-from potluck.core.trees import Tree, add
-from potluck.jobs import LabelSet, Train, use_model
 
 DISTIL = "distil"
 STRIDE = 10  # updates between two notes of the counters

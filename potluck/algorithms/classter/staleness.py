@@ -8,8 +8,7 @@ an answer that is late and stale counts less.
 
 from typing import Literal
 
-from potluck.core.codec import value
-from potluck.core.errors import nearest, require
+from potluck.authoring import nearest, require, value
 
 Period = Literal["increment", "cumulative", "off"]
 

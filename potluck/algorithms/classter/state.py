@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from potluck.algorithms.classter.staleness import Durations, Progress
-from potluck.core.codec import value
-from potluck.core.messages import Lane, Node
-from potluck.core.trees import Params
+from potluck.authoring import Lane, Node, Params, value
 
 
 @value(eq=False)

@@ -16,14 +16,24 @@ from potluck.algorithms.dmpfl.device import (
     mask_largest,
     pack_model,
 )
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Note, Reply, Task, Until
-from potluck.core.rule import Got
-from potluck.core.trees import Params, Tree, add
-from potluck.jobs import Train, use_model
-from potluck.rules import fold
+from potluck.authoring import (
+    Command,
+    Context,
+    Got,
+    Node,
+    Note,
+    Params,
+    Reply,
+    Task,
+    Train,
+    Tree,
+    Until,
+    add,
+    fold,
+    require,
+    use_model,
+    value,
+)
 
 
 @value(eq=False)

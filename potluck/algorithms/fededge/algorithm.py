@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge.device import Anchored
-from potluck.core.errors import require
-from potluck.core.rule import Cohort, Rule
-from potluck.jobs import Train
+from potluck.authoring import Cohort, Rule, Train, require
 from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels
 from potluck.rules.guard import RobustRule
 from potluck.rules.robust import AdaptiveKrum, Robust

@@ -10,14 +10,24 @@ from torch import Tensor
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedgs.device import NextCounts, OneBatch
 from potluck.algorithms.fedgs.selection import find_nearest_sum
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Task
-from potluck.core.rule import Got, Rule
-from potluck.core.trees import Params, Tree, leaves, sub
-from potluck.jobs import LabelCounts, Train
-from potluck.rules import Average, GlobalState
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    GlobalState,
+    Got,
+    LabelCounts,
+    Node,
+    Params,
+    Rule,
+    Task,
+    Train,
+    Tree,
+    leaves,
+    require,
+    sub,
+    value,
+)
 from potluck.rules.edges import EVERYBODY, rewrite_tasks
 
 CENSUS, ASK, TRAIN = "census", "ask", "train"

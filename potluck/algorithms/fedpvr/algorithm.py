@@ -7,15 +7,27 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedpvr.device.own_part import OwnPart
 from potluck.algorithms.fedpvr.device.spared import SparedSGD
 from potluck.algorithms.scaffold import ControlState, ControlVariates
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.job import Net
-from potluck.core.messages import Command, Node, Task
-from potluck.core.rule import Got
-from potluck.core.trees import Params, Tree
-from potluck.jobs import SGD, Correct, Kept, Train, use_model
-from potluck.rules import Average, GlobalState, Select, Uniform
+from potluck.authoring import (
+    SGD,
+    Average,
+    Command,
+    Context,
+    Correct,
+    GlobalState,
+    Got,
+    Kept,
+    Net,
+    Node,
+    Params,
+    Select,
+    Task,
+    Train,
+    Tree,
+    Uniform,
+    require,
+    use_model,
+    value,
+)
 from potluck.rules.wrap import AroundRule
 
 

@@ -7,8 +7,7 @@ import numpy as np
 from potluck.algorithms.fedrac.assignment import Place
 from potluck.algorithms.fedrac.bounds import Landscape, drift, inconsistency, precision
 from potluck.algorithms.fedrac.clustering.resources import Floats
-from potluck.core.codec import value
-from potluck.core.errors import require
+from potluck.authoring import require, value
 
 GROWTH = 1.2  # of theta from tier to tier, as in the notebook
 

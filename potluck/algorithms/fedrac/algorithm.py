@@ -15,14 +15,22 @@ from potluck.algorithms.fedrac.schedule import find_leader, find_turns
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers, lighten, move_devices, note_place, place_devices
 from potluck.algorithms.fedrac.verification import MEASURE, is_due, plan_trials, read_trials, verify_replies
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Lane, Node, Note, Task, Until
-from potluck.core.rule import FederationFacts, Got
-from potluck.core.trees import add
-from potluck.jobs import use_model
-from potluck.rules.fold import fold
+from potluck.authoring import (
+    Command,
+    Context,
+    FederationFacts,
+    Got,
+    Lane,
+    Node,
+    Note,
+    Task,
+    Until,
+    add,
+    fold,
+    require,
+    use_model,
+    value,
+)
 from potluck.rules.nested import Part, average_owners
 
 MOST: Final = 5000  # participants: the Dunn index looks at all pairs

@@ -12,8 +12,7 @@ import numpy as np
 
 from potluck.algorithms.fedrac.clustering.resources import Bools, Floats, Ints
 from potluck.algorithms.fedrac.costs import Costs
-from potluck.core.codec import value
-from potluck.core.errors import require
+from potluck.authoring import require, value
 
 Need = Callable[[int, int], float]  # (tier, batch) -> bytes that training the tier's model takes
 

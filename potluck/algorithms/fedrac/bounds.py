@@ -12,8 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from potluck.algorithms.fedrac.clustering.resources import Floats
-from potluck.core.codec import value
-from potluck.core.errors import require
+from potluck.authoring import require, value
 
 
 @value

@@ -10,11 +10,7 @@ from dataclasses import replace
 from math import isfinite
 
 from potluck.algorithms.fedrac.device.trial import Trial
-from potluck.core.codec import value
-from potluck.core.context import Claims
-from potluck.core.messages import Node, Reply
-from potluck.core.rule import Got
-from potluck.core.trees import nbytes
+from potluck.authoring import Claims, Got, Node, Reply, nbytes, value
 from potluck.fleet import REFERENCE_OPS
 
 Differences = dict[str, tuple[float, float]]  # what was believed and what was measured, by name

@@ -6,9 +6,7 @@ import numpy as np
 
 from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.job import ModelSpec, Net, Nets
+from potluck.authoring import ModelSpec, Net, Nets, require, value
 from potluck.fleet import TRAINING_FACTOR, compute_seconds, slow_by_swapping
 from potluck.models.footprint import inference_bytes
 from potluck.rules.nested import as_model

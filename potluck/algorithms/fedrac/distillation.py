@@ -10,11 +10,7 @@ from potluck.algorithms.fedrac.device.teach import Teach
 from potluck.algorithms.fedrac.schedule import find_teacher
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.core.context import Context
-from potluck.core.job import Job, ModelSpec
-from potluck.core.messages import Node, Task
-from potluck.core.trees import Tree
-from potluck.jobs import Shuffled, Train
+from potluck.authoring import Context, Job, ModelSpec, Node, Shuffled, Task, Train, Tree
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said

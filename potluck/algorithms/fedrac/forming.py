@@ -30,10 +30,7 @@ from potluck.algorithms.fedrac.state import (
     note_place,
     place_devices,
 )
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.job import ModelSpec, Nets
-from potluck.core.messages import Command, Node, Note
+from potluck.authoring import Command, Context, ModelSpec, Nets, Node, Note, require
 from potluck.rules.nested import cut_model
 
 LEAST = 4  # participants: with fewer there are no two clusters to choose from

@@ -12,9 +12,7 @@ import numpy as np
 from potluck.algorithms.fedrac.bounds import Landscape
 from potluck.algorithms.fedrac.clustering.methods import Method
 from potluck.algorithms.fedrac.clustering.resources import WEIGHTS, Ints, check_weights
-from potluck.core.codec import value
-from potluck.core.errors import nearest, require
-from potluck.jobs import Train
+from potluck.authoring import Train, nearest, require, value
 
 Dimension = Literal["width", "depth"]
 Criterion = Literal["surrogate", "bound"]

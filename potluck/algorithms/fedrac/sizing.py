@@ -11,10 +11,7 @@ import numpy as np
 
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
 from potluck.algorithms.fedrac.settings import Dimension, FedRACSettings
-from potluck.core.errors import ConfigError, require
-from potluck.core.job import ModelSpec, Nets
-from potluck.core.messages import Node
-from potluck.jobs import Train
+from potluck.authoring import ConfigError, ModelSpec, Nets, Node, Train, require
 from potluck.models.footprint import training_bytes
 
 SMALLEST = 1e-3  # scale of a model, below which none is tried

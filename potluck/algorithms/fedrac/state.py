@@ -11,10 +11,7 @@ from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.clustering.resources import Bools, Floats
 from potluck.algorithms.fedrac.notes import TIER
 from potluck.algorithms.fedrac.schedule import count_rounds
-from potluck.core.codec import value
-from potluck.core.job import ModelSpec
-from potluck.core.messages import Node, Note
-from potluck.core.trees import Params
+from potluck.authoring import ModelSpec, Node, Note, Params, value
 
 
 @value(eq=False)

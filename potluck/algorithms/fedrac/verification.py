@@ -10,10 +10,7 @@ from potluck.algorithms.fedrac.device.trial import Trial
 from potluck.algorithms.fedrac.notes import FALSE_REPORT
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.core.context import Context
-from potluck.core.messages import Command, Lane, Node, Note, Task
-from potluck.core.rule import Got
-from potluck.jobs import Probe
+from potluck.authoring import Command, Context, Got, Lane, Node, Note, Probe, Task
 
 MEASURE: Final = "measure"  # the lane in which everybody is tried at first
 BALLAST = 1 << 16  # bytes, about those of a small model

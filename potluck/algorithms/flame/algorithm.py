@@ -5,8 +5,7 @@ from typing import Annotated
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.flame import selection
 from potluck.algorithms.oort.selection import Oort
-from potluck.jobs import Train
-from potluck.rules import Average, ServerOptim
+from potluck.authoring import Average, ServerOptim, Train
 
 
 def flame(

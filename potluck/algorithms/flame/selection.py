@@ -14,13 +14,7 @@ import numpy as np
 
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.oort.state import Floats, OortState
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Node, Task
-from potluck.core.parts import part
-from potluck.core.rule import Got
-from potluck.jobs import Train
+from potluck.authoring import Context, Got, Node, Task, Train, part, require, value
 
 LEAST = 1e-9  # seconds: who took no time at all has used up next to nothing
 

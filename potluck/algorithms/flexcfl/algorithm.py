@@ -10,14 +10,26 @@ from numpy.typing import NDArray
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.flexcfl.device import Recount
 from potluck.algorithms.scaffold import ControlState
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import ConfigError, require
-from potluck.core.messages import Choice, Command, Node, Note, Task, Until
-from potluck.core.rule import Cohort, Got, RuleState
-from potluck.core.trees import Params, split, weighted_sum
-from potluck.jobs import Train
-from potluck.rules import GlobalState
+from potluck.authoring import (
+    Choice,
+    Cohort,
+    Command,
+    ConfigError,
+    Context,
+    GlobalState,
+    Got,
+    Node,
+    Note,
+    Params,
+    RuleState,
+    Task,
+    Train,
+    Until,
+    require,
+    split,
+    value,
+    weighted_sum,
+)
 from potluck.rules.census import CENSUS, Census
 from potluck.rules.grouped import DOOR, ROOT, GroupRounds, Groups, move_devices, split_group
 from potluck.rules.guard import guard_rule

@@ -7,15 +7,28 @@ import numpy as np
 
 from potluck.algorithms.heterofl.device import Narrow
 from potluck.algorithms.heterofl.levels import By, Ladder, build_ladder, cap_levels
+from potluck.authoring import (
+    Command,
+    ConfigError,
+    Context,
+    FederationFacts,
+    Got,
+    ModelSpec,
+    Nets,
+    Node,
+    Note,
+    Params,
+    Reply,
+    Task,
+    Train,
+    Until,
+    add,
+    require,
+    use_model,
+    value,
+    zeros,
+)
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import ConfigError, require
-from potluck.core.job import ModelSpec, Nets
-from potluck.core.messages import Command, Node, Note, Reply, Task, Until
-from potluck.core.rule import FederationFacts, Got
-from potluck.core.trees import Params, add, zeros
-from potluck.jobs import Train, use_model
 from potluck.models.footprint import training_bytes
 from potluck.rules.nested import Part, as_model, average_owners, cut_model, find_narrow
 

@@ -5,10 +5,8 @@ from typing import Literal
 
 import numpy as np
 
+from potluck.authoring import Claims, Node, value
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Claims
-from potluck.core.messages import Node
 
 By = Literal["compute", "memory", "lot"]
 

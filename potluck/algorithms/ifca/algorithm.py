@@ -6,15 +6,27 @@ from typing import Annotated, Generic, Self
 import torch
 
 from potluck.algorithms.ifca.device import Pick
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    Got,
+    Node,
+    Note,
+    Params,
+    Select,
+    ServerOptim,
+    Task,
+    Train,
+    Uniform,
+    Until,
+    add,
+    require,
+    sub,
+    use_model,
+    value,
+)
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Note, Task, Until
-from potluck.core.rule import Got
-from potluck.core.trees import Params, add, sub
-from potluck.jobs import Train, use_model
-from potluck.rules import Average, Select, ServerOptim, Uniform
 from potluck.rules.select import Picks
 from potluck.rules.server_optim import Opt
 

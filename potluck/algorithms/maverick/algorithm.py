@@ -8,15 +8,24 @@ from torch import Tensor
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.maverick.device import Contrast
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Lane, Lost, Note, Task
-from potluck.core.rule import Got
-from potluck.core.trees import Params, Tree
-from potluck.jobs import Train
+from potluck.authoring import (
+    Command,
+    Context,
+    GlobalState,
+    Got,
+    Lane,
+    Lost,
+    Note,
+    Params,
+    Select,
+    Task,
+    Train,
+    Tree,
+    Uniform,
+    require,
+    value,
+)
 from potluck.jobs.kept import apply_update
-from potluck.rules import GlobalState, Select, Uniform
 from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels, rewrite_tasks
 from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, keep_all
 

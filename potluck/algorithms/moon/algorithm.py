@@ -5,11 +5,20 @@ from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.moon.device import Moon as Contrast  # the only moon of this module is the algorithm
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.messages import Node, Task
-from potluck.jobs import Kept, Train, use_model
-from potluck.rules import Average, GlobalState, Select, ServerOptim, Uniform
+from potluck.authoring import (
+    Average,
+    Context,
+    GlobalState,
+    Kept,
+    Node,
+    Select,
+    ServerOptim,
+    Task,
+    Train,
+    Uniform,
+    use_model,
+    value,
+)
 from potluck.rules.wrap import AroundRule
 
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort import selection
-from potluck.jobs import Train
-from potluck.rules import Average, ServerOptim
+from potluck.authoring import Average, ServerOptim, Train
 
 
 def oort(

@@ -21,13 +21,7 @@ from potluck.algorithms.oort.state import (
     mean_square,
     stack_claims,
 )
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Lost, Node, Reply, Spent, Task
-from potluck.core.parts import part
-from potluck.core.rule import Got
-from potluck.jobs import Tally, Train
+from potluck.authoring import Context, Got, Lost, Node, Reply, Spent, Tally, Task, Train, part, require, value
 
 
 @part("select")

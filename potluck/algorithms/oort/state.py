@@ -7,11 +7,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.codec import value
-from potluck.core.context import Claims, Context
-from potluck.core.errors import JobError
-from potluck.core.messages import Node, Reply, Spent
-from potluck.jobs import Train
+from potluck.authoring import Claims, Context, JobError, Node, Reply, Spent, Train, value
 
 Floats = NDArray[np.float64]
 

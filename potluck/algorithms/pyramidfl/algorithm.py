@@ -9,14 +9,19 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.pyramidfl.device import Thin
 from potluck.algorithms.pyramidfl.selection import Pyramid, PyramidState
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    GlobalState,
+    ServerOptim,
+    Task,
+    Train,
+    leaves,
+    require,
+    value,
+)
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Task
-from potluck.core.trees import leaves
-from potluck.jobs import Train
-from potluck.rules import Average, GlobalState, ServerOptim
 from potluck.rules.wrap import AroundRule
 
 

@@ -15,13 +15,7 @@ import numpy as np
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.oort.state import Floats, OortState, count_rows
 from potluck.algorithms.pyramidfl.device import Thin
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Node, Reply, Spent
-from potluck.core.parts import part
-from potluck.core.rule import Got
-from potluck.jobs import Tally, Train
+from potluck.authoring import Context, Got, Node, Reply, Spent, Tally, Train, part, require, value
 from potluck.rules.vectors import length
 
 

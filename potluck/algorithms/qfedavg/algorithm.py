@@ -9,13 +9,19 @@ import torch
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.qfedavg.device import Appraise
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.messages import Reply
-from potluck.core.parts import part
-from potluck.core.trees import Params, add, leaves, weighted_sum
-from potluck.jobs import Train
-from potluck.rules import Select, Uniform
+from potluck.authoring import (
+    Params,
+    Reply,
+    Select,
+    Train,
+    Uniform,
+    add,
+    leaves,
+    part,
+    require,
+    value,
+    weighted_sum,
+)
 
 LEAST = 1e-10  # loss: a power of 0 may be infinite
 

@@ -6,14 +6,26 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from potluck.algorithms.share.topology import find_shape, traffic
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Note, Task, Until
-from potluck.core.rule import FederationFacts, Got
-from potluck.core.trees import Params, add, scale, sub
-from potluck.jobs import LabelCounts, Train, use_model
-from potluck.rules import Average
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    FederationFacts,
+    Got,
+    LabelCounts,
+    Node,
+    Note,
+    Params,
+    Task,
+    Train,
+    Until,
+    add,
+    require,
+    scale,
+    sub,
+    use_model,
+    value,
+)
 from potluck.rules.edges import EVERYBODY
 
 CENSUS = "census"

@@ -11,8 +11,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.codec import value
-from potluck.core.context import Claims
+from potluck.authoring import Claims, value
 
 Floats = NDArray[np.float64]
 TRIES, STEPS = 2_000, 200_000  # sets of edges that are looked at, and devices placed for it, at most

@@ -10,10 +10,7 @@ from potluck.algorithms.shufflefl.merging import count_groups
 from potluck.algorithms.shufflefl.planner.problem import Planner
 from potluck.algorithms.shufflefl.planner.search import Search
 from potluck.algorithms.shufflefl.times import step_seconds
-from potluck.core.codec import value
-from potluck.core.errors import ConfigError, require
-from potluck.core.rule import FederationFacts
-from potluck.jobs import Train
+from potluck.authoring import ConfigError, FederationFacts, Train, require, value
 
 
 @value

@@ -9,12 +9,7 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.shufflefl.device import Gauge
 from potluck.algorithms.shufflefl.gateway import Group
 from potluck.algorithms.shufflefl.scaling import scale_alphas
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.messages import Command, Node, Note, Task
-from potluck.core.rule import Got
-from potluck.core.trees import Tree
-from potluck.rules import GlobalState
+from potluck.authoring import Command, Context, GlobalState, Got, Node, Note, Task, Tree, value
 
 GROUP, ASK, TRAIN = "group", "ask", "train"  # what the cloud asks for
 

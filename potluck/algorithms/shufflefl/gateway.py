@@ -17,10 +17,8 @@ from potluck.algorithms.shufflefl.merging import find_shares, group_classes, mer
 from potluck.algorithms.shufflefl.planner.problem import Floats, Ints, Planner, Problem, Solution, stay, worth
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
 from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
+from potluck.authoring import Cost, Local, ModelSpec, Result, Tree, value
 from potluck.core import codec
-from potluck.core.codec import value
-from potluck.core.job import Cost, Local, ModelSpec, Result
-from potluck.core.trees import Tree
 
 PER_CLASS = 50  # rows of a class that are laid out: t-SNE takes its time
 

@@ -14,13 +14,22 @@ from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
 from potluck.algorithms.shufflefl.gateway import Solve, pose_question
 from potluck.algorithms.shufflefl.planner.problem import imbalance
 from potluck.algorithms.shufflefl.scaling import compute_share, find_level, slowdown
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.messages import Command, Move, Node, Note, Reply, Task
-from potluck.core.rule import Got
-from potluck.core.trees import Params, Tree, sub
-from potluck.jobs import Train
-from potluck.rules.server_optim import Average
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    Got,
+    Move,
+    Node,
+    Note,
+    Params,
+    Reply,
+    Task,
+    Train,
+    Tree,
+    sub,
+    value,
+)
 
 GAUGE, SOLVE, TRAIN, DONE = "gauge", "solve", "train", "done"  # steps of a participation
 BALLAST = bytes(4096)  # there and back, to measure rates

@@ -5,14 +5,22 @@ from typing import Annotated, Generic
 
 from potluck.algorithms.tifl.device import Examine
 from potluck.algorithms.tifl.tiers import find_chances, sort_by_speed
-from potluck.core.codec import value
-from potluck.core.context import Context
-from potluck.core.errors import require
-from potluck.core.messages import Command, Node, Note, Task, Until
-from potluck.core.rule import Got
-from potluck.core.trees import Params
-from potluck.jobs import Train, use_model
-from potluck.rules import Average, ServerOptim
+from potluck.authoring import (
+    Average,
+    Command,
+    Context,
+    Got,
+    Node,
+    Note,
+    Params,
+    ServerOptim,
+    Task,
+    Train,
+    Until,
+    require,
+    use_model,
+    value,
+)
 from potluck.rules.server_optim import Opt
 
 TIME, EXAMINE, TRAIN = "time", "examine", "train"

@@ -18,8 +18,7 @@ import numpy as np
 from potluck.algorithms.fedrac.clustering.dunn import dunn
 from potluck.algorithms.fedrac.clustering.kmeans import STARTS, kmeans
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints, Resources
-from potluck.core.codec import value
-from potluck.core.errors import nearest, require
+from potluck.authoring import nearest, require, value
 
 Method = Literal["kmeans", "dbscan", "optics"]
 _DENSE = 2  # points, itself included, that make a place dense: more would leave small clusters to noise

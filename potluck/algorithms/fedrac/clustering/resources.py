@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.codec import value
-from potluck.core.errors import require
+from potluck.authoring import require, value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

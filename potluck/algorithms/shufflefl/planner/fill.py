@@ -4,8 +4,7 @@ import numpy as np
 
 from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, choose_better
 from potluck.algorithms.shufflefl.planner.rounding import round_rows
-from potluck.core.codec import value
-from potluck.core.parts import part
+from potluck.authoring import part, value
 
 
 @part("planner")

@@ -18,9 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.parts import role
+from potluck.authoring import require, role, value
 from potluck.fleet.cost import TRAINING_FACTOR
 
 Ints = NDArray[np.int64]

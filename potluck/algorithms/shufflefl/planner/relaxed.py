@@ -27,10 +27,8 @@ from potluck.algorithms.shufflefl.planner.problem import (
 from potluck.algorithms.shufflefl.planner.problem import worth as worth_of
 from potluck.algorithms.shufflefl.planner.rounding import round_rows
 from potluck.algorithms.shufflefl.planner.search import Search
+from potluck.authoring import part, require, value
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.parts import part
 
 
 @part("planner")

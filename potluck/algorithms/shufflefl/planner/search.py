@@ -13,10 +13,8 @@ import numpy as np
 from potluck.algorithms.shufflefl.planner.fill import deal_rows
 from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, stay
 from potluck.algorithms.shufflefl.planner.walk import Walk
+from potluck.authoring import part, require, value
 from potluck.core import keys
-from potluck.core.codec import value
-from potluck.core.errors import require
-from potluck.core.parts import part
 
 
 @part("planner")
