@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import potluck
-from potluck.report.holdings import measure_skews
+from potluck.report.holding_figures import measure_skews
 
 
 def main(*settings: str, out: str = "runs/shufflefl") -> None:

@@ -13,29 +13,24 @@ From one round to the next accuracy jumps by several points, so at the end it is
 evaluations; of a tier, of those within its own rounds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, stdev
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from potluck import metrics
 from potluck.algorithms.fedrac.results import (
     count_in_time,
     count_late,
-    count_rounds_to,
     count_tiers,
-    count_total_rounds,
     find_members,
     find_trained,
-    list_device_accuracies,
     measure_f1,
     trace_tier,
 )
-from potluck.core.units import NONE, duration, percent
 from potluck.experiment.runs import Run
-from potluck.experiment.study import TRAFFIC, Arm, Measure, Results, overlay
+from potluck.experiment.study import TRAFFIC, Arm, Measure, overlay
 from potluck.fleet import fedrac40
 from potluck.metrics import Point
-from potluck.report.reproduction import make_markdown_table, make_tables
 
 PHONES = 40
 TIERS = 4  # the paper's best number
@@ -140,6 +135,12 @@ def columns(small: float, clouds: int) -> list[Arm]:
 # -------------------------------------------------------------------------------------------------- measures
 
 
+def mean(values: Sequence[float | None]) -> float | None:
+    """None without any, or if one is missing."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
 def tiered(run: Run) -> bool:
     return bool(run.experiment.algorithm == "fedrac")
 
@@ -209,152 +210,6 @@ SMALLEST = Measure("smallest tier", smallest, "share", "more", paired=True)
 F1 = Measure("F1", f1, "share", "more")
 MEASURES = (TOOK_PART, PERFORMANCE, SERVED, DURATION, LATE, TRAFFIC)
 
-
-# ----------------------------------------------------------------------------------------------------- pages
-
-
-def headline(wanted: Sequence[float]) -> Callable[[Results], str]:
-    """All measures, then how soon performances were reached and how they grew."""
-
-    def page(results: Results) -> str:
-        return "\n\n".join(
-            [
-                make_tables(results),
-                f"Rounds and time to a performance (Table VII):\n\n{goals(results, wanted)}",
-                f"Performance on the way (Figure 3):\n\n{over_time(results)}",
-            ]
-        )
-
-    return page
-
-
-def goals(results: Results, wanted: Sequence[float], scenario: str = "") -> str:
-    """Rounds and virtual time until performances are reached (Table VII), for every arm."""
-    arms = [arm.name for arm in results.plan.arms]
-    head, cells = [""], [arms]
-    for goal in wanted:
-        head += [f"rounds to {100 * goal:g} %", "time"]
-        found = [[_first(overall(run), goal) for run in results.runs[scenario, arm]] for arm in arms]
-        cells.append([_all(points, lambda p: p.round, "{:.0f}".format) for points in found])
-        cells.append([_all(points, lambda p: p.time, duration) for points in found])
-    return make_markdown_table(head, cells)
-
-
-def over_time(results: Results, scenario: str = "", shares: Sequence[float] = (0.1, 0.25, 0.5, 1.0)) -> str:
-    """Performance at shares of each arm's rounds (Figure 3)."""
-    arms = [arm.name for arm in results.plan.arms]
-    cells = [arms]
-    for share in shares:
-        found = [[_at(overall(run), share) for run in results.runs[scenario, arm]] for arm in arms]
-        cells.append([percent(fmean(values)) for values in found])
-    return make_markdown_table(["", *(f"{100 * share:g} % of rounds" for share in shares)], cells)
-
-
-def per_tier(results: Results, of: Callable[[Run], Sequence[float | None]], scenario: str = "") -> str:
-    """Something of every tier, a line an arm: means over seeds."""
-    found = {arm.name: [of(run) for run in results.runs[scenario, arm.name]] for arm in results.plan.arms}
-    most = max(len(values) for runs in found.values() for values in runs)
-    cells = [list(found)]
-    for tier in range(most):
-        known = [[v[tier] for v in runs if tier < len(v)] for runs in found.values()]
-        cells.append([percent(mean(values)) for values in known])
-    return make_markdown_table(["", *(f"C{tier + 1}" for tier in range(most))], cells)
-
-
-def scales(results: Results, scenario: str = "") -> str:
-    """Widths of the tiers' models, and how many phones train them, at the first seed."""
-    names, cells = list[str](), list[list[str]]()
-    for arm in (arm.name for arm in results.plan.arms):
-        lines = results.runs[scenario, arm][0].lines
-        told = next(r["value"] for r in lines if r["metric"] == "tiers")
-        names.append(arm)
-        cells.append([f"{w:g} ({n})" for w, n in zip(told["scales"], told["members"], strict=True)])
-    most = max(map(len, cells))
-    filled = [line + [NONE] * (most - len(line)) for line in cells]
-    columns = [list(column) for column in zip(*filled, strict=True)]
-    return make_markdown_table(["", *(f"C{tier + 1} (phones)" for tier in range(most))], [names, *columns])
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    """None without any, or if one is missing."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
-
-
-def with_error(differences: Sequence[float | None]) -> str:
-    """Mean of paired differences in percentage points, and its standard error."""
-    known = [100 * d for d in differences if d is not None]
-    if not known:
-        return NONE
-    error = f" ± {stdev(known) / len(known) ** 0.5:.1f}" if len(known) > 1 else ""
-    return f"{fmean(known):+.1f}{error}"
-
-
-def _first(points: Sequence[Point], goal: float) -> Point | None:
-    return next((p for p in points if p.value >= goal), None)
-
-
-def _all(points: Sequence[Point | None], of: Callable[[Point], float], told: Callable[[float], str]) -> str:
-    there = [of(p) for p in points if p is not None]
-    if not there:
-        return "not reached"
-    return told(fmean(there)) + ("" if len(there) == len(points) else f" ({len(there)} of {len(points)})")
-
-
-def _at(points: Sequence[Point], share: float) -> float:
-    """The last value seen by then."""
-    until = share * points[-1].round
-    return [p.value for p in points if p.round <= max(until, points[0].round)][-1]
-
-
-# ---------------------------------------------------------------------------------------------- distillation
-
 ALONE, TAUGHT = "without distillation", "with distillation"
 TEACHING = [fedrac(ALONE, distillation={"enabled": False}), fedrac(TAUGHT)]
 TEACH = (PERFORMANCE, SERVED, SMALLEST)
-
-
-def lessons(results: Results) -> str:
-    """All measures; then, in every scenario, tiers with and without distillation and rounds to goals."""
-    parts = [make_tables(results)]
-    for scenario in results.plan.scenarios:
-        parts += [f"Tiers, {scenario}; differences are paired by seed, ± their standard error:",
-                  taught(results, scenario), f"Rounds to a performance, {scenario} (Table VII):",
-                  required(results, scenario, (0.8, 0.85, 0.9))]  # fmt: skip
-    return "\n\n".join(parts)
-
-
-def taught(results: Results, scenario: str) -> str:
-    """Every tier's model on the test set, and its members' on their own test rows (Figure 2)."""
-    both = [results.runs[scenario, name] for name in (ALONE, TAUGHT)]
-    rows = []
-    for tier in range(max(count_tiers(run) for runs in both for run in runs)):
-        line = [f"C{tier + 1}"]
-        for of in (tier_levels, list_device_accuracies):
-            found = [[of(run)[tier] if tier < count_tiers(run) else None for run in runs] for runs in both]
-            apart = [None if a is None or b is None else b - a for a, b in zip(*found, strict=True)]
-            line += [percent(mean(found[0])), percent(mean(found[1])), with_error(apart)]
-        rows.append(line)
-    head = ["", "without", "with", "difference", "on own rows: without", "with", "difference"]
-    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
-
-
-def required(results: Results, scenario: str, wanted: Sequence[float]) -> str:
-    """Each tier's rounds to a performance, and the leader's and the slowest follower's together: TRR."""
-    rows = []
-    for goal in wanted:
-        for name in (ALONE, TAUGHT):
-            runs = results.runs[scenario, name]
-            found = [count_rounds_to(run, goal) for run in runs]
-            each = [[rounds[f] if f < len(rounds) else None for rounds in found] for f in range(TIERS)]
-            together = [count_total_rounds(run, goal) for run in runs]
-            rows.append([f"{100 * goal:g} %, {name}", *map(_rounds, each), _rounds(together)])
-    head = ["", *(f"C{f + 1}" for f in range(TIERS)), "TRR"]
-    return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])
-
-
-def _rounds(found: Sequence[int | None]) -> str:
-    there = [rounds for rounds in found if rounds is not None]
-    if not there:
-        return NONE
-    return f"{fmean(there):.0f}" + ("" if len(there) == len(found) else f" ({len(there)} of {len(found)})")

@@ -4,7 +4,8 @@
 with `--jobs 2`.
 """
 
-from _fedrac import GRID, HAR, HAR_TIME, MEASURES, QUICK, QUICK_TIME, columns, headline
+from _fedrac import GRID, HAR, HAR_TIME, MEASURES, QUICK, QUICK_TIME, columns
+from _fedrac_pages import headline
 
 from potluck.experiment.study import Scale, Study, overlay
 

@@ -4,7 +4,8 @@
 `--jobs 2`.
 """
 
-from _fedrac import GRID, MEASURES, MNIST, MNIST_TIME, QUICK, QUICK_TIME, columns, headline
+from _fedrac import GRID, MEASURES, MNIST, MNIST_TIME, QUICK, QUICK_TIME, columns
+from _fedrac_pages import headline
 
 from potluck.experiment.study import Scale, Study, overlay
 

@@ -20,9 +20,9 @@ from _fedrac import (
     TEACHING,
     UNEVEN,
     fedrac,
-    lessons,
     phones,
 )
+from _fedrac_pages import lessons
 
 from potluck.experiment.study import Arm, Scale, Study, overlay
 from potluck.report.reproduction import make_tables

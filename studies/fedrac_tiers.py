@@ -5,7 +5,8 @@ minutes with `--jobs 2`.
 """
 
 import numpy as np
-from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, per_tier, scales, tier_levels
+from _fedrac import HAR, MNIST, PERFORMANCE, PHONES, QUICK, SERVED, fedrac, tier_levels
+from _fedrac_pages import per_tier, scales
 
 from potluck.algorithms.fedrac.clustering.methods import Method, find_clusters
 from potluck.algorithms.fedrac.clustering.resources import weigh_resources

@@ -27,7 +27,7 @@ def fleet(
     """
     from potluck.experiment import Experiment
     from potluck.experiment.build import build_federation
-    from potluck.report.fleet import draw_fleet, list_fleet_facts
+    from potluck.report.fleet_figures import draw_fleet, list_fleet_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
@@ -52,7 +52,7 @@ def data(
     """
     from potluck.experiment import Experiment
     from potluck.experiment.build import build_federation
-    from potluck.report.holdings import draw_data, list_data_facts
+    from potluck.report.holding_figures import draw_data, list_data_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)

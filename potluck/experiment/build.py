@@ -22,7 +22,7 @@ from potluck.experiment.schema.settings import Data, Table, Training, dump_all
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
-from potluck.simulate.state import read_memories
+from potluck.simulate.run_state import read_memories
 
 Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 

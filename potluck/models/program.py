@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +75,15 @@ def _find_last_linear(layers: list[Layer]) -> int | None:
     return None
 
 
+@runtime_checkable
+class Headed(Protocol):
+    """A module of a user's own that says where its head begins."""
+
+    head: nn.Module
+
+    def features(self, x: Tensor) -> Tensor: ...
+
+
 class _Features(nn.Module):
     """Makes a method a forward, which is all that functional_call can call."""
 
@@ -90,9 +99,8 @@ class _Features(nn.Module):
 def _split_custom(
     net: nn.Module, name: Name, draws: Draws
 ) -> tuple[Step | None, Step | None, tuple[str, ...]]:
-    head = getattr(net, "head", None)
-    if not callable(getattr(net, "features", None)) or not isinstance(head, nn.Module):
+    if not isinstance(net, Headed) or not callable(net.features) or not isinstance(net.head, nn.Module):
         return None, None, ()
-    head_names = tuple(name(p) for p in head.parameters())
+    head_names = tuple(name(p) for p in net.head.parameters())
     # The same stream as the whole: features then drops what a call drops.
-    return wrap_module(_Features(net), name, draws, 0), wrap_module(head, name, draws, 1), head_names
+    return wrap_module(_Features(net), name, draws, 0), wrap_module(net.head, name, draws, 1), head_names

@@ -12,9 +12,9 @@ from potluck.report import (
     anomalies,
     cohorts,
     curves,
-    fleet,
+    fleet_figures,
     hierarchy,
-    holdings,
+    holding_figures,
     note_figures,
     per_device,
     round_timeline,
@@ -89,13 +89,13 @@ def _draw_federation(comparison: Comparison) -> Iterator[Maybe]:
         name = "" if is_one_federation(comparison) else f": {run.summary['algorithm']}"
         yield (
             f"The fleet{name}",
-            fleet.draw_speeds(run),
+            fleet_figures.draw_speeds(run),
             "Look at the lower right: slow at computing and at sending, these are the stragglers. "
             f"Both axes are logarithmic; larger dots hold more rows.{_count_shown(run)}",
         )
         yield (
             f"Who holds what{name}",
-            holdings.draw_before(run),
+            holding_figures.draw_before(run),
             "Look for rows with few bright cells: devices that know only some classes. "
             f"This is before anything is trained.{_count_shown(run)}",
         )
@@ -119,10 +119,10 @@ def _draw_life(run: Run) -> Iterator[Maybe]:
         "Look at which model a device would best use: its own, its edge's or the one for all. "
         f"Runs are judged by “{run.summary['view']}”.",
     )
-    yield "Rows before and after", holdings.draw_before_and_after(run), _hint_at_moves(run)
+    yield "Rows before and after", holding_figures.draw_before_and_after(run), _hint_at_moves(run)
     yield (
         "The fleet by tier",
-        fleet.draw_by_tier(run),
+        fleet_figures.draw_by_tier(run),
         "Look at whether tiers part the fast from the slow, here at the end of the run.",
     )
     for each in note_figures.read_notes(run).figures:
@@ -205,7 +205,7 @@ def _hint_at_judgements(run: Run) -> str:
 
 
 def _hint_at_moves(run: Run) -> str:
-    found = holdings.measure_skews(run)
+    found = holding_figures.measure_skews(run)
     numbers = (
         "" if found is None else f" Mean distance from everybody's mix: {found[0]:.2f}, then {found[1]:.2f}."
     )

@@ -30,7 +30,7 @@ from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
 from potluck.simulate.evaluate import Evaluator, Line
 from potluck.simulate.links import Links
-from potluck.simulate.state import MEMORIES, RECORDS, SNAPSHOTS, RunState
+from potluck.simulate.run_state import MEMORIES, RECORDS, SNAPSHOTS, RunState
 
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
 

@@ -9,8 +9,8 @@ import pytest
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
-from potluck.report.fleet import list_fleet_facts
-from potluck.report.holdings import count_rows, list_data_facts
+from potluck.report.fleet_figures import list_fleet_facts
+from potluck.report.holding_figures import count_rows, list_data_facts
 
 FILE = "examples/demo.toml"
 

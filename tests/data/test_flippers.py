@@ -12,7 +12,7 @@ from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
 from potluck.federation import Federation
-from potluck.report.holdings import list_data_facts
+from potluck.report.holding_figures import list_data_facts
 
 CLIENTS = 20
 

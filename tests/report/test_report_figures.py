@@ -11,9 +11,9 @@ from potluck.report import (
     cohorts,
     csv_files,
     curves,
-    fleet,
+    fleet_figures,
     hierarchy,
-    holdings,
+    holding_figures,
     note_figures,
     per_device,
     round_timeline,
@@ -136,13 +136,13 @@ def test_views_over_time():
 
 
 def test_the_fleet_on_log_axes_coloured_by_edge():
-    figure = fleet.draw_speeds(made(devices=crowd(edge=[0, 0, 1, 1])))
+    figure = fleet_figures.draw_speeds(made(devices=crowd(edge=[0, 0, 1, 1])))
     dots = named(figure)
     assert set(dots) == {"edge 0", "edge 1"}
     assert (list(dots["edge 1"].x), list(dots["edge 1"].y)) == ([10.0, 100.0], [2.0, 1.0])  # ms, Mbit/s
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
     assert axes(figure) == ("compute (ms a sample; right is slower)", "upload (Mbit/s; down is slower)")
-    assert fleet.draw_speeds(made()) is None
+    assert fleet_figures.draw_speeds(made()) is None
 
 
 def test_the_fleet_coloured_by_tiers_that_were_noted():
@@ -154,9 +154,9 @@ def test_the_fleet_coloured_by_tiers_that_were_noted():
     ]
     run = made(*records, devices=crowd(edge=[0, 0, 1, 1]))
     assert tiers.find_last_tiers(run) == {0: "1", 3: "1"}
-    assert set(named(fleet.draw_by_tier(run))) == {"tier 1", "no tier"}
-    assert set(named(fleet.draw_speeds(run))) == {"edge 0", "edge 1"}
-    assert fleet.draw_by_tier(made(devices=crowd())) is None
+    assert set(named(fleet_figures.draw_by_tier(run))) == {"tier 1", "no tier"}
+    assert set(named(fleet_figures.draw_speeds(run))) == {"edge 0", "edge 1"}
+    assert fleet_figures.draw_by_tier(made(devices=crowd())) is None
     steps = named(tiers.draw_sizes(run, "tier"))
     assert (list(steps["tier 0"].x), list(steps["tier 0"].y)) == ([1.0, 5.0, 100.0], [1, 0, 0])
     assert list(steps["tier 1"].y) == [1, 2, 2]
@@ -166,23 +166,23 @@ def test_the_fleet_coloured_by_tiers_that_were_noted():
 
 
 def test_who_holds_what_by_device_and_class():
-    figure = holdings.draw_before(made(devices=crowd()))
+    figure = holding_figures.draw_before(made(devices=crowd()))
     (heat,) = figure.data
     assert list(heat.y) == ["device 0", "device 2", "device 1", "device 3"]  # by main class, then by rows
     assert [list(row) for row in heat.z] == [[4, 0], [1, 0], [0, 9], [0, 1]]
     assert axes(figure) == ("class", "device")
-    assert holdings.draw_before_and_after(made(devices=crowd())) is None
+    assert holding_figures.draw_before_and_after(made(devices=crowd())) is None
 
 
 def test_rows_that_moved_are_shown_on_one_scale():
     run = made(devices=crowd(rows=[[4, 0], [0, 4]], rows_at_end=[[2, 2], [2, 2]], nodes=[0, 1]))
-    figure = holdings.draw_before_and_after(run)
+    figure = holding_figures.draw_before_and_after(run)
     first, last = figure.data
     assert (first.name, last.name) == ("at first", "at the end")
     assert (first.zmax, last.zmax) == (4, 4)
     assert [list(row) for row in last.z] == [[2, 2], [2, 2]]
     # Everybody's mix is half and half: each held one class (0.5 * (0.5 + 0.5) apart), then both (0).
-    assert holdings.measure_skews(run) == (0.5, 0.0)
+    assert holding_figures.measure_skews(run) == (0.5, 0.0)
 
 
 # ------------------------------------------------------------------------------------------ lives of groups
@@ -417,7 +417,9 @@ def test_a_sheet_holds_what_is_drawn():
         ["trace", "virtual time (seconds)", "y", "from", "value", "text"],
         ["rounds of its own", "3.0", "edge 0", "0.0", "", "2"],
     ]
-    heat = list(csv.reader(io.StringIO(csv_files.write_figure(holdings.draw_before(made(devices=crowd()))))))
+    heat = list(
+        csv.reader(io.StringIO(csv_files.write_figure(holding_figures.draw_before(made(devices=crowd())))))
+    )
     assert heat[0][1:3] == ["class", "device"]
     assert heat[1] == ["at first", "0", "device 0", "", "4", ""]
     assert len(heat) == 1 + 4 * 2

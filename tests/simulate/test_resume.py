@@ -29,7 +29,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Jitter, OnOff
 from potluck.jobs import SGD
 from potluck.simulate import Simulation
-from potluck.simulate.state import RunState
+from potluck.simulate.run_state import RunState
 
 pytestmark = pytest.mark.slow
 

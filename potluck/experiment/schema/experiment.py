@@ -15,7 +15,7 @@ from potluck.data import SOURCES as DATA_SOURCES
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.robust import Robustness
+from potluck.experiment.schema.robust_table import Robustness
 from potluck.experiment.schema.settings import (
     Data,
     Evaluation,
