@@ -250,25 +250,41 @@ class Noisy(Job, Protocol):
 
 
 # Asking a protocol takes as long as a whole task does, so the answer is remembered by class.
-_TRAINING: dict[type, bool] = {}
-_NOISY: dict[type, bool] = {}
+_Known = dict[type, bool]
+_TRAINING: _Known = {}
+_OPAQUE: _Known = {}
+_UNPACKS: _Known = {}
+_NOISY: _Known = {}
 
 
 def trains(job: Job) -> TypeGuard[Training]:
     """Whether a job is training, which executors may batch."""
     known = _TRAINING.get(type(job))
-    if known is None:
-        known = _TRAINING[type(job)] = isinstance(job, Training)
-    return known
+    return _ask(job, Training, _TRAINING) if known is None else known
+
+
+def runs(job: Job) -> TypeGuard[Opaque]:
+    """Whether a job runs as it likes."""
+    known = _OPAQUE.get(type(job))
+    return _ask(job, Opaque, _OPAQUE) if known is None else known
+
+
+def unpacks(job: Job) -> TypeGuard[Unpacks]:
+    """Whether a job may send less than rules read."""
+    known = _UNPACKS.get(type(job))
+    return _ask(job, Unpacks, _UNPACKS) if known is None else known
 
 
 def find_noise(job: Job) -> Noise | None:
     """The noise that a job adds to what leaves the device, if any."""
-    return job.privacy if _is_noisy(job) else None
+    return job.privacy if _adds_noise(job) else None
 
 
-def _is_noisy(job: Job) -> TypeGuard[Noisy]:
+def _adds_noise(job: Job) -> TypeGuard[Noisy]:
     known = _NOISY.get(type(job))
-    if known is None:
-        known = _NOISY[type(job)] = isinstance(job, Noisy)
-    return known
+    return _ask(job, Noisy, _NOISY) if known is None else known
+
+
+def _ask(job: Job, protocol: type, known: _Known) -> bool:
+    known[type(job)] = isinstance(job, protocol)
+    return known[type(job)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from potluck.core import keys
 from potluck.core.errors import JobError, PotluckError
-from potluck.core.job import Batch, Job, Local, Net, Opaque, Result, Rows, Trace, Training, trains
+from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training, runs, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
@@ -39,7 +39,7 @@ def find_shape(job: Job) -> Hashable | None:
 
 def run_alone(job: Job, at: Local) -> Result:
     """Run a job that is not training."""
-    if not isinstance(job, Opaque):
+    if not runs(job):
         raise JobError(f"{type(job).__name__}: is neither training nor has a method run(at); give it one")
     try:
         return job.run(at)

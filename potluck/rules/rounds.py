@@ -8,13 +8,12 @@ Below a parent, its task is adopted and answered at a boundary only: when no bar
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import cache
 from itertools import filterfalse
-from typing import Generic, TypeGuard
+from typing import Generic
 
 from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.job import Job, Unpacks
+from potluck.core.job import unpacks
 from potluck.core.messages import (
     Answer,
     Cancel,
@@ -195,18 +194,8 @@ def _cancel_rest(lane: Lane, b: Barrier) -> list[Command]:
 def _unpack(reply: Reply, ctx: Context) -> Reply:
     """A reply as rules read it: some jobs send less than that."""
     job = reply.task.job
-    body = job.unpack(reply.body, reply.task.send, ctx.models) if _unpacks(job) else reply.body
+    body = job.unpack(reply.body, reply.task.send, ctx.models) if unpacks(job) else reply.body
     return reply if body is reply.body else replace(reply, body=body)
-
-
-def _unpacks(job: Job) -> TypeGuard[Unpacks]:
-    return _kind_unpacks(type(job))
-
-
-@cache
-def _kind_unpacks(kind: type) -> bool:
-    """Remembered: protocols are slow to ask, and this is asked for every reply."""
-    return issubclass(kind, Unpacks)
 
 
 def as_algorithm(given: Rule[M] | Algorithm[S]) -> Algorithm[S] | Rounds[M]:

@@ -10,13 +10,11 @@ from potluck.simulate.links import Links
 class Carrier:
     """Work goes to devices' queues, what passes between points over their links, and notes to the records."""
 
-    __slots__ = ("devices", "links", "queues", "record")
+    __slots__ = ("accept", "devices", "links", "queues", "record")
 
     def __init__(self, devices: Devices, links: Links, record: Callable[..., None]) -> None:
         self.devices, self.queues, self.links, self.record = devices, devices.queues, links, record
-
-    def accept(self, me: Node, item: Task | Tell | Move) -> None:
-        self.queues.accept(me, item)
+        self.accept: Callable[[Node, Task | Tell | Move], None] = devices.queues.accept
 
     def ask(self, me: Node, task: Task) -> None:
         self.links.ask(me, task)
