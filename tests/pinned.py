@@ -379,6 +379,7 @@ def check(file, only):
 
 def renew(names):
     """Store anew the float64 values of these runs, and of no others."""
+    sys.path.insert(0, str(HERE / "project"))
     from test_pinned import measure
 
     stored = json.loads(VALUES.read_text()) if VALUES.is_file() else {}

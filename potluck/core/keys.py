@@ -7,7 +7,7 @@ position plus a multiple of the key that sets keys far apart (else seed 1 at 2 c
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,10 +19,6 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _A = 0xBF58476D1CE4E5B9
 _B = 0x94D049BB133111EB
 _STEP = 0xD1342543DE82EF95  # odd, so that no two keys become one
-# Of Philox: its two factors, and what its two keys grow by in each of ten rounds.
-_HALF = (1 << 32) - 1
-_M, _N = 0xD2E7470EE14C6C93, 0xCA5A826395121157
-_BUMPS = [(i * 0x9E3779B97F4A7C15 & _MASK, i * 0xBB67AE8584CAA73B & _MASK) for i in range(10)]
 
 
 def _signed(value: int) -> int:
@@ -94,53 +90,6 @@ class Rewound:
         self._start["state"]["key"][0] = key
         self._bits.state = self._start
         return self._generator
-
-
-Words = Sequence[int]  # a first block of a generator's numbers
-
-
-def first_words(key: int) -> Words:
-    """Of `generator(key)`, in plain Python: one block of Philox4x64-10."""
-    a, b, c, d = 1, 0, 0, 0
-    for bump, other in _BUMPS:
-        x, y = _M * a, _N * c
-        a, b, c, d = (y >> 64) ^ b ^ (key + bump & _MASK), y & _MASK, (x >> 64) ^ d ^ other, x & _MASK
-    return a, b, c, d
-
-
-def all_first_words(many: NDArray[np.uint64]) -> list[Words]:
-    """`first_words` of many keys at once, in a fraction of their time."""
-    a, b, c, d = np.ones_like(many), *(np.zeros_like(many) for _ in range(3))
-    for bump, other in _BUMPS:
-        x, y = a * np.uint64(_M), c * np.uint64(_N)
-        upper, lower = _high(c, _N) ^ b ^ (many + np.uint64(bump)), _high(a, _M) ^ d ^ np.uint64(other)
-        a, b, c, d = upper, y, lower, x
-    words: list[Words] = np.stack([a, b, c, d], 1).tolist()
-    return words
-
-
-def _high(many: NDArray[np.uint64], factor: int) -> NDArray[np.uint64]:
-    """The upper 64 bits of products of 128."""
-    half, shift = np.uint64(_HALF), np.uint64(32)
-    low, high = many & half, many >> shift
-    one, two = np.uint64(factor & _HALF), np.uint64(factor >> 32)
-    left, right = low * two, high * one
-    carry = (low * one >> shift) + (left & half) + (right & half)
-    upper: NDArray[np.uint64] = high * two + (left >> shift) + (right >> shift) + (carry >> shift)
-    return upper
-
-
-def below(words: Words, n: int) -> Iterator[int]:
-    """The first few numbers of `generator(key).integers(n, size=...)`, from its first words.
-
-    Whoever wants one number waits longer for NumPy's calls than for this: halves of words are scaled to n
-    and, in rare cases, refused (Lemire), as NumPy does. n below 2^32.
-    """
-    for word in words:
-        for half in (word & _HALF, word >> 32):
-            scaled = half * n
-            if scaled & _HALF >= n or scaled & _HALF >= (1 << 32) % n:
-                yield scaled >> 32
 
 
 def as_tensor(key: int) -> Tensor:

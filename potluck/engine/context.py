@@ -15,7 +15,8 @@ from potluck.engine.host import Children, Host
 from potluck.fleet import Profiles
 
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
-FIRST = 10  # numbers that are drawn for a sample of one
+FIRST = 10  # places that are drawn at first for a sample of one
+ONE = -9  # from here downwards: positions of an event's key for devices that are drawn one by one
 
 
 class _Generators(threading.local):
@@ -40,7 +41,7 @@ class EventContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
     __slots__ = (
-        *("_among", "_drew", "_freed", "_host", "_key", "_rng", "_stream", "_taken", "me", "owed", "stop"),
+        *("_among", "_draws", "_freed", "_host", "_key", "_rng", "_stream", "_taken", "me", "owed", "stop"),
         "__weakref__",
     )
 
@@ -48,7 +49,7 @@ class EventContext:
         self._host, self.me, self._stream = host, me, stream
         self._among: list[Node] | None = None
         self._rng: np.random.Generator | None = None
-        self._drew: int | None = None  # a first sample without the generator was among so many
+        self._draws = 0  # of single devices
         self._key: int | None = None
         self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
         self._freed: set[Node] | tuple[()] = ()  # called off during this event, so as good as idle
@@ -89,8 +90,6 @@ class EventContext:
     def rng(self) -> np.random.Generator:
         if self._rng is None:
             self._rng = _GENERATORS.lend(self, keys.derive(self.key, 1))
-            if self._drew is not None:
-                self._rng.integers(self._drew, size=FIRST)  # go on after those
         return self._rng
 
     def profiles(self, nodes: Sequence[Node]) -> Profiles:
@@ -140,8 +139,8 @@ class EventContext:
     def _draw(self, count: int, but: Collection[Node]) -> list[Node]:
         children = self.children
         n = len(children)
-        if count == 1 and n > 4 and self._rng is None and self._drew is None:
-            node = self._next_one(children, n, but)
+        if count == 1 and n > 4 and self._rng is None:
+            node = self._draw_one(children, n, but)
             if node is not None:
                 return [node]
         if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
@@ -153,19 +152,19 @@ class EventContext:
                     return list(found)[:count]
         return self._ready(children, self.rng.permutation(n), but)[:count]
 
-    def _next_one(self, children: Children, n: int, but: Collection[Node]) -> Node | None:
-        """The one device that the generator would give, without it: asynchronous rules do this every task.
+    def _draw_one(self, children: Children, n: int, but: Collection[Node]) -> Node | None:
+        """One device by counter, without the generator: asynchronous rules do this every task.
 
-        None where its first numbers don't tell, or devices come and go.
+        None where devices come and go, and after many busy ones.
         """
         host = self._host
-        if not host.always or host.topology.tiers or len(self._stream) > 1:
+        if not host.always or host.topology.tiers:
             return None
-        busy, taken, freed = host.busy, self._taken or (), self._freed
-        for place in keys.below(host.lots.words(self.me, self._stream[0]), n):
-            node = int(children[place])
+        key, busy, taken, freed = self.key, host.busy, self._taken or (), self._freed
+        for _ in range(FIRST):
+            node = int(children[int(keys.chance(key, ONE - self._draws) * n)])
+            self._draws += 1
             if (node not in busy or node in freed) and node not in taken and node not in but:
-                self._drew = n
                 return node
         return None
 

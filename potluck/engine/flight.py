@@ -13,6 +13,7 @@ class Flight:
     id: int
     sender: Node
     item: Task | Tell | Move
+    count: int = 0  # of its sender's items so far, this one included
     began: float = -1.0  # -1: waits in its queue
     down: float = 0.0  # seconds
     compute: float = 0.0

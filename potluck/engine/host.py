@@ -6,35 +6,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core import keys
 from potluck.core.job import Nets
 from potluck.core.messages import Answer, Move, Node, Note, Task, Tell, Wake
 from potluck.fleet import Profiles, Topology
 
 Children = range | NDArray[np.int64] | Sequence[Node]
-NEAR, TOGETHER = 2, 256  # events between two samples of one; and for how many they are prepared then
-
-
-class Lots:
-    """The first random words of aggregators' events; those of the next few are made together where one event
-    after another wants some, as with asynchronous rules. They follow from the seed, so nobody stores them."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._made: dict[Node, tuple[int, list[keys.Words]]] = {}  # from which event on
-        self._last: dict[Node, int] = {}
-
-    def words(self, me: Node, tick: int) -> keys.Words:
-        """Of an event's generator."""
-        first, made = self._made.get(me, (0, []))
-        if not 0 <= tick - first < len(made):
-            near, self._last[me] = 0 < tick - self._last.get(me, tick) <= NEAR, tick
-            if not near:
-                return keys.first_words(keys.derive(self.seed, me, tick, 1))
-            found = keys.hashed(keys.derive(self.seed, me), np.arange(tick, tick + TOGETHER))
-            first, made = tick, keys.all_first_words(keys.hashed(found, np.ones(1, np.int64)))
-            self._made[me] = first, made
-        return made[tick - first]
 
 
 class Host(Protocol):
@@ -58,8 +34,6 @@ class Host(Protocol):
     def user(self) -> NDArray[np.int32]: ...  # whose each device is; -1: nobody's
     @property
     def always(self) -> bool: ...  # whether everybody is online at all times, so that nobody need be asked
-    @property
-    def lots(self) -> Lots: ...
     @property
     def busy(self) -> Container[Node]: ...  # who has something to do
 

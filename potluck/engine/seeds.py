@@ -4,6 +4,7 @@ from potluck.core import keys
 from potluck.core.messages import Move, Node, Task, Tell
 from potluck.engine.flight import Flight
 
+NAMELESS = -1  # in place of a barrier's serial, for items without an id
 EVALUATION = -7  # stream of the run's seed: what is served and scored is drawn apart from what is trained
 
 
@@ -11,12 +12,12 @@ def seed_work(seed: int, flight: Flight, item: Task | Tell) -> int:
     """What a task or a tell draws from."""
     if type(item) is Task and item.id is not None:
         return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
-    return keys.derive(seed, item.to, flight.id)
+    return _seed_by_count(seed, item.to, flight)
 
 
 def seed_move(seed: int, flight: Flight, move: Move) -> int:
     """What a move draws its rows from."""
-    return keys.derive(seed, flight.id)
+    return _seed_by_count(seed, move.src, flight)
 
 
 def seed_choice(seed: int, node: Node) -> int:
@@ -27,3 +28,8 @@ def seed_choice(seed: int, node: Node) -> int:
 def seed_score(seed: int, serial: int, node: Node) -> int:
     """What a served job draws from; `serial`: of the evaluation."""
     return keys.derive(seed, EVALUATION, serial, node)
+
+
+def _seed_by_count(seed: int, node: Node, flight: Flight) -> int:
+    """Of what has no id: by how many items its sender has sent so far, whatever others do meanwhile."""
+    return keys.derive(seed, node, flight.sender, NAMELESS, flight.count)

@@ -17,7 +17,6 @@ from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
 from potluck.engine.checks import check
-from potluck.engine.host import Lots
 from potluck.engine.memories import Memories
 from potluck.engine.point import LOOK, Point, find_topology, place_algorithms
 from potluck.engine.records import Records
@@ -65,7 +64,6 @@ class Simulation:
         self.algorithms = place_algorithms(algorithm, self.topology)
         self.machines, honest = list_machines(fleet, self.topology), fleet.claimed is fleet.true
         self.claimed = self.machines if honest else list_machines(fleet, self.topology, claimed=True)
-        self.lots = Lots(seed)
         self.logs = Records(None if folder is None else folder / RECORDS)
         self.memories = Memories(None if folder is None else folder / MEMORIES, device=plan.device)
         self.snapshots, self.remarks = 0, list[str]()

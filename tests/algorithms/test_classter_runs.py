@@ -105,7 +105,7 @@ def test_the_least_trained_come_first():
     assert max(chance.updates) - min(chance.updates) > 1
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("classter", 10), ("classter_async", 40)])
+@pytest.mark.parametrize(("name", "rounds"), [("classter", 10), ("classter_async", 80)])
 def test_devices_of_one_class_learn_it_from_noise(name, rounds):
     sim, _, m = run(name, crowd(skewed(classes=1)), rounds, distil={"every": 10**6})
     assert {len(member.classes) for member in m.members.values()} == {1}

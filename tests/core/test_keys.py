@@ -123,10 +123,3 @@ def test_orders_drawn_together_are_those_drawn_alone(asked):
     rows = keys.all_shuffled([key for key, _ in asked], [size for _, size in asked])
     for row, (key, size) in zip(rows, asked, strict=True):
         assert row[:size].tolist() == keys.shuffled(key, size).tolist()
-
-
-@given(st.integers(0, 2**64 - 1), st.one_of(st.integers(2, 50), st.integers(2, 2**32 - 1)))
-def test_first_numbers_are_those_of_a_generator(key, n):
-    first = list(keys.below(keys.first_words(key), n))
-    assert first == keys.generator(key).integers(n, size=8).tolist()[: len(first)]
-    assert len(first) >= 7 or n >= 2**16  # a number is refused with a chance below n / 2^32
