@@ -42,7 +42,7 @@ def pool(rows=400, classes=4, dimension=5, dtype=torch.float64):
 def dealt(pool, sizes, key=0):
     """A partition with exactly so many train rows each, one to validate and three to test on."""
     rows = pool.free
-    rows = rows[keys.shuffled(key, len(rows))]
+    rows = rows[keys.permute(key, len(rows))]
     cells = np.array([[n, 1, 3] for n in sizes]).reshape(-1)
     offsets = np.concatenate([[0], np.cumsum(cells)])
     assert offsets[-1] <= len(rows), "a larger pool is needed"

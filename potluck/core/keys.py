@@ -21,7 +21,7 @@ _B = 0x94D049BB133111EB
 _STEP = 0xD1342543DE82EF95  # odd, so that no two keys become one
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -35,7 +35,7 @@ def derive(key: int, *parts: int) -> int:
     return key
 
 
-def hashed(key: int | NDArray[np.uint64], positions: NDArray[np.integer]) -> NDArray[np.uint64]:
+def hash_all(key: int | NDArray[np.uint64], positions: NDArray[np.integer]) -> NDArray[np.uint64]:
     """A 64-bit hash of every position under a key (or under several: the two are broadcast)."""
     z = positions.astype(np.uint64)
     if isinstance(key, np.ndarray):
@@ -49,7 +49,7 @@ def hashed(key: int | NDArray[np.uint64], positions: NDArray[np.integer]) -> NDA
 
 def uniforms(key: int, positions: NDArray[np.integer]) -> NDArray[np.float64]:
     """Numbers in [0, 1), one a position."""
-    return (hashed(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (hash_all(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def chance(key: int, position: int) -> float:
@@ -57,17 +57,17 @@ def chance(key: int, position: int) -> float:
     return (derive(key, position) >> 11) * 2.0**-53
 
 
-def shuffled(key: int, n: int) -> NDArray[np.intp]:
+def permute(key: int, n: int) -> NDArray[np.intp]:
     """A permutation of range(n)."""
-    return np.argsort(hashed(key, np.arange(n)), kind="stable")
+    return np.argsort(hash_all(key, np.arange(n)), kind="stable")
 
 
-def all_shuffled(many: Sequence[int], sizes: Sequence[int]) -> NDArray[np.intp]:
-    """`shuffled` for many keys at once, a row each: its first entries, as many as its size, are the order."""
+def permute_all(many: Sequence[int], sizes: Sequence[int]) -> NDArray[np.intp]:
+    """`permute` for many keys at once, a row each: its first entries, as many as its size, are the order."""
     if not many:
         return np.zeros((0, 0), np.intp)
     positions = np.arange(max(sizes))
-    table = hashed(np.array(many, np.uint64)[:, None], positions[None])
+    table = hash_all(np.array(many, np.uint64)[:, None], positions[None])
     table[positions >= np.array(sizes)[:, None]] = _MASK  # after all others; the sort is stable
     return np.argsort(table, axis=1, kind="stable")
 
@@ -94,7 +94,7 @@ class Rewound:
 
 def as_tensor(key: int) -> Tensor:
     """A key for tensor operations: a scalar of 64 bits."""
-    return torch.tensor(_signed(key), dtype=torch.int64)
+    return torch.tensor(_as_signed(key), dtype=torch.int64)
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
@@ -103,9 +103,9 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 def fold_in(key: Tensor, part: int | Tensor) -> Tensor:
     """`derive` for tensor keys: vmappable."""
-    z = key * _signed(_STEP) + part + _signed(_GOLDEN)
-    z = (z ^ _shift(z, 30)) * _signed(_A)
-    z = (z ^ _shift(z, 27)) * _signed(_B)
+    z = key * _as_signed(_STEP) + part + _as_signed(_GOLDEN)
+    z = (z ^ _shift(z, 30)) * _as_signed(_A)
+    z = (z ^ _shift(z, 27)) * _as_signed(_B)
     return z ^ _shift(z, 31)
 
 

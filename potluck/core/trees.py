@@ -84,7 +84,7 @@ def zeros(a: Tree) -> Tree:
     return tmap(torch.zeros_like, a)
 
 
-def owned(tree: Tree) -> Tree:
+def copy_tree(tree: Tree) -> Tree:
     """A copy that shares no memory: a kept row must not pin the stack that it was computed in."""
     return tmap(lambda x: x.detach().clone(memory_format=torch.contiguous_format), tree)
 

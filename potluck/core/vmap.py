@@ -6,7 +6,6 @@ counts the clients, and steps in again. Everything around it stays an ordinary v
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
 from torch._C._functorch import (
@@ -39,7 +38,7 @@ def over(fn: Callable[..., Tree], clients: int, *parts: Part) -> tuple[Tree, lis
     level = _vmap_increment_nesting(clients, "error")
     try:
 
-        def closed(tensor: Tensor) -> Any:
+        def unwrap(tensor: Tensor) -> Tree:
             counted.append(is_batchedtensor(tensor))
             return _remove_batch_dim(tensor, level, clients, 0) if counted[-1] else tensor
 
@@ -47,7 +46,7 @@ def over(fn: Callable[..., Tree], clients: int, *parts: Part) -> tuple[Tree, lis
             [_add_batch_dim(t, 0, level) if counts else t for t, counts in zip(*part, strict=True)]
             for part in parts
         )
-        return tmap(closed, fn(*lists)), counted
+        return tmap(unwrap, fn(*lists)), counted
     finally:
         _vmap_decrement_nesting()
 

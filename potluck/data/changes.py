@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError, nearest
-from potluck.core.keys import derive, hashed, shuffled
+from potluck.core.keys import derive, hash_all, permute
 from potluck.data.holding import Cut, Partition, Procedural, Split, StoredPartition, lay_out
 from potluck.data.partition.deal import read_labels
 from potluck.data.partition.registry import PARTITIONS, Settings, divide
@@ -81,7 +81,7 @@ def draw_clients(share: float, clients: int, user: NDArray[np.int32] | None, key
     own = np.arange(clients)
     who = own if user is None else np.where(user >= 0, user, own + clients)
     households, at = np.unique(who, return_inverse=True)
-    order = np.argsort(hashed(key, households), kind="stable")
+    order = np.argsort(hash_all(key, households), kind="stable")
     chosen = np.zeros(len(households), np.bool_)
     chosen[order[: max(1, int(np.floor(share * len(households) + 0.5)))]] = True
     changed: NDArray[np.bool_] = chosen[at]
@@ -122,7 +122,7 @@ def redeal(
         return lay_out(rows, cells, partition.clients, partition.left_out, partition.user)
 
     if kind is None or (kind != "user_devices" and PARTITIONS[kind].counts_clients):
-        circle = who[shuffled(key, len(who))]
+        circle = who[permute(key, len(who))]
         taker = np.arange(partition.clients)
         taker[circle] = np.roll(circle, 1)
         return lay(order, 3 * taker[owner] + split)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.core.keys import hashed
+from potluck.core.keys import hash_all
 from potluck.data.pool import Pool
 
 FLIP_KINDS = ("random", "next")
@@ -44,5 +44,5 @@ def flip_labels(labels: Tensor, rows: NDArray[np.int64], classes: int, kind: str
     """Labels of rows, every one of them another class."""
     if kind == "next":
         return (labels + 1) % classes
-    step = (hashed(key, rows) % np.uint64(classes - 1)).astype(np.int64) + 1
+    step = (hash_all(key, rows) % np.uint64(classes - 1)).astype(np.int64) + 1
     return (labels + torch.from_numpy(step)) % classes

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.core.keys import derive, shuffled, uniforms
+from potluck.core.keys import derive, permute, uniforms
 from potluck.data.holding import stream
 from potluck.data.pool import Pool
 from potluck.data.views import View, check_turn
@@ -57,7 +57,7 @@ class Groups:
 def deal_groups(count: int, groups: int, key: int) -> NDArray[np.int32]:
     """Which group each of so many clients or rows belongs to: sizes differ by one at most."""
     group = np.empty(count, np.int32)
-    group[shuffled(key, count)] = np.arange(count) % groups
+    group[permute(key, count)] = np.arange(count) % groups
     return group
 
 
@@ -70,7 +70,7 @@ def _permute_labels(pool: Pool, count: int, key: int) -> list[View]:
     orders: dict[tuple[int, ...], None] = {tuple(range(pool.classes)): None}
     tries = 0
     while len(orders) < count:
-        orders.setdefault(tuple(shuffled(derive(key, tries), pool.classes).tolist()))
+        orders.setdefault(tuple(permute(derive(key, tries), pool.classes).tolist()))
         tries += 1
     return [View(), *(View(labels=order) for order in list(orders)[1:])]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.core.keys import derive, hashed, shuffled
+from potluck.core.keys import derive, hash_all, permute
 
 Split = Literal["train", "validation", "test"]
 _SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}
@@ -140,7 +140,7 @@ class Procedural:
         number = _SPLITS[split]
         count = int(self._sizes(client)[number])
         key = derive(stream(self.key, b"rows"), client)
-        kinds = shuffled(derive(key, 3), self.by_class.clients)[: self.classes_per_client]
+        kinds = permute(derive(key, 3), self.by_class.clients)[: self.classes_per_client]
         cells = 3 * kinds + number
         starts, ends = self.by_class.offsets[cells], self.by_class.offsets[cells + 1]
         joined = np.cumsum(ends - starts)  # the classes' rows laid end to end, without copying them
@@ -173,10 +173,10 @@ def build_partition(
     """
     rows = np.flatnonzero(owner >= 0)
     sizes = cut.sizes(np.bincount(owner[rows], minlength=clients)).reshape(-1)
-    rows = rows[np.lexsort((hashed(stream(key, b"split"), rows), owner[rows]))]
+    rows = rows[np.lexsort((hash_all(stream(key, b"split"), rows), owner[rows]))]
     cells = np.repeat(np.arange(3 * clients), sizes)
     if cut.validators is not None:
-        more = cut.validators[np.argsort(hashed(stream(key, b"validators"), cut.validators), kind="stable")]
+        more = cut.validators[np.argsort(hash_all(stream(key, b"validators"), cut.validators), kind="stable")]
         if len(more) < clients:
             raise DataError(
                 f"validation_from = 'users': they have {len(more)} rows, fewer than the {clients} clients; "
@@ -220,10 +220,10 @@ def stream(key: int, word: bytes) -> int:
 def draw_distinct(key: int, count: int, total: int) -> NDArray[np.int64]:
     """`count` different numbers below `total`, in time that depends on `count` only."""
     if 2 * count >= total:
-        return shuffled(key, total)[:count].astype(np.int64)
+        return permute(key, total)[:count].astype(np.int64)
     tries = 2 * count + 8
     while True:  # ends: fewer than half of all numbers are wanted, and tries double
-        drawn = hashed(key, np.arange(tries)) % np.uint64(total)
+        drawn = hash_all(key, np.arange(tries)) % np.uint64(total)
         found = list(dict.fromkeys(drawn.tolist()))
         if len(found) >= count:
             return np.array(found[:count], np.int64)

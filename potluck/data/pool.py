@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.core.keys import derive, hashed
+from potluck.core.keys import derive, hash_all
 
 TEST_SHARE = 0.2  # of every class, where a source names no test rows itself
 # Fixed: the global test set, validators and `limit` must be the same in runs of different seeds.
@@ -106,7 +106,7 @@ def limit_rows(pool: Pool, limit: int) -> Pool:
     rows = pool.free
     keep = np.ones(len(pool), np.bool_)
     keep[rows] = False
-    keep[rows[np.argsort(hashed(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
+    keep[rows[np.argsort(hash_all(_LIMIT_KEY, rows), kind="stable")[:limit]]] = True
     return _keep_rows(pool, keep)
 
 
@@ -151,7 +151,7 @@ def set_validators(pool: Pool, share: float) -> Pool:
             f"data.validation = {share}: {count} of {len(users)} users of {pool.name} would validate, and "
             "nobody train; lower it, or set data.validation_from = 'rows'"
         )
-    chosen = users[np.argsort(hashed(_VALIDATORS_KEY, users), kind="stable")[:count]]
+    chosen = users[np.argsort(hash_all(_VALIDATORS_KEY, users), kind="stable")[:count]]
     return replace(pool, validators=~pool.test & np.isin(pool.user, chosen))
 
 
@@ -160,7 +160,7 @@ def reserve_rows(pool: Pool, share: float, key: int) -> Pool:
     if not 0 < share < 1:
         raise ConfigError(f"data.server = {share}: must be between 0 and 1, or left out for none")
     rows = pool.free
-    order = np.argsort(hashed(derive(key, _SERVER), rows), kind="stable")
+    order = np.argsort(hash_all(derive(key, _SERVER), rows), kind="stable")
     server = np.zeros(len(pool), np.bool_)
     server[rows[order[: max(1, round(share * len(rows)))]]] = True
     return replace(pool, server=server)
@@ -204,7 +204,7 @@ def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) 
 
 def _draw_test_rows(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """A test set: of every class, the share of rows whose hashes come first."""
-    order = np.lexsort((hashed(_TEST_KEY, np.arange(len(labels))), labels))
+    order = np.lexsort((hash_all(_TEST_KEY, np.arange(len(labels))), labels))
     counts = np.bincount(labels)
     rank = np.empty(len(labels), np.int64)  # of a row, within its class
     rank[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)

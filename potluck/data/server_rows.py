@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from potluck.core.errors import ConfigError, DataError, PotluckError, nearest
-from potluck.core.keys import derive, generator, hashed
+from potluck.core.keys import derive, generator, hash_all
 from potluck.data.holding import stream
 from potluck.data.pool import Pool
 from potluck.data.sources.registry import SOURCES, load
@@ -69,7 +69,7 @@ def _foreign(pool: Pool, source: str, count: int, root: Path | None) -> Tensor:
             "models have no place for the others; use 'noise'"
         )
     rows = other.free
-    rows = rows[np.argsort(hashed(_ORDER_KEY, rows), kind="stable")]
+    rows = rows[np.argsort(hash_all(_ORDER_KEY, rows), kind="stable")]
     return other.x[torch.from_numpy(rows[np.arange(count) % len(rows)])]
 
 

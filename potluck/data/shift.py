@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.core.keys import derive, hashed
+from potluck.core.keys import derive, hash_all
 from potluck.data.holding import (
     Overlay,
     Partition,
@@ -41,7 +41,7 @@ class Shifted(Overlay):
             return own
         count = count_replaced(self.share, len(own))
         key = derive(stream(self.key, b"shift"), client)
-        kept = own[np.argsort(hashed(key, own), kind="stable")[count:]]
+        kept = own[np.argsort(hash_all(key, own), kind="stable")[count:]]
         train = np.bincount(self.labels[self.base.rows(client, "train")], minlength=len(self.offsets) - 1)
         kinds = np.flatnonzero(train == train.min())
         starts, ends = self.offsets[kinds], self.offsets[kinds + 1]

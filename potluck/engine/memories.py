@@ -16,7 +16,7 @@ from typing import BinaryIO
 from potluck.core import codec
 from potluck.core.codec import value
 from potluck.core.messages import Node
-from potluck.core.trees import Tree, nbytes, owned
+from potluck.core.trees import Tree, copy_tree, nbytes
 from potluck.engine import snapshot
 from potluck.engine.records import cut
 
@@ -63,7 +63,7 @@ class Memories:
         for place in (self.fresh, self.read):
             if name in place:
                 self.sizes -= nbytes(place.pop(name))
-        self.fresh[name] = owned(tree)
+        self.fresh[name] = copy_tree(tree)
         self.slots.setdefault(node, {})[slot] = None
         self.sizes += nbytes(tree)
         if self.sizes > self.budget:

@@ -112,7 +112,7 @@ def lay_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of the pool, weights and keys of every step."""
     x = item.at.pool.x
     steps = len(rows.index)
-    hashes = keys.hashed(keys.derive(item.at.seed, -1), np.arange(steps)).view(np.int64)
+    hashes = keys.hash_all(keys.derive(item.at.seed, -1), np.arange(steps)).view(np.int64)
     pick = item.at.rows[rows.index] if steps else rows.index
     return (
         torch.from_numpy(pick).to(x.device),

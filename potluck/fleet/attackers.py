@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.core.keys import derive, shuffled
+from potluck.core.keys import derive, permute
 from potluck.fleet.validation import check, check_count, check_share, read_number
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def place_attackers(
     n, who = len(fleet), np.zeros(len(fleet), bool)
     if share is not None:
         check_share("attack.share", share, "devices that attack")
-        who[shuffled(key, n)[: max(1, round(share * n))]] = True
+        who[permute(key, n)[: max(1, round(share * n))]] = True
     elif per_edge is not None:
         who[_draw_by_edge(fleet.edge, per_edge, key)] = True
     else:
@@ -107,5 +107,5 @@ def _draw_by_edge(edge: NDArray[np.int32], count: int, key: int) -> NDArray[np.i
     found = []
     for place, size in zip(edges, sizes, strict=True):
         members = np.flatnonzero(edge == place)
-        found.append(members[shuffled(derive(key, int(place)), int(size))[:count]])
+        found.append(members[permute(derive(key, int(place)), int(size))[:count]])
     return np.concatenate(found)

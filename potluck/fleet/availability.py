@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.keys import derive, hashed
+from potluck.core.keys import derive, hash_all
 from potluck.fleet.validation import check, read_number
 
 Times = NDArray[np.float64]
@@ -101,7 +101,7 @@ class OnOff:
         if self.share == 1:
             return np.ones(len(nodes), dtype=np.bool_)
         # The operations of _window in its order: the two must agree to the last bit.
-        bits, period = hashed(self.key, nodes), self.period
+        bits, period = hash_all(self.key, nodes), self.period
         phase = (bits >> np.uint64(32)).astype(np.float64) * 2.0**-32 * period
         low = (bits & np.uint64(0xFFFFFFFF)).astype(np.float64)
         length = (self.share + (low * 2.0**-31 - 1) * self._deviation) * period
@@ -174,7 +174,7 @@ class DayNight:
 
     def online_many(self, nodes: NDArray[np.integer], when: float) -> NDArray[np.bool_]:
         # The operations of _window in its order: the two must agree to the last bit.
-        bits, hour = hashed(self.key, nodes), self.period / 24
+        bits, hour = hash_all(self.key, nodes), self.period / 24
         zone = ((bits >> np.uint64(48)) * np.uint64(self.zones) >> np.uint64(16)).astype(np.float64)
         early = (bits >> np.uint64(24) & np.uint64(0xFFFFFF)).astype(np.float64) * 2.0**-23 - 1
         late = (bits & np.uint64(0xFFFFFF)).astype(np.float64) * 2.0**-23 - 1

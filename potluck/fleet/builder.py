@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.core.keys import derive, shuffled
+from potluck.core.keys import derive, permute
 from potluck.fleet.availability import Always, Availability
 from potluck.fleet.generate import mix, mobile, uniform
 from potluck.fleet.jitter import Jitter
@@ -92,7 +92,7 @@ def slow_down(profiles: Profiles, key: int, *, share: float, slower: float) -> P
     fix = "give how many times longer they take, at least 1, such as 10"
     check("stragglers.slower", slower, 1 <= read_number(slower) < np.inf, fix)
     factor = np.ones(len(profiles))
-    factor[shuffled(key, len(profiles))[: max(1, round(share * len(profiles)))]] = slower
+    factor[permute(key, len(profiles))[: max(1, round(share * len(profiles)))]] = slower
     return replace(
         profiles, compute=profiles.compute * factor, up=profiles.up / factor, down=profiles.down / factor
     ).check()
@@ -111,7 +111,7 @@ def boast(
         raise ConfigError("fleet.claims: give nodes or share, to say who claims what isn't true")
     if share is not None:
         check_share("claims.share", share, "devices that claim so")
-        nodes = shuffled(key, len(fleet))[: max(1, round(share * len(fleet)))].tolist()
+        nodes = permute(key, len(fleet))[: max(1, round(share * len(fleet)))].tolist()
     said = {}
     for name, factor in factors.items():
         fix = "give a factor above 0 of what is true"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from potluck.core.errors import ConfigError, nearest
-from potluck.core.keys import derive, shuffled, uniforms
+from potluck.core.keys import derive, permute, uniforms
 from potluck.fleet.profiles import Column, Profiles
 from potluck.fleet.validation import check, check_count, check_share, check_up_share, read_ends, read_number
 
@@ -108,7 +108,7 @@ def mix(
     fix = f"give slow / fast time a sample, at least 1, or a preset ({known})"
     check("slowdown", times, 1 <= read_number(times) < math.inf, fix)
     profiles = uniform(n, compute=compute, up=up, down=down, latency=latency, memory=memory)
-    profiles.compute[shuffled(key, n)[: round(n * slow_share)]] *= read_number(times)
+    profiles.compute[permute(key, n)[: round(n * slow_share)]] *= read_number(times)
     return profiles.check()
 
 
@@ -128,4 +128,4 @@ def _deal_quantiles(key: int, n: int, median: float, spread: float) -> Column:
     """The quantiles of a log-normal cut at both ends, dealt by hash: so the extremes are `spread` apart."""
     ranks = np.linspace(0, 1, n) if n > 1 else np.array([0.5])
     ladder: Column = median * spread ** (np.interp(ranks, _CDF, _GRID) / (2 * _CUT))
-    return ladder[shuffled(key, n)]
+    return ladder[permute(key, n)]

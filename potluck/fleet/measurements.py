@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError, nearest
-from potluck.core.keys import derive, hashed, shuffled
+from potluck.core.keys import derive, hash_all, permute
 from potluck.data.sources.files import read_arrays
 from potluck.fleet.generate import GIB, LATENCY, MEDIAN_COMPUTE, MEMORY, UP_SHARE, draw_between, repeat_value
 from potluck.fleet.profiles import COLUMNS, Column, Profiles
@@ -51,7 +51,7 @@ def trace(
     if not replace and n > size:
         raise ConfigError(f"fleet.replace = false: {file} has {size} devices for {n}; set it to true")
     own = derive(key, 1)
-    at = hashed(own, np.arange(n)) % np.uint64(size) if replace else shuffled(own, size)[:n]
+    at = hash_all(own, np.arange(n)) % np.uint64(size) if replace else permute(own, size)[:n]
     rates = found["bandwidth_kbps"][at].astype(np.float64) * 1000
     return Profiles(
         compute=found["compute"][at].astype(np.float64),

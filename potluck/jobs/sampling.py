@@ -51,7 +51,7 @@ class Shuffled:
         wholes = [_epochs(n, b, e, steps) for n, (_, _, b, e, steps) in zip(counts, asked, strict=True)]
         seeds = [keys.derive(a[1].seed, e) for a, n in zip(asked, wholes, strict=True) for e in range(n)]
         sizes = [len(a[1].rows) for a, n in zip(asked, wholes, strict=True) for _ in range(n)]
-        orders = keys.all_shuffled(seeds, sizes)
+        orders = keys.permute_all(seeds, sizes)
         # One table for all, a row an epoch, of which everybody's batches are a part.
         widths = [-(-n // a[2]) * a[2] for n, a in zip(counts, asked, strict=True)]
         real = np.arange(max(widths, default=0)) < np.repeat(counts, wholes)[:, None]

@@ -14,7 +14,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from potluck.core.errors import ModelError, PotluckError
 from potluck.core.job import ModelSpec
-from potluck.core.trees import Params, nbytes, owned
+from potluck.core.trees import Params, copy_tree, nbytes
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
 from potluck.models.vetting import count_ops, refuse, run, try_out
@@ -89,7 +89,7 @@ class Model:
     def module(self, params: Params) -> nn.Module:
         """A module of its own with these weights, as its builder made it, in evaluation mode."""
         made = {
-            id(p): nn.Parameter(owned(params[name])) for name, p in self._template.named_parameters()
+            id(p): nn.Parameter(copy_tree(params[name])) for name, p in self._template.named_parameters()
         }  # by id: tied weights stay tied
         device = next(iter(params.values())).device
         return copy.deepcopy(self._template, made).to(device).eval()
@@ -188,7 +188,7 @@ class Models:
 
 
 def _params(module: nn.Module) -> Params:
-    return {name: owned(parameter) for name, parameter in module.named_parameters()}
+    return {name: copy_tree(parameter) for name, parameter in module.named_parameters()}
 
 
 def _count_gates(module: nn.Module) -> dict[str, int]:

@@ -34,7 +34,7 @@ def _hash_places(length: int, sketch: int) -> tuple[NDArray[np.intp], NDArray[np
     """
     rows = -(-length // sketch)
     order = np.zeros(rows * sketch, np.intp)
-    order[:length] = keys.shuffled(1, length)
+    order[:length] = keys.permute(1, length)
     sign = np.where(keys.uniforms(2, np.arange(rows * sketch)) < 0.5, -1, 1).astype(np.int8)
     sign[length:] = 0
     return order, sign

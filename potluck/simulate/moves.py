@@ -14,7 +14,7 @@ def draw_rows(have: NDArray[np.int64], labels: Tensor, move: Move, key: int) -> 
     if move.src == move.dst:
         return None
     mine = labels[torch.tensor(have)].cpu().numpy()
-    order = keys.hashed(key, have)
+    order = keys.hash_all(key, have)
     taken = [np.zeros(0, np.intp)]
     for label, count in move.take:
         places = np.flatnonzero(mine == label)

@@ -92,7 +92,7 @@ def test_with_fewer_than_two_rows_there_is_nothing_to_tell_apart(real, scale):
 
 def drawn(target, others, size, steps, seed):
     y = [1] * target + [0] * others
-    y = [y[i] for i in keys.shuffled(seed, len(y))]
+    y = [y[i] for i in keys.permute(seed, len(y))]
     at = local([0.0] * len(y), y, {"target": torch.tensor(1)}, seed=seed)
     return at, Balanced().draw(at, size, 3, steps)
 

@@ -14,7 +14,7 @@ parts = st.integers(-(2**63), 2**63 - 1)
 @given(bits, parts)
 def test_all_ways_to_hash_agree(key, part):
     derived = keys.derive(key, part)
-    (array,) = keys.hashed(key, np.array([part], np.int64))
+    (array,) = keys.hash_all(key, np.array([part], np.int64))
     folded = keys.fold_in(keys.as_tensor(key), part)
     assert 0 <= derived < 2**64
     assert int(array) == derived == int(folded) % 2**64
@@ -42,16 +42,16 @@ def test_seeds_and_positions_do_not_meet():
     seen = {keys.derive(seed, part) for seed in range(100) for part in range(100)}
     assert len(seen) == 100 * 100
     assert len({keys.derive(7, a, b) for a in range(60) for b in range(60)}) == 3600
-    streams = [set(keys.hashed(seed, np.arange(1000)).tolist()) for seed in range(8)]
+    streams = [set(keys.hash_all(seed, np.arange(1000)).tolist()) for seed in range(8)]
     assert len(set.union(*streams)) == 8000
 
 
 def test_positions_of_any_integer_type():
-    wide = keys.hashed(9, np.arange(5))
+    wide = keys.hash_all(9, np.arange(5))
     for kind in (np.int32, np.uint8, np.uint64):
-        assert keys.hashed(9, np.arange(5, dtype=kind)).tolist() == wide.tolist()
+        assert keys.hash_all(9, np.arange(5, dtype=kind)).tolist() == wide.tolist()
     positions = np.arange(5)
-    keys.hashed(9, positions)
+    keys.hash_all(9, positions)
     assert positions.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -91,13 +91,13 @@ def test_tensor_keys_work_under_vmap():
 
 @given(bits, st.integers(0, 50))
 def test_permutations(key, n):
-    order = keys.shuffled(key, n)
+    order = keys.permute(key, n)
     assert sorted(order.tolist()) == list(range(n))
-    assert order.tolist() == keys.shuffled(key, n).tolist()
+    assert order.tolist() == keys.permute(key, n).tolist()
 
 
 def test_permutations_are_even():
-    first = [keys.shuffled(keys.derive(2, i), 5)[0] for i in range(5000)]
+    first = [keys.permute(keys.derive(2, i), 5)[0] for i in range(5000)]
     assert max(abs(np.bincount(first) - 1000)) < 150
 
 
@@ -120,6 +120,6 @@ def test_a_rewound_generator_is_a_fresh_one():
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 30)), max_size=6))
 def test_orders_drawn_together_are_those_drawn_alone(asked):
-    rows = keys.all_shuffled([key for key, _ in asked], [size for _, size in asked])
+    rows = keys.permute_all([key for key, _ in asked], [size for _, size in asked])
     for row, (key, size) in zip(rows, asked, strict=True):
-        assert row[:size].tolist() == keys.shuffled(key, size).tolist()
+        assert row[:size].tolist() == keys.permute(key, size).tolist()

@@ -76,7 +76,7 @@ def play(script, federation):
 
 def by_hand(jitter, node, slot):
     """Factors of compute and rates, straight from the definition."""
-    bits = int(keys.hashed(keys.derive(jitter.key, node), np.array([slot]))[0])
+    bits = int(keys.hash_all(keys.derive(jitter.key, node), np.array([slot]))[0])
     u, v = (bits >> 32) / 2**32, (bits % 2**32) / 2**32
     radius = math.sqrt(-2 * math.log(1 - u))
     x = 1 + jitter.rates * radius * math.cos(2 * math.pi * v)

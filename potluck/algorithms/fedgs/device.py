@@ -49,7 +49,7 @@ class NextCounts:
 def next_rows(at: Local, batch: int) -> NDArray[np.intp]:
     """Positions in a device's rows."""
     key, turn, first, last = _deal(at, batch)
-    return keys.shuffled(keys.derive(key, at.node, turn), len(at.rows))[first:last]
+    return keys.permute(keys.derive(key, at.node, turn), len(at.rows))[first:last]
 
 
 def _deal(at: Local, batch: int) -> tuple[int, int, int, int]:

@@ -66,4 +66,4 @@ def _size(params: Params) -> int:
 
 @lru_cache(maxsize=8)
 def _order(entries: int) -> Tensor:
-    return torch.from_numpy(keys.shuffled(0, entries).astype("int64"))
+    return torch.from_numpy(keys.permute(0, entries).astype("int64"))

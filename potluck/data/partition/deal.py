@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.core.keys import generator, hashed
+from potluck.core.keys import generator, hash_all
 from potluck.data.holding import Cut, stream
 from potluck.data.pool import Pool
 
@@ -26,7 +26,7 @@ def shuffle_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int
             f"clients = {clients}: the {len(rows)} non-test rows of {pool.name} are enough for {most} "
             f"clients of {cut.smallest} rows; lower clients or smallest, or use kind 'procedural'"
         )
-    return rows[np.argsort(hashed(stream(key, b"deal"), rows), kind="stable")]
+    return rows[np.argsort(hash_all(stream(key, b"deal"), rows), kind="stable")]
 
 
 def find_owners(pool: Pool, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.core.keys import derive, hashed
+from potluck.core.keys import derive, hash_all
 from potluck.data.holding import Cut, StoredPartition, build_partition, stream
 from potluck.data.partition.deal import check_alpha, draw_skewed, read_labels, share_out
 from potluck.data.pool import Pool
@@ -64,7 +64,7 @@ def split_users(
             f"clients = {clients}: the {len(users)} users of {pool.name} can be cut into {total} clients of "
             f"about {rows_per_client} rows; ask for 1 to {total}, or change rows_per_client"
         )
-    by_hash = np.lexsort((hashed(stream(key, b"deal"), rows), at))
+    by_hash = np.lexsort((hash_all(stream(key, b"deal"), rows), at))
     rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a row, within its user
     user = np.repeat(np.arange(len(users)), parts)
     places = np.arange(total)
@@ -115,10 +115,10 @@ def user_devices(
             f"{cut.smallest} need; ask for 1 to {len(chosen)}, or lower devices_per_user or smallest"
         )
     picked = _pick(chosen, ids[chosen], users, key)
-    drawn = hashed(stream(key, b"devices"), ids[picked]) % np.uint64(high - low + 1)
+    drawn = hash_all(stream(key, b"devices"), ids[picked]) % np.uint64(high - low + 1)
     devices = np.minimum(low + drawn.astype(np.int64), counts[picked] // cut.smallest)
     rows, at = (
-        column[np.argsort(hashed(stream(key, b"deal"), rows), kind="stable")] for column in (rows, at)
+        column[np.argsort(hash_all(stream(key, b"deal"), rows), kind="stable")] for column in (rows, at)
     )
     mine = np.split(rows[np.argsort(at, kind="stable")], np.cumsum(counts)[:-1])  # by user
     owner, first = np.full(len(pool), -1), 0
@@ -159,14 +159,14 @@ def _make_up_users(
             f"users = {users}: the {len(rows)} non-test rows of {pool.name} are enough for {most} users of "
             f"{low} devices of {smallest} rows; lower users, devices_per_user or smallest"
         )
-    rows = rows[np.argsort(hashed(stream(key, b"users"), rows), kind="stable")]
+    rows = rows[np.argsort(hash_all(stream(key, b"users"), rows), kind="stable")]
     at = np.arange(len(rows)) % users
     return rows, np.arange(users), at, np.bincount(at)
 
 
 def _pick(places: Rows, ids: Rows, count: int, key: int) -> Rows:
     """So many of these places, those whose ids come first by hash, ascending."""
-    order = np.argsort(hashed(stream(key, b"users"), ids), kind="stable")
+    order = np.argsort(hash_all(stream(key, b"users"), ids), kind="stable")
     return np.sort(places[order[:count]])
 
 

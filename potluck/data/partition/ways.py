@@ -3,7 +3,7 @@
 import numpy as np
 
 from potluck.core.errors import ConfigError, DataError, nearest
-from potluck.core.keys import generator, shuffled
+from potluck.core.keys import generator, permute
 from potluck.data.holding import Cut, Procedural, StoredPartition, build_partition, stream
 from potluck.data.partition.deal import check_alpha, draw_skewed, find_owners, read_labels, shuffle_rows
 from potluck.data.pool import Pool
@@ -47,7 +47,7 @@ def quantity(
     if law == "lognormal":
         weight = np.exp(skew * generator(stream(key, b"sizes")).standard_normal(clients))
     else:
-        weight = (1.0 + shuffled(stream(key, b"sizes"), clients)) ** -skew
+        weight = (1.0 + permute(stream(key, b"sizes"), clients)) ** -skew
     spare = len(rows) - clients * cut.smallest
     ends = np.rint(np.cumsum(weight) / weight.sum() * spare).astype(np.int64)
     ends[-1] = spare

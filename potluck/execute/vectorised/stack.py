@@ -238,7 +238,7 @@ class Stack:
         if not self.job.looks:
             place = place[..., :0]
         seeds = np.array([keys.derive(i.at.seed, -1) for i in self.items], np.uint64)
-        hashes = keys.hashed(seeds, np.arange(most)[:, None]).view(np.int64)
+        hashes = keys.hash_all(seeds, np.arange(most)[:, None]).view(np.int64)
         x = self.pool.x
         picks, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
         return Step(picks, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
