@@ -5,7 +5,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from _algorithms import plain, table
@@ -17,7 +16,7 @@ from potluck.experiment import Experiment
 from potluck.experiment.schema.settings import Table
 from potluck.fleet.builder import SOURCES as FLEETS
 from potluck.models.registry import MODELS
-from potluck.rules.robust import KINDS as JUDGES
+from potluck.rules.robust import list_judges
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}
@@ -53,7 +52,7 @@ def choices(what: str) -> str:
     if what == "partitions":
         return _listed({name: way.deal for name, way in PARTITIONS.items()}, None)
     if what == "robust":
-        return _listed(JUDGES, ())
+        return _listed(list_judges(), ())
     known = ("root", "n", "key", "seed")
     return _listed({"data": DATA, "fleet": FLEETS}[what], known)
 
@@ -62,9 +61,9 @@ def _listed(named: Mapping[str, Callable[..., Any]], known: tuple[str, ...] | No
     """Names, first sentences and own settings of callables; `known` are parameters that no file sets."""
     lines = []
     for name, build in named.items():
-        said = plain(" ".join((inspect.getdoc(build) or "").split("\n\n")[0].split()))
+        about = plain(" ".join((inspect.getdoc(build) or "").split("\n\n")[0].split()))
         own = [] if known is None else [p for p in inspect.signature(build).parameters if p not in known]
-        lines.append((f"`{name}`", said, ", ".join(f"`{p}`" for p in own)))
+        lines.append((f"`{name}`", about, ", ".join(f"`{p}`" for p in own)))
     if all(not own for *_, own in lines):
         return table(("name", "what it is"), [line[:2] for line in lines])
     return table(("name", "what it is", "its own keys"), lines)
@@ -140,18 +139,11 @@ def _default(field: FieldInfo) -> str:
 
 
 def _meaning(model: type[Table], key: str) -> str:
-    """The comment beside a key or above it; a table says of itself what it is."""
-    source = _source(model)
-    beside = re.search(rf"^    {key}: [^#\n]*#\s*(.+?)\s*$", source, re.MULTILINE)
-    above = re.search(rf"^    #\s*(.+?)\s*\n    {key}: ", source, re.MULTILINE)
-    inner = next((t for t, _ in _inner(model.model_fields[key].annotation)), None)
-    said = beside or above
-    return plain(said[1]) if said else _about(inner) if inner else ""
-
-
-@cache
-def _source(model: type[Table]) -> str:
-    return inspect.getsource(model)
+    """What a key's type says of it, as in `Annotated[int, "devices"]`; a table says of itself what it is."""
+    field = model.model_fields[key]
+    said = next((text for text in field.metadata if isinstance(text, str)), None)
+    inner = next((t for t, _ in _inner(field.annotation)), None)
+    return plain(said) if said else _about(inner) if inner else ""
 
 
 def _about(model: type[Table]) -> str:

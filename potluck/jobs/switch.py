@@ -50,7 +50,7 @@ class Entropy:
 class Threshold:
     """The own one, where it is no less sure than of nearly all of the rows that it was trained on."""
 
-    quantile: float = 0.95
+    quantile: Annotated[float, "of the entropies of the device's own rows"] = 0.95
 
     def __post_init__(self) -> None:
         fix = "must be above 0 and at most 1, such as 0.95"
@@ -68,7 +68,7 @@ class Threshold:
 class Cosine:
     """The own one, where both say much the same; as in DM-PFL, what they disagree on was never seen here."""
 
-    limit: float = 0.5
+    limit: Annotated[float, "least cosine between the two answers"] = 0.5
 
     def __post_init__(self) -> None:
         require(-1 <= self.limit <= 1, "switch.limit", self.limit, "must be between -1 and 1, such as 0.5")

@@ -11,10 +11,11 @@ rows still hears from everybody. Only floating-point numbers are compared or rep
 coordinate-wise rules replace all of a body's (control variates are updates too), clipping only the update.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.errors import nearest, require
 from potluck.core.messages import Reply
-from potluck.core.parts import part, role
+from potluck.core.parts import part, parts, role
 from potluck.core.trees import Tree, leaves, tmap
 from potluck.rules.vectors import length
 
@@ -57,7 +58,7 @@ class Robust(Protocol):
 class Krum:
     """The one update that lies nearest to its neighbours stands for all but the `attackers` worst."""
 
-    attackers: int | None = None  # f; left out: as many as can be withstood, (n - 3) / 2 of n
+    attackers: Annotated[int | None, "f; left out: as many as can be withstood, (n - 3) / 2 of n"] = None
 
     def __post_init__(self) -> None:
         _check_attackers(self.attackers)
@@ -78,7 +79,7 @@ class Krum:
 class MultiKrum:
     """All but the `attackers` updates that lie farthest from their neighbours."""
 
-    attackers: int | None = None  # f; left out: as many as can be withstood, (n - 3) / 2 of n
+    attackers: Annotated[int | None, "f; left out: as many as can be withstood, (n - 3) / 2 of n"] = None
 
     def __post_init__(self) -> None:
         _check_attackers(self.attackers)
@@ -99,8 +100,10 @@ class AdaptiveKrum:
     largest jump between the sorted scores of the worst on. `fixed_f`: all of the worst, as in Multi-Krum.
     """
 
-    mode: Mode = "adaptive"
-    attackers: int | None = None  # f, at most; left out: as many as can be withstood, (n - 3) / 2 of n
+    mode: Annotated[Mode, "which of the worst are odd"] = "adaptive"
+    attackers: Annotated[
+        int | None, "f, at most; left out: as many as can be withstood, (n - 3) / 2 of n"
+    ] = None
 
     def __post_init__(self) -> None:
         require(self.mode in get_args(Mode), "mode", self.mode, nearest(str(self.mode), get_args(Mode)))
@@ -126,7 +129,7 @@ class AdaptiveKrum:
 class TrimmedMean:
     """Of each number the mean without its largest and smallest; every device counts alike."""
 
-    share: float = 0.2  # of the updates, left out at each end
+    share: Annotated[float, "of the updates, left out at each end"] = 0.2
 
     def __post_init__(self) -> None:
         fix = "must be above 0 and below 0.5: the share of updates left out at each end; 0.5 is kind 'median'"
@@ -150,7 +153,7 @@ class Median:
 class Clip:
     """Updates no longer than a norm; longer ones keep their direction."""
 
-    norm: float | None = None  # L2; left out: the median of those at hand
+    norm: Annotated[float | None, "L2; left out: the median of those at hand"] = None
 
     def __post_init__(self) -> None:
         fix = "must be above 0, or left out for the median of the updates' norms"
@@ -167,14 +170,9 @@ class Clip:
         return Verdict(kept, [], [], changed=sum(norm > limit for norm in norms))
 
 
-KINDS: dict[str, Callable[..., Robust]] = {
-    "krum": Krum,
-    "multi_krum": MultiKrum,
-    "adaptive_krum": AdaptiveKrum,
-    "trimmed_mean": TrimmedMean,
-    "median": Median,
-    "clip": Clip,
-}  # as an experiment's file names them
+def list_judges() -> dict[str, Callable[..., Robust]]:
+    """All that judge, as an experiment's file names them: `multi_krum` is MultiKrum."""
+    return {re.sub(r"\B([A-Z])", r"_\1", kind.__name__).lower(): kind for kind in parts("robust").values()}
 
 
 # ------------------------------------------------------------------------------------------------ formulas

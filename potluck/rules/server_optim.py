@@ -1,7 +1,7 @@
 """Server optimisers: what becomes of a round's updates (Reddi et al., Adaptive Federated Optimization)."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class ServerOptim(Protocol[Opt]):
 class Average:
     """Add the mean update: FedAvg at lr 1."""
 
-    lr: float = 1.0
+    lr: Annotated[float, "learning rate of the server"] = 1.0
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "server_lr", self.lr, "must be above 0; 1 adds the mean update as it is")
@@ -57,11 +57,13 @@ class Moments:
 class Adaptive:
     """FedAdagrad, FedAdam and FedYogi: they differ in how the square is remembered. No bias correction."""
 
-    rule: Memory = "yogi"
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3  # adaptivity: the least denominator; the square starts at tau^2, as in the paper
+    rule: Annotated[Memory, "how the square is remembered"] = "yogi"
+    lr: Annotated[float, "learning rate of the server"] = 0.01
+    beta1: Annotated[float, "share of the mean that stays, every round"] = 0.9
+    beta2: Annotated[float, "share of the square that stays"] = 0.99
+    tau: Annotated[
+        float, "adaptivity: the least denominator; the square starts at tau^2, as in the paper"
+    ] = 1e-3
 
     def __post_init__(self) -> None:
         known = get_args(Memory)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import potluck
 from potluck import algorithms
-from potluck.algorithms import _parameters as _fit
+from potluck.algorithms import _parameters
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import codec, parts
 from potluck.core.errors import ConfigError, PotluckError, SnapshotError
@@ -93,7 +93,7 @@ def test_an_unnamed_part_of_its_own_kind_is_a_table_of_settings():
     def windowed(window: Window | None = None):
         return window
 
-    made = _fit.fit(windowed, {"window": {"size": 5}}, "algorithms.windowed", Train()).make()
+    made = _parameters.fit(windowed, {"window": {"size": 5}}, "algorithms.windowed", Train()).make()
     assert made == Window(5)
 
 
@@ -133,14 +133,14 @@ def test_a_file_is_validated_once_and_only_what_is_run_is_built(monkeypatch, tmp
     tables = {"fedavg": {"clients": 3}, "fedprox": {"mu": 0.5}, "auxo": {"inner": "fedyogi"}}
     (tmp_path / "small.toml").write_text(small(algorithms=tables, run={"executor": "loop"}).to_toml())
     made, validated, simulated = [], [], []
-    real, parse, start = _fit.Call.make, Experiment.__init__, Simulation.__init__
+    real, parse, start = _parameters.Call.make, Experiment.__init__, Simulation.__init__
 
     def begin(self, *arguments, **settings):
         simulated.append(1)
         start(self, *arguments, **settings)
 
     monkeypatch.setattr(Simulation, "__init__", begin)
-    monkeypatch.setattr(_fit.Call, "make", lambda self: made.append(self.path) or real(self))
+    monkeypatch.setattr(_parameters.Call, "make", lambda self: made.append(self.path) or real(self))
     monkeypatch.setattr(Experiment, "__init__", lambda self, **t: validated.append(1) or parse(self, **t))
     read = Experiment.from_file(tmp_path / "small.toml")
     done = potluck.run(read, tmp_path / "run")
@@ -172,6 +172,18 @@ def test_meanings_come_from_the_file():
     assert (deadline.type, deadline.default, deadline.meaning) == ("float | None", "None", "seconds")
 
 
+def test_types_say_what_every_parameter_means():
+    makers = {name: algorithms.find(name) for name in algorithms.names()}
+    for role in parts.roles():
+        makers |= {f"{role} {cls.__name__}": cls for cls in parts.parts(role).values()}
+    named = {
+        (whose, p) for whose, make in makers.items() for p in _parameters.parameters(make) if p != "local"
+    }
+    meant = {(whose, p) for whose, make in makers.items() for p in _parameters.meanings(make)}
+    assert len(named) > 200
+    assert named - meant == set()
+
+
 @codec.value
 class Wrapper:
     """An algorithm around another, with a parameter of every kind."""
@@ -187,7 +199,7 @@ class Wrapper:
 
 
 def wrapped(**params):
-    return _fit.fit(Wrapper, params, "algorithms.wrapper", Train(batch=7)).make()
+    return _parameters.fit(Wrapper, params, "algorithms.wrapper", Train(batch=7)).make()
 
 
 def test_algorithms_take_algorithms():
@@ -217,10 +229,10 @@ def test_wrong_parts_are_named(params, message):
 
 
 def test_what_a_file_cannot_hold_is_left_out():
-    assert _fit.plain(Wrapper(FedAvg())) is None  # its training comes from elsewhere
-    assert _fit.plain(Adaptive(lr=0.5))["kind"] == "Adaptive"
-    assert _fit.plain((1, 2.5, "x")) == [1, 2.5, "x"]
-    assert _fit.plain(print) is None
+    assert _parameters.plain(Wrapper(FedAvg())) is None  # its training comes from elsewhere
+    assert _parameters.plain(Adaptive(lr=0.5))["kind"] == "Adaptive"
+    assert _parameters.plain((1, 2.5, "x")) == [1, 2.5, "x"]
+    assert _parameters.plain(print) is None
 
 
 # -------------------------------------------------------------------------------------------------- files

@@ -127,7 +127,7 @@ def test_every_key_of_an_experiment_is_there():
     for path, model in found.items():
         for key, kind, _, meaning in made.rows(path, model):
             assert kind, (path, key)
-            assert meaning, f"{path}.{key}: a comment beside it should say what it means"
+            assert meaning, f"{path}.{key}: its type should say what it means, Annotated[..., text]"
 
 
 def test_types_bounds_and_defaults_are_in_words():

@@ -25,7 +25,6 @@ from potluck.report.anomalies import find_culprits, measure_precision, measure_r
 from potluck.rules import Rounds, as_algorithm
 from potluck.rules.guard import RobustRule, RobustTiers, guard
 from potluck.rules.robust import (
-    KINDS,
     AdaptiveKrum,
     Clip,
     Krum,
@@ -33,6 +32,7 @@ from potluck.rules.robust import (
     MultiKrum,
     TrimmedMean,
     krum_scores,
+    list_judges,
     squared_distances,
 )
 from potluck.rules.wrap import is_cohort, is_inner, unwrap
@@ -647,4 +647,4 @@ def test_flippers_of_a_run_are_counted(tmp_path):
 
 
 def test_kinds_are_all_there():
-    assert sorted(KINDS) == ["adaptive_krum", "clip", "krum", "median", "multi_krum", "trimmed_mean"]
+    assert sorted(list_judges()) == ["adaptive_krum", "clip", "krum", "median", "multi_krum", "trimmed_mean"]

@@ -11,7 +11,7 @@ the others would show. So updates much longer than the median are not listened t
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import torch
@@ -46,22 +46,22 @@ class CalibratedState:
 class Calibrated:
     """Several numbers of kinds at once; a split needs sides that returning devices keep."""
 
-    most: int = 4  # sides that are looked for
-    kappa: float = 0.9  # agreement of returning devices' sides
-    returning: int = 40  # so many of them at least
-    window: int = 10  # rounds that they are counted over
-    smallest: float = 0.3  # share of an even side that the smallest one must have
-    directions: int = 8  # principal components in which sides are sought
-    size: int = 4096  # numbers that an update is condensed to
-    momentum: float = 0.5  # of centroids
-    longest: float = 1.5  # times the median length, up to which an update is listened to
-    gamma: float = 0.5
-    explore: Explore = "told"
-    bonus: float = 1.0
-    epsilon: float = 0.05
-    decay: float = 0.98
-    scaling: float = 0.0
-    parts: int = 2
+    most: Annotated[int, "sides that are looked for"] = 4
+    kappa: Annotated[float, "agreement of returning devices' sides"] = 0.9
+    returning: Annotated[int, "so many of them at least"] = 40
+    window: Annotated[int, "rounds that they are counted over"] = 10
+    smallest: Annotated[float, "share of an even side that the smallest one must have"] = 0.3
+    directions: Annotated[int, "principal components in which sides are sought"] = 8
+    size: Annotated[int, "numbers that an update is condensed to"] = 4096
+    momentum: Annotated[float, "of centroids"] = 0.5
+    longest: Annotated[float, "times the median length, up to which an update is listened to"] = 1.5
+    gamma: Annotated[float, "weight of the last reward"] = 0.5
+    explore: Annotated[Explore, "how devices guess about cohorts that they have not tried"] = "told"
+    bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 1.0
+    epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.05
+    decay: Annotated[float, "factor on epsilon, every round"] = 0.98
+    scaling: Annotated[float, "learning rate by share of clients to this power"] = 0.0
+    parts: Annotated[int, "fewest that a cohort splits into"] = 2
 
     def __post_init__(self) -> None:
         require(2 <= self.most <= 10, "most", self.most, "must be 2 to 10: sides that are looked for")

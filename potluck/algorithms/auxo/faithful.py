@@ -1,6 +1,7 @@
 """The paper's own way to tell participants apart, and when a split pays."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 
@@ -29,17 +30,19 @@ class FaithfulState:
 class Faithful:
     """The paper's rules: sides by round-local centres, split when heterogeneity falls by sqrt(K)."""
 
-    sides: int = 2  # parts that a cohort splits into
-    gamma: float = 0.9  # weight of the last reward
-    b: float = 1.0  # deviations from the mean distance at which a participant is an outlier
-    hetero_ratio: float | None = None  # of norms; 1 / sqrt(sides) by Lemma 1 unless said
-    window: int = 5  # rounds that the ratio is averaged over
-    labelled: float = 0.05  # share of the population that must have a side, on each; less with more cohorts
-    explore: Explore = "adds"
-    bonus: float = 0.1
-    epsilon: float = 0.3
-    decay: float = 0.98
-    scaling: float = 1.0
+    sides: Annotated[int, "parts that a cohort splits into"] = 2
+    gamma: Annotated[float, "weight of the last reward"] = 0.9
+    b: Annotated[float, "deviations from the mean distance at which a participant is an outlier"] = 1.0
+    hetero_ratio: Annotated[float | None, "of norms; 1 / sqrt(sides) by Lemma 1 unless said"] = None
+    window: Annotated[int, "rounds that the ratio is averaged over"] = 5
+    labelled: Annotated[
+        float, "share of the population that must have a side, on each; less with more cohorts"
+    ] = 0.05
+    explore: Annotated[Explore, "how devices guess about cohorts that they have not tried"] = "adds"
+    bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 0.1
+    epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.3
+    decay: Annotated[float, "factor on epsilon, every round"] = 0.98
+    scaling: Annotated[float, "learning rate by share of clients to this power"] = 1.0
 
     def __post_init__(self) -> None:
         require(2 <= self.sides <= 10, "sides", self.sides, "must be 2 to 10: parts of a split")

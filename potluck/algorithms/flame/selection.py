@@ -9,6 +9,7 @@ way for the next. In a share of the cases the lead goes to a device never heard,
 from collections.abc import Sequence
 from dataclasses import field, replace
 from math import inf
+from typing import Annotated
 
 import numpy as np
 
@@ -32,11 +33,13 @@ class FlameState:
 class Flame:
     """Chooses the best devices and completes their users."""
 
-    alpha: float = 0.5  # factor on the utility of a device that is just too slow; the lower the harsher
-    seconds: float = 30.0  # what a task should take; T
-    devices: int = 4  # of a user, at most; K
-    budget: float | None = None  # seconds that a device can work; None: as many as it likes; D_max
-    rank: Oort = Oort()  # how devices never heard are drawn, and what is learnt of the others
+    alpha: Annotated[
+        float, "factor on the utility of a device that is just too slow; the lower the harsher"
+    ] = 0.5
+    seconds: Annotated[float, "what a task should take; T"] = 30.0
+    devices: Annotated[int, "of a user, at most; K"] = 4
+    budget: Annotated[float | None, "seconds that a device can work; None: as many as it likes; D_max"] = None
+    rank: Annotated[Oort, "how devices never heard are drawn, and what is learnt of the others"] = Oort()
 
     def __post_init__(self) -> None:
         good = self.budget is None or 0 < self.budget < inf

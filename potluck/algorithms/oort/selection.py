@@ -9,6 +9,7 @@ of all durations, which a pacer raises when utility no longer changes, so that s
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf, sqrt
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +30,18 @@ from potluck.authoring import Context, Got, Lost, Node, Reply, Spent, Tally, Tas
 class Oort:
     """Exploits devices of high utility, statistical and of speed, and explores new ones."""
 
-    explore: float = 0.9  # share of a round that goes to devices never heard, at first
-    explore_decay: float = 0.98  # factor on it, every round
-    explore_least: float = 0.3  # and where it ends
-    window: float = 5.0  # new devices are drawn among so many times as are wanted: the fastest
-    cutoff: float = 0.05  # known ones are drawn above this share of the lowest score that would do
-    clip: float = 0.9  # utilities above this quantile count as if at it: outliers don't take over
-    doubt: float = 0.1  # how much it counts that a device wasn't heard for long
-    penalty: float = 2.0  # power of (preferred / own seconds) for devices slower than preferred
-    pace: float = 30.0  # percentile of durations that is preferred, at first
-    pace_every: int = 20  # rounds between two looks of the pacer
-    pace_step: float = 5.0  # by how much it raises or lowers the percentile
-    reach: int = 10_000  # new devices that are looked at a round, of a larger crowd
+    explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9
+    explore_decay: Annotated[float, "factor on it, every round"] = 0.98
+    explore_least: Annotated[float, "and where it ends"] = 0.3
+    window: Annotated[float, "new devices are drawn among so many times as are wanted: the fastest"] = 5.0
+    cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.05
+    clip: Annotated[float, "utilities above this quantile count as if at it: outliers don't take over"] = 0.9
+    doubt: Annotated[float, "how much it counts that a device wasn't heard for long"] = 0.1
+    penalty: Annotated[float, "power of (preferred / own seconds) for devices slower than preferred"] = 2.0
+    pace: Annotated[float, "percentile of durations that is preferred, at first"] = 30.0
+    pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20
+    pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0
+    reach: Annotated[int, "new devices that are looked at a round, of a larger crowd"] = 10_000
 
     def __post_init__(self) -> None:
         for name in ("explore", "explore_least", "clip", "cutoff"):

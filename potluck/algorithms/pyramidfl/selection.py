@@ -9,6 +9,7 @@ the rule (see `algorithms.pyramidfl`), since device and server have to agree on 
 from collections.abc import Sequence
 from dataclasses import field, replace
 from math import ceil, inf, sqrt
+from typing import Annotated
 
 import numpy as np
 
@@ -41,13 +42,13 @@ class PyramidState:
 class Pyramid:
     """Chooses as Oort does, gives fast devices more to do and says what part of an update to drop."""
 
-    rank: Oort = Oort(cutoff=0.7, clip=0.98, pace=10.0)
-    drop_least: float = 0.1  # of the update that matters most
-    drop_most: float = 0.6  # and of the one that matters least
-    levels: int = 6  # different shares in between: devices with the same one train in one batch
-    more: float = 1.0  # part of the time left that is used for training
-    most: float = 10.0  # times the usual training that may be added
-    wait: float = 1.0  # part of the chosen devices that a round waits for
+    rank: Annotated[Oort, "how devices are ranked"] = Oort(cutoff=0.7, clip=0.98, pace=10.0)
+    drop_least: Annotated[float, "of the update that matters most"] = 0.1
+    drop_most: Annotated[float, "and of the one that matters least"] = 0.6
+    levels: Annotated[int, "different shares in between: devices with the same one train in one batch"] = 6
+    more: Annotated[float, "part of the time left that is used for training"] = 1.0
+    most: Annotated[float, "times the usual training that may be added"] = 10.0
+    wait: Annotated[float, "part of the chosen devices that a round waits for"] = 1.0
 
     def __post_init__(self) -> None:
         least, most = self.drop_least, self.drop_most

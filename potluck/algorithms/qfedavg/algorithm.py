@@ -31,7 +31,7 @@ LEAST = 1e-10  # loss: a power of 0 may be infinite
 class Fair:
     """w <- w - sum D_k / sum h_k; D_k = F_k^q Delta_k, h_k = q F_k^(q-1) ||Delta_k||^2 + F_k^q / lr."""
 
-    q: float = 1.0
+    q: Annotated[float, "how much devices of high loss count; 0: FedAvg"] = 1.0
 
     def __post_init__(self) -> None:
         require(0 <= self.q < float("inf"), "q", self.q, "must be 0 or more, such as 1; 0 is the plain mean")

@@ -60,9 +60,9 @@ class TiFL:
     local: Train = Train()
     tier_count: Annotated[int, "tiers"] = 5
     interval: Annotated[int, "rounds between two looks at accuracy"] = 10
-    credits: tuple[int, ...] | None = (
-        None  # rounds that each tier gets, the fastest first; left out: no limit
-    )
+    credits: Annotated[
+        tuple[int, ...] | None, "rounds that each tier may have, the fastest first; None: no limit"
+    ] = None
     examined: Annotated[int, "devices of each tier that are asked for accuracy"] = 10
     profile_rounds: Annotated[int, "trainings by which a device is timed"] = 1
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()

@@ -40,21 +40,23 @@ POINTS = 20  # evaluations of a run, unless told
 class Experiment(Table):
     """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`."""
 
-    name: str = "experiment"  # folders are named after it
-    algorithm: str = "fedavg"  # which one `potluck run` runs
-    compare: list[str] = Field(default=[])  # those of `potluck compare`; else the one algorithm
-    seed: Annotated[int, Field(ge=0)] = 1  # of everything random
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # of a comparison; else the one seed
+    name: Annotated[str, "folders are named after it"] = "experiment"
+    algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
+    compare: Annotated[list[str], "those of `potluck compare`; else the one algorithm"] = Field(default=[])
+    seed: Annotated[int, Field(ge=0), "of everything random"] = 1
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], "of a comparison; else the one seed"] = Field(
+        default=[]
+    )
     data: Data = Data()
     model: Model = Model()
     fleet: Devices = Devices()
     train: Training = Training()
-    robust: Robustness | None = None  # how updates are judged before any algorithm merges them
+    robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
-    tune: Tune | None = None  # of `potluck tune` and `compare --tune`; no part of a run
+    tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
-    algorithms: Parameters = Field(default={})  # [algorithms.NAME]: an algorithm's parameters
+    algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's parameters"] = Field(default={})
 
     _source: str = PrivateAttr(default="experiment")
     _recorded: bool = PrivateAttr(default=False)

@@ -16,95 +16,103 @@ AtLeast0 = Annotated[float, Field(ge=0)]
 class Tier(Table):
     """[fleet.tiers.NAME]: machines of users, edges or the cloud, and their links to those above."""
 
-    compute: Positive | None = None  # ms per sample
-    up: Positive | None = None  # bits per second
-    down: Positive | None = None  # likewise
-    latency: AtLeast0 | None = None  # seconds
-    memory: Positive | None = None  # bytes
+    compute: Annotated[Positive | None, "ms per sample"] = None
+    up: Annotated[Positive | None, "bits per second"] = None
+    down: Annotated[Positive | None, "likewise"] = None
+    latency: Annotated[AtLeast0 | None, "seconds"] = None
+    memory: Annotated[Positive | None, "bytes"] = None
 
 
 class Link(Table):
     """[fleet.links.NAME]: links of the devices whose parent is of this tier in the topology in use."""
 
-    up: Ends = None  # bits per second
-    down: Ends = None  # likewise
-    latency: Ends = None  # seconds, one way
+    up: Annotated[Ends, "bits per second"] = None
+    down: Annotated[Ends, "likewise"] = None
+    latency: Annotated[Ends, "seconds, one way"] = None
 
 
 class Jitter(Table):
     """[fleet.jitter]: how devices change from one slot of time to the next."""
 
-    every: Positive = 60.0  # seconds
-    rates: AtLeast0 = 0.2  # deviation of rates' factor
-    compute: AtLeast0 = 0.0  # deviation of the logarithm of compute's factor
+    every: Annotated[Positive, "seconds"] = 60.0
+    rates: Annotated[AtLeast0, "deviation of rates' factor"] = 0.2
+    compute: Annotated[AtLeast0, "deviation of the logarithm of compute's factor"] = 0.0
 
 
 class Claim(Table):
     """[[fleet.claims]]: devices that claim a multiple of what is true."""
 
-    nodes: list[Annotated[int, Field(ge=0)]] | None = None  # these, or
-    share: Share | None = None  # a share of all
-    compute: Positive | None = None  # claimed over true, as all below
-    up: Positive | None = None  # likewise
-    down: Positive | None = None  # likewise
-    latency: Positive | None = None  # likewise
-    memory: Positive | None = None  # likewise
+    nodes: Annotated[list[Annotated[int, Field(ge=0)]] | None, "these, or"] = None
+    share: Annotated[Share | None, "a share of all"] = None
+    compute: Annotated[Positive | None, "claimed over true, as all below"] = None
+    up: Annotated[Positive | None, "likewise"] = None
+    down: Annotated[Positive | None, "likewise"] = None
+    latency: Annotated[Positive | None, "likewise"] = None
+    memory: Annotated[Positive | None, "likewise"] = None
 
 
 class Stragglers(Table):
     """[fleet.stragglers]: devices that take several times as long as their source says, for everything."""
 
-    share: Share  # of all devices
-    slower: Annotated[float, Field(ge=1)]  # times: computing, sending and receiving
+    share: Annotated[Share, "of all devices"]
+    slower: Annotated[float, Field(ge=1), "times: computing, sending and receiving"]
 
 
 class Attackers(Table):
     """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
 
-    kind: Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"]  # how they lie
-    share: Share | None = None  # of all devices, or
-    per_edge: Count | None = None  # so many of every edge's, or
-    nodes: list[Annotated[int, Field(ge=0)]] | None = None  # these
-    scale: AtLeast0 | None = None  # of the lie; its unit goes by kind
-    start: AtLeast0 = 0.0  # virtual seconds: true answers before
-    what: str | None = None  # of malformed: always this flaw; else one by hash each time
+    kind: Annotated[
+        Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"], "how they lie"
+    ]
+    share: Annotated[Share | None, "of all devices, or"] = None
+    per_edge: Annotated[Count | None, "so many of every edge's, or"] = None
+    nodes: Annotated[list[Annotated[int, Field(ge=0)]] | None, "these"] = None
+    scale: Annotated[AtLeast0 | None, "of the lie; its unit goes by kind"] = None
+    start: Annotated[AtLeast0, "virtual seconds: true answers before"] = 0.0
+    what: Annotated[str | None, "of malformed: always this flaw; else one by hash each time"] = None
 
 
 class Devices(Table):
     """How fast devices and links are, and when they are there."""
 
-    source: str = "mobile"  # of devices' speeds and links
-    path: str | None = None  # of trace and table
-    replace: bool | None = None  # trace: a device may be drawn twice
-    rows: list[dict[str, float]] | None = None  # of table, in place of a path
-    preset: str | None = None  # of mix: d1 to d4
-    slowdown: float | None = None  # of mix: slow over fast
-    slow_share: float | None = None  # of mix: how many are slow
-    compute: Positive | None = None  # ms per sample; mobile: the median
-    compute_spread: float | None = None  # slowest over fastest
-    down: Positive | None = None  # bits per second; mobile: the median
-    up: Positive | None = None  # bits per second
-    up_share: Positive | None = None  # of down
-    link_spread: float | None = None  # of mobile: fastest over slowest
-    latency: Ends = None  # seconds; mobile and trace: between two ends
-    memory: Ends = None  # bytes; mobile and trace: between two ends
-    users: Count | None = None  # devices are dealt to so many
-    edges: Count | None = None  # likewise; those of a user together
+    source: Annotated[str, "of devices' speeds and links"] = "mobile"
+    path: Annotated[str | None, "of trace and table"] = None
+    replace: Annotated[bool | None, "trace: a device may be drawn twice"] = None
+    rows: Annotated[list[dict[str, float]] | None, "of table, in place of a path"] = None
+    preset: Annotated[str | None, "of mix: d1 to d4"] = None
+    slowdown: Annotated[float | None, "of mix: slow over fast"] = None
+    slow_share: Annotated[float | None, "of mix: how many are slow"] = None
+    compute: Annotated[Positive | None, "ms per sample; mobile: the median"] = None
+    compute_spread: Annotated[float | None, "slowest over fastest"] = None
+    down: Annotated[Positive | None, "bits per second; mobile: the median"] = None
+    up: Annotated[Positive | None, "bits per second"] = None
+    up_share: Annotated[Positive | None, "of down"] = None
+    link_spread: Annotated[float | None, "of mobile: fastest over slowest"] = None
+    latency: Annotated[Ends, "seconds; mobile and trace: between two ends"] = None
+    memory: Annotated[Ends, "bytes; mobile and trace: between two ends"] = None
+    users: Annotated[Count | None, "devices are dealt to so many"] = None
+    edges: Annotated[Count | None, "likewise; those of a user together"] = None
     tiers: dict[str, Tier] = Field(default={})
     links: dict[str, Link] = Field(default={})
     jitter: Jitter | None = None
     claims: list[Claim] = Field(default=[])
     stragglers: Stragglers | None = None
     attack: Attackers | None = None
-    forget: Annotated[float, Field(ge=0, le=1)] | None = None  # chance to have lost all memory, each task
-    availability: Literal["always", "on_off", "day_night", "intervals"] = "always"  # when devices are online
-    period: Positive = 86_400.0  # seconds, of on_off; of day_night: a day
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # mean share of time online, of on_off
-    night: list[float] = Field(default=[22.0, 6.0])  # local hours, of day_night
-    night_spread: AtLeast0 = 1.5  # hours, either way
-    zones: Count = 1  # time zones, of day_night
-    intervals: str | None = None  # path, of intervals
-    memories: str | None = None  # folder of a run whose devices' knowledge of cohorts these begin with
+    forget: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None, "chance to have lost all memory, each task"
+    ] = None
+    availability: Annotated[
+        Literal["always", "on_off", "day_night", "intervals"], "when devices are online"
+    ] = "always"
+    period: Annotated[Positive, "seconds, of on_off; of day_night: a day"] = 86_400.0
+    share: Annotated[float, Field(gt=0, le=1), "mean share of time online, of on_off"] = 0.5
+    night: Annotated[list[float], "local hours, of day_night"] = Field(default=[22.0, 6.0])
+    night_spread: Annotated[AtLeast0, "hours, either way"] = 1.5
+    zones: Annotated[Count, "time zones, of day_night"] = 1
+    intervals: Annotated[str | None, "path, of intervals"] = None
+    memories: Annotated[
+        str | None, "folder of a run whose devices' knowledge of cohorts these begin with"
+    ] = None
 
     @field_validator("source")
     @classmethod

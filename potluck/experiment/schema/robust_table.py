@@ -6,32 +6,40 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from potluck.core.errors import nearest
-from potluck.experiment.schema.settings import Positive, Table
-from potluck.rules.robust import KINDS, Mode, Robust
+from potluck.core.parts import bare
+from potluck.experiment.schema.settings import Natural, Positive, Table
+from potluck.rules.robust import Mode, Robust, list_judges
+
+BelowHalf = Annotated[float, Field(gt=0, lt=0.5)]
 
 
 class Robustness(Table):
     """[robust]: for any algorithm; what it judges odd is not merged, or not as it is."""
 
-    kind: str  # krum, multi_krum, adaptive_krum, trimmed_mean, median, clip
-    attackers: Annotated[int, Field(ge=0)] | None = None  # of krums: odd ones of n; else (n - 3) / 2
-    mode: Mode | None = None  # of adaptive_krum: which of them are odd: adaptive, gap, or fixed_f (all)
-    share: Annotated[float, Field(gt=0, lt=0.5)] | None = None  # of trimmed_mean: left out at each end
-    norm: Positive | None = None  # of clip: of the longest update; the median of a round's unless said
+    kind: Annotated[str, "krum, multi_krum, adaptive_krum, trimmed_mean, median, clip"]
+    attackers: Annotated[Natural | None, "of krums: odd ones of n; else (n - 3) / 2"] = None
+    mode: Annotated[
+        Mode | None, "of adaptive_krum: which of them are odd: adaptive, gap, or fixed_f (all)"
+    ] = None
+    share: Annotated[BelowHalf | None, "of trimmed_mean: left out at each end"] = None
+    norm: Annotated[
+        Positive | None, "of clip: of the longest update; the median of a round's unless said"
+    ] = None
 
     @field_validator("kind")
     @classmethod
     def _known_kind(cls, name: str) -> str:
-        known = {_bare(kind): kind for kind in KINDS}
-        if _bare(name) not in known:
-            raise ValueError(f"no such kind; {nearest(name.lower(), list(KINDS))}")
-        return known[_bare(name)]
+        known = {bare(kind): kind for kind in list_judges()}
+        found = known.get(bare(name.replace(" ", "")))
+        if found is None:
+            raise ValueError(f"no such kind; {nearest(name.lower(), list(list_judges()))}")
+        return found
 
     @model_validator(mode="after")
     def _own_settings(self) -> Self:
         for key in type(self).model_fields:
             if key not in ("kind", *_settings(self.kind)) and getattr(self, key) is not None:
-                whose = " or ".join(repr(kind) for kind in KINDS if key in _settings(kind))
+                whose = " or ".join(repr(kind) for kind in list_judges() if key in _settings(kind))
                 raise ValueError(f"{key} = {getattr(self, key)!r}: is of kind {whose}, not {self.kind!r}")
         return self
 
@@ -42,14 +50,11 @@ class Robustness(Table):
 
     def part(self) -> Robust:
         """What judges."""
-        settings = {key: getattr(self, key) for key in _settings(self.kind)}
-        made: Robust = KINDS[self.kind](**{key: v for key, v in settings.items() if v is not None})
-        return made
+        given = {key: getattr(self, key) for key in _settings(self.kind)}
+        return list_judges()[self.kind](**{key: v for key, v in given.items() if v is not None})
 
 
 def _settings(kind: str) -> list[str]:
-    return list(inspect.signature(KINDS[kind]).parameters)
-
-
-def _bare(name: str) -> str:
-    return name.replace("_", "").replace("-", "").replace(" ", "").lower()
+    """The keys of this table that a judge takes; one of a user's own may have others, and their defaults."""
+    takes = inspect.signature(list_judges()[kind]).parameters
+    return [key for key in Robustness.model_fields if key in takes]

@@ -16,6 +16,7 @@ from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
 
 _RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
+Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -30,25 +31,27 @@ class Table(BaseModel):
 class Groups(Table):
     """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
 
-    kind: Literal["rotation", "permutation", "affine"]  # of images, of labels, of features
-    count: Annotated[int, Field(ge=2)]  # of groups
-    degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
+    kind: Annotated[Literal["rotation", "permutation", "affine"], "of images, of labels, of features"]
+    count: Annotated[int, Field(ge=2), "of groups"]
+    degrees: Annotated[float | None, "of rotation, from one group to the next; even turns unless said"] = None
 
 
 class Flip(Table):
     """[data.flip]: devices whose training labels are wrong; what they are tested on stays right."""
 
-    share: Annotated[float, Field(gt=0, le=1)]  # of the devices
-    kind: Literal["random", "next"] = "random"  # another class by chance for each row, or the next class
+    share: Annotated[float, Field(gt=0, le=1), "of the devices"]
+    kind: Annotated[Literal["random", "next"], "another class by chance for each row, or the next class"] = (
+        "random"
+    )
 
 
 class Change(Table):
     """[[data.changes]]: what happens to the data of some clients in mid-run."""
 
-    at: Positive  # virtual seconds
-    kind: Literal["labels", "rotation"]  # rows are dealt anew, or images are turned
-    degrees: float | None = None  # of rotation, counter-clockwise
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the clients; of users, where there are some
+    at: Annotated[Positive, "virtual seconds"]
+    kind: Annotated[Literal["labels", "rotation"], "rows are dealt anew, or images are turned"]
+    degrees: Annotated[float | None, "of rotation, counter-clockwise"] = None
+    share: Annotated[float, Field(gt=0, le=1), "of the clients; of users, where there are some"] = 1.0
 
     @model_validator(mode="after")
     def _turns(self) -> Self:
@@ -62,38 +65,46 @@ class Change(Table):
 class Data(Table):
     """What there is to learn from, and who holds it."""
 
-    source: str = "digits"  # of the rows
-    root: str | None = None  # folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache
-    path: str | None = None  # of npz and idx
-    limit: Count | None = None  # at most so many rows, beside the test set and users who validate
-    without: Annotated[int, Field(ge=0)] | None = None  # a class that is in the global test set only
-    rows: Count | None = None  # of synthetic
-    dimension: Count | None = None  # of synthetic: numbers of a row
-    classes: Count | None = None  # of synthetic: 10; of npz and idx: as many as the labels say
-    normalise: bool | None = None  # of npz: features to mean 0 and deviation 1
-    length: Count | None = None  # of shakespeare: characters of a row
-    stride: Count | None = None  # of shakespeare: characters from one row to the next
-    coarse: bool | None = None  # of cifar-100: 20 classes instead of 100
-    partition: str = "dirichlet"  # how rows are dealt to clients
-    clients: Count | None = None  # 20; by_user, split_users: everybody; user_devices: all their devices
-    alpha: Positive = 0.5  # of dirichlet and user_devices
-    classes_per_client: Count | None = None  # of shards and procedural
-    law: Literal["lognormal", "powerlaw"] = "lognormal"  # of quantity: how many rows clients hold
-    skew: Annotated[float, Field(ge=0, le=10)] = 1.0  # of quantity: deviation of log sizes, or exponent
-    rows_per_client: Count = 28  # of split_users, about
-    users: Count | None = None  # of user_devices; all there are, where the data know users
-    devices_per_user: list[int] = Field(default=[2, 6])  # of user_devices: fewest and most
-    smallest: Annotated[int, Field(ge=3)] = 5  # rows of a client
-    largest: Count = 50  # of procedural
-    validation: Share = 0.1  # share of a client's rows, or of the users
-    # Whose validation rows are: the client's own, or users' on whose rows nobody trains, in even shares.
-    validation_from: Literal["rows", "users"] = "rows"
-    test: Share = 0.2  # share of a client's rows
-    server: Share | None = None  # share of the rows that the server has for itself, and no client
-    server_from: str | None = None  # what they are made of: data (as they are), noise, or another source
+    source: Annotated[str, "of the rows"] = "digits"
+    root: Annotated[
+        str | None, "folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache"
+    ] = None
+    path: Annotated[str | None, "of npz and idx"] = None
+    limit: Annotated[Count | None, "at most so many rows, beside the test set and users who validate"] = None
+    without: Annotated[Natural | None, "a class that is in the global test set only"] = None
+    rows: Annotated[Count | None, "of synthetic"] = None
+    dimension: Annotated[Count | None, "of synthetic: numbers of a row"] = None
+    classes: Annotated[Count | None, "of synthetic: 10; of npz and idx: as many as the labels say"] = None
+    normalise: Annotated[bool | None, "of npz: features to mean 0 and deviation 1"] = None
+    length: Annotated[Count | None, "of shakespeare: characters of a row"] = None
+    stride: Annotated[Count | None, "of shakespeare: characters from one row to the next"] = None
+    coarse: Annotated[bool | None, "of cifar-100: 20 classes instead of 100"] = None
+    partition: Annotated[str, "how rows are dealt to clients"] = "dirichlet"
+    clients: Annotated[
+        Count | None, "20; by_user, split_users: everybody; user_devices: all their devices"
+    ] = None
+    alpha: Annotated[Positive, "of dirichlet and user_devices"] = 0.5
+    classes_per_client: Annotated[Count | None, "of shards and procedural"] = None
+    law: Annotated[Literal["lognormal", "powerlaw"], "of quantity: how many rows clients hold"] = "lognormal"
+    skew: Annotated[float, Field(ge=0, le=10), "of quantity: deviation of log sizes, or exponent"] = 1.0
+    rows_per_client: Annotated[Count, "of split_users, about"] = 28
+    users: Annotated[Count | None, "of user_devices; all there are, where the data know users"] = None
+    devices_per_user: Annotated[list[int], "of user_devices: fewest and most"] = Field(default=[2, 6])
+    smallest: Annotated[int, Field(ge=3), "rows of a client"] = 5
+    largest: Annotated[Count, "of procedural"] = 50
+    validation: Annotated[Share, "share of a client's rows, or of the users"] = 0.1
+    validation_from: Annotated[
+        Literal["rows", "users"],
+        "Whose validation rows are: the client's own, or users' on whose rows nobody trains, in even shares.",
+    ] = "rows"
+    test: Annotated[Share, "share of a client's rows"] = 0.2
+    server: Annotated[Share | None, "share of the rows that the server has for itself, and no client"] = None
+    server_from: Annotated[
+        str | None, "what they are made of: data (as they are), noise, or another source"
+    ] = None
     groups: Groups | None = None
-    shift: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of test rows whose classes aren't trained on
-    changes: list[Change] = Field(default=[])  # by time
+    shift: Annotated[float, Field(ge=0, le=1), "share of test rows whose classes aren't trained on"] = 0.0
+    changes: Annotated[list[Change], "by time"] = Field(default=[])
     flip: Flip | None = None
 
     @field_validator("source")
@@ -135,29 +146,29 @@ class Data(Table):
 class Model(Table):
     """Which model is trained."""
 
-    name: str = "mlp"  # one of the zoo, or one that was registered
-    width: Positive = 1.0  # factor on layers' widths, of models that can
-    depth: Positive = 1.0  # factor on the number of layers, of models that can
+    name: Annotated[str, "one of the zoo, or one that was registered"] = "mlp"
+    width: Annotated[Positive, "factor on layers' widths, of models that can"] = 1.0
+    depth: Annotated[Positive, "factor on the number of layers, of models that can"] = 1.0
 
 
 class Privacy(Table):
     """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
 
-    clip: Positive = 1.0  # the longest that a whole update may be (L2 norm)
-    sigma: Positive = 0.6  # deviation of the noise on every number, in clips
-    delta: Share = 1e-6  # chance for which the reported epsilon need not hold
+    clip: Annotated[Positive, "the longest that a whole update may be (L2 norm)"] = 1.0
+    sigma: Annotated[Positive, "deviation of the noise on every number, in clips"] = 0.6
+    delta: Annotated[Share, "chance for which the reported epsilon need not hold"] = 1e-6
 
 
 class Training(Table):
     """What a device does with its rows."""
 
-    lr: Positive | None = None  # 0.1; adam: 0.001
-    batch: Count = 10  # rows of a step
-    epochs: Count | None = None  # 1
-    steps: Count | None = None  # a number of batches instead of epochs
-    optimizer: Literal["sgd", "adam"] = "sgd"  # of local steps; anew in every task
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of sgd
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of sgd
+    lr: Annotated[Positive | None, "0.1; adam: 0.001"] = None
+    batch: Annotated[Count, "rows of a step"] = 10
+    epochs: Annotated[Count | None, "1"] = None
+    steps: Annotated[Count | None, "a number of batches instead of epochs"] = None
+    optimizer: Annotated[Literal["sgd", "adam"], "of local steps; anew in every task"] = "sgd"
+    momentum: Annotated[float, Field(ge=0, lt=1), "of sgd"] = 0.0
+    weight_decay: Annotated[float, Field(ge=0), "of sgd"] = 0.0
     privacy: Privacy | None = None
 
     @model_validator(mode="after")
@@ -172,10 +183,10 @@ class Training(Table):
 class Stop(Table):
     """When a run ends: at the first of these."""
 
-    rounds: Count | None = None  # as the algorithm counts them
-    seconds: Positive | None = None  # on the virtual clock
-    device_seconds: Positive | None = None  # of all devices' work together
-    target: Share | None = None  # mean accuracy over devices
+    rounds: Annotated[Count | None, "as the algorithm counts them"] = None
+    seconds: Annotated[Positive | None, "on the virtual clock"] = None
+    device_seconds: Annotated[Positive | None, "of all devices' work together"] = None
+    target: Annotated[Share | None, "mean accuracy over devices"] = None
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -187,13 +198,17 @@ class Stop(Table):
 class Evaluation(Table):
     """When models are evaluated, and on how many devices."""
 
-    rounds: Count | None = None  # every so many; unless told, 20 times a run
-    seconds: Positive | None = None  # every so many, on the virtual clock
-    panel: Count = 200  # devices; all of them where there are fewer
-    on: Literal["test", "validation"] = "test"  # devices' rows; on validation, no test row is touched
-    target: Share | None = None  # time to this accuracy is reported; the run goes on
-    # At the end also at these shares of shift, whatever data.shift is; not on validation rows.
-    shifts: list[Annotated[float, Field(ge=0, le=1)]] = Field(default=[])
+    rounds: Annotated[Count | None, "every so many; unless told, 20 times a run"] = None
+    seconds: Annotated[Positive | None, "every so many, on the virtual clock"] = None
+    panel: Annotated[Count, "devices; all of them where there are fewer"] = 200
+    on: Annotated[Literal["test", "validation"], "devices' rows; on validation, no test row is touched"] = (
+        "test"
+    )
+    target: Annotated[Share | None, "time to this accuracy is reported; the run goes on"] = None
+    shifts: Annotated[
+        list[Annotated[float, Field(ge=0, le=1)]],
+        "At the end also at these shares of shift, whatever data.shift is; not on validation rows.",
+    ] = Field(default=[])
 
     @field_validator("shifts")
     @classmethod
@@ -206,9 +221,9 @@ class Evaluation(Table):
 class Tune(Table):
     """Which learning rates are tried, the same ones for every algorithm."""
 
-    lr: Annotated[list[Positive], Field(min_length=1)] = Field(default=[0.01, 0.03, 0.1, 0.3])  # the grid
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[])  # the first of the experiment's
-    length: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a trial, as a share of a whole run
+    lr: Annotated[list[Positive], Field(min_length=1), "the grid"] = Field(default=[0.01, 0.03, 0.1, 0.3])
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], "the first of the experiment's"] = Field(default=[])
+    length: Annotated[float, Field(gt=0, le=1), "of a trial, as a share of a whole run"] = 1.0
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -221,13 +236,15 @@ class Tune(Table):
 class Execution(Table):
     """How a run is computed."""
 
-    executor: Literal["auto", "loop", "workers", "stacked"] = "auto"  # auto: what measures fastest here
-    device: Literal["cpu", "cuda"] = "cpu"  # cuda: rows and models on a GPU, with loop or stacked
-    workers: Count | None = None  # processes: at most one a core, unless told
-    chunk: Count | None = None  # clients in one stack; as many as fit into a share of free memory
-    graphs: bool | None = None  # stacks' steps captured and replayed; what is faster, unless told
-    dtype: Literal["float32", "float64"] = "float32"  # of rows and models
-    snapshot_every: Positive = 30.0  # seconds of real time
+    executor: Annotated[Literal["auto", "loop", "workers", "stacked"], "auto: what measures fastest here"] = (
+        "auto"
+    )
+    device: Annotated[Literal["cpu", "cuda"], "cuda: rows and models on a GPU, with loop or stacked"] = "cpu"
+    workers: Annotated[Count | None, "processes: at most one a core, unless told"] = None
+    chunk: Annotated[Count | None, "clients in one stack; as many as fit into a share of free memory"] = None
+    graphs: Annotated[bool | None, "stacks' steps captured and replayed; what is faster, unless told"] = None
+    dtype: Annotated[Literal["float32", "float64"], "of rows and models"] = "float32"
+    snapshot_every: Annotated[Positive, "seconds of real time"] = 30.0
 
 
 def dump_given(table: Table) -> dict[str, Any]:

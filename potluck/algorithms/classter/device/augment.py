@@ -4,7 +4,7 @@ An augmentation is a pure function of rows and a key, so that it can be mapped o
 of shape [rows, ...]: images have three axes more (channels, height, width), signals one or two.
 """
 
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
@@ -28,9 +28,9 @@ class Augment(Protocol):
 class Crop:
     """For images: a random square of each, blown up to its size by nearest pixels; its contrast changes."""
 
-    smallest: float = 0.6  # side of the square, as a share of the image's
-    contrast: float = 0.3  # values are multiplied by 1 up to so much more or less
-    flip: bool = False  # left and right change places in half of the images
+    smallest: Annotated[float, "side of the square, as a share of the image's"] = 0.6
+    contrast: Annotated[float, "values are multiplied by 1 up to so much more or less"] = 0.3
+    flip: Annotated[bool, "left and right change places in half of the images"] = False
 
     def __post_init__(self) -> None:
         fix = "must be above 0 and at most 1: the share of an image's side that is kept"
@@ -63,8 +63,10 @@ def _window(side: Tensor, place: Tensor, length: int) -> Tensor:
 class Jitter:
     """For signals and other vectors: every channel scaled by chance, and noise on every value."""
 
-    scale: float = 0.1  # deviation of a channel's factor
-    noise: float = 0.1  # deviation of what is added to a value; data are normalised to deviate by 1
+    scale: Annotated[float, "deviation of a channel's factor"] = 0.1
+    noise: Annotated[float, "deviation of what is added to a value; data are normalised to deviate by 1"] = (
+        0.1
+    )
 
     def __post_init__(self) -> None:
         for name in ("scale", "noise"):
@@ -85,8 +87,8 @@ class Jitter:
 class ByShape:
     """The one of the two that suits the rows: images by their three axes, all else as signals."""
 
-    images: Crop = Crop()
-    signals: Jitter = Jitter()
+    images: Annotated[Crop, "for rows of three axes"] = Crop()
+    signals: Annotated[Jitter, "for all others"] = Jitter()
 
     def suits(self, shape: tuple[int, ...]) -> bool:
         return self.images.suits(shape) or self.signals.suits(shape)

@@ -7,7 +7,7 @@ relaxed; `polish` searches on from them.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.optimize import minimize
@@ -39,11 +39,13 @@ class Slsqp:
     Starts are half to stay and half anywhere, then the plan of `Fill`, then shares drawn by key.
     """
 
-    form: Literal["printed", "smooth"] = "printed"
-    starts: int = 1
-    most: int = 200  # iterations of each
-    close: float = 1e-6  # change of the objective, relative to staying, at which it ends
-    polish: Search | None = None
+    form: Annotated[Literal["printed", "smooth"], "the objective as printed, or with smooth maxima"] = (
+        "printed"
+    )
+    starts: Annotated[int, "plans to begin with"] = 1
+    most: Annotated[int, "iterations of each"] = 200
+    close: Annotated[float, "change of the objective, relative to staying, at which it ends"] = 1e-6
+    polish: Annotated[Search | None, "a search that goes on from the rounded plan"] = None
 
     def __post_init__(self) -> None:
         require(self.form in ("printed", "smooth"), "form", self.form, "choose printed or smooth")

@@ -7,6 +7,7 @@ devices down to a fifth of a row of perfect balance, which no rounding can keep.
 """
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
@@ -22,12 +23,14 @@ from potluck.core import keys
 class Search:
     """Annealed local search over whole rows; only its kicks are random, by key."""
 
-    first: float = 2.0  # hardness of the first stage: the softening is the worst value over this
-    growth: float = 1.4  # from stage to stage
-    last: float = 2000.0
-    again: float = 20.0  # hardness at which the best plan of all starts is softened once more
-    compiled: bool = False  # by numba, an extra: faster, and now and then another plan
-    kicks: int = 0  # times that some of the best plan's rows are thrown anywhere, to search on from there
+    first: Annotated[float, "hardness of the first stage: the softening is the worst value over this"] = 2.0
+    growth: Annotated[float, "from stage to stage"] = 1.4
+    last: Annotated[float, "hardness at which stages end"] = 2000.0
+    again: Annotated[float, "hardness at which the best plan of all starts is softened once more"] = 20.0
+    compiled: Annotated[bool, "by numba, an extra: faster, and now and then another plan"] = False
+    kicks: Annotated[
+        int, "times that some of the best plan's rows are thrown anywhere, to search on from there"
+    ] = 0
 
     def __post_init__(self) -> None:
         require(self.first > 0, "first", self.first, "give a hardness above 0, such as 2")
