@@ -160,15 +160,82 @@ STUDY = Study(title="Twice", question="Does it matter?", arms=ARMS, quick=SCALE,
 """
 
 
-def call(*command, path=(), cwd, code=0):
-    """A command in a process of its own, which finds these folders before all others."""
+# Forks itself for every command, so that only one process has to import torch and all else first.
+WARM = """
+import atexit, gc, json, os, runpy, sys, traceback
+import pandas, plotly.graph_objects, scipy.optimize, sklearn.cluster, torch
+import potluck.cli.commands, potluck.experiment.study_runner, potluck.report.page, potluck.advise.pilot
+
+gc.freeze()
+for line in sys.stdin:
+    asked = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.chdir(asked["cwd"])
+        sys.path[:0] = asked["path"]
+        sys.argv = ["potluck", *asked["command"]]
+        code = 0
+        try:
+            runpy.run_module("potluck", run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)  # to take all modules down again would take longer than most commands
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def environment(*path):
     env = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTHON"))}
-    env |= {"PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    return env | {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))), "OMP_NUM_THREADS": "1"}
+
+
+def call(*command, cwd, path=(), code=0):
+    """A command in a process of its own, which finds these folders before all others."""
     command = [sys.executable, "-m", *map(str, command)]
-    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+    done = subprocess.run(command, env=environment(*path), cwd=cwd, capture_output=True, text=True)
+    return check(done.returncode, done.stdout, done.stderr, code)
+
+
+def check(found, out, err, code):
+    assert found == code, out + err
+    assert "Traceback" not in err
+    return out if code == 0 else err
+
+
+class Potluck:
+    """Commands of potluck, each in a fork of one process that knows nobody's code."""
+
+    def __init__(self, process, folder):
+        self.process, self.out, self.err = process, folder / "out", folder / "err"
+
+    def __call__(self, *command, cwd, path=(), code=0):
+        self.begin(*command, cwd=cwd, path=path)
+        return check(self.end(), self.out.read_text(), self.err.read_text(), code)
+
+    def begin(self, *command, cwd, path=()):
+        """Start a command; gives its process's number."""
+        asked = {"command": command, "cwd": cwd, "path": list(path), "out": self.out, "err": self.err}
+        print(json.dumps(asked, default=str), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        return int(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def potluck(tmp_path_factory):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", WARM], env=environment(), **pipes) as process:
+        yield Potluck(process, tmp_path_factory.mktemp("said"))
+        process.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -207,35 +274,35 @@ def records(folder):
     return (folder / "records.jsonl").read_bytes()
 
 
-def test_a_package_is_found_by_its_entry_points(installed, tmp_path):
+def test_a_package_is_found_by_its_entry_points(potluck, installed, tmp_path):
     (tmp_path / "e.toml").write_text(EXPERIMENT)
     at = {"path": [installed], "cwd": tmp_path}
     ran = json.loads(call("potluck", "run", "e.toml", "--out", "a", "--json", **at))
     assert (ran["algorithm"], ran["rounds"]) == ("doubled", 4)
     assert ran["accuracy_mean"] > 0.3  # by chance 0.25
     assert not (tmp_path / "a" / "code.json").exists()
-    call("potluck", "run", "e.toml", "--out", "b", "--set", "run.executor=loop", **at)
+    potluck("run", "e.toml", "--out", "b", "--set", "run.executor=loop", **at)
     assert records(tmp_path / "a") == records(tmp_path / "b")  # workers knew it all
 
     options = ("--algorithms", "doubled,halved,fedavg", "--jobs", "2", "--out", "both", "--json")
-    compared = json.loads(call("potluck", "compare", "e.toml", *options, **at))
+    compared = json.loads(potluck("compare", "e.toml", *options, **at))
     assert [row["algorithm"] for row in compared["algorithms"]] == ["doubled", "halved", "fedavg"]
     assert records(tmp_path / "both" / "doubled-1") == records(tmp_path / "a")
 
-    described = call("potluck", "algorithms", "doubled", **at)
+    described = potluck("algorithms", "doubled", **at)
     assert "Doubled (nobody 2026, Twice the loss)." in described
     assert "what the loss is multiplied by" in described
-    assert "200 of shape [3], 4 classes" in call("potluck", "data", "e.toml", **at)
+    assert "200 of shape [3], 4 classes" in potluck("data", "e.toml", **at)
     # Without the package its folders can be read still.
-    assert "doubled" in call("potluck", "show", "a", cwd=tmp_path)
-    assert "doubled" in call("potluck", "list", ".", cwd=tmp_path)
-    call("potluck", "report", "a", "--out", "page.html", cwd=tmp_path)
+    assert "doubled" in potluck("show", "a", cwd=tmp_path)
+    assert "doubled" in potluck("list", ".", cwd=tmp_path)
+    potluck("report", "a", "--out", "page.html", cwd=tmp_path)
 
 
-def test_names_that_are_taken_or_wrong_are_told(installed, tmp_path):
+def test_names_that_are_taken_or_wrong_are_told(potluck, installed, tmp_path):
     (tmp_path / "e.toml").write_text(EXPERIMENT)
     at = {"path": [installed], "cwd": tmp_path, "code": 2}
-    said = call("potluck", "run", "e.toml", "--set", "algorithms.doubled.times=-1", **at)
+    said = potluck("run", "e.toml", "--set", "algorithms.doubled.times=-1", **at)
     assert "algorithms.doubled.times = -1.0: must be above 0, such as 2" in said
     broken = tmp_path / "site"
     (broken / "broken-1.0.dist-info").mkdir(parents=True)
@@ -245,88 +312,85 @@ def test_names_that_are_taken_or_wrong_are_told(installed, tmp_path):
     entries = broken / "broken-1.0.dist-info" / "entry_points.txt"
     entries.write_text("[potluck.algorithms]\nfedavg = broken.rule\nlost = broken.rule\n")
     at["path"] = [broken]
-    said = call("potluck", "algorithms", "fedavg", **at)
+    said = potluck("algorithms", "fedavg", **at)
     assert (
         "algorithm = 'fedavg': offered more than once, by entry point fedavg = 'broken.rule' of broken"
         in said
     )
-    assert "can't be loaded (ModuleNotFoundError" in call("potluck", "algorithms", "lost", **at)
+    assert "can't be loaded (ModuleNotFoundError" in potluck("algorithms", "lost", **at)
     entries.write_text("[potluck.data]\nrows = json:dumps\n")
-    said = call("potluck", "data", ROOT / "examples" / "demo.toml", **at)
+    said = potluck("data", ROOT / "examples" / "demo.toml", **at)
     assert "entry point rows = 'json:dumps' of broken (potluck.data): can't be loaded" in said
     entries.write_text("[potluck.models]\nmlp = larder.models:wide_line\n")
     at["path"] = [broken, installed]
-    said = call("potluck", "run", ROOT / "examples" / "demo.toml", "--out", "x", **at)
+    said = potluck("run", ROOT / "examples" / "demo.toml", "--out", "x", **at)
     assert "of broken (potluck.models): model 'mlp': the name is taken by potluck.models" in said
 
 
-def test_code_is_loaded_and_recorded(mine, tmp_path):
+def test_code_is_loaded_and_recorded(potluck, mine, tmp_path):
     at = {"cwd": tmp_path}
     ran = json.loads(call("potluck", "run", "e.toml", "--code", mine, "--out", "a", "--json", **at))
     assert (ran["algorithm"], ran["rounds"]) == ("doubled", 4)
     digest = hashlib.sha256(mine.read_bytes()).hexdigest()
     assert json.loads((tmp_path / "a" / "code.json").read_text()) == {"file": "mine.py", "sha256": digest}
     options = ("--code", "mine.py", "--algorithms", "doubled,fedavg", "--jobs", "2", "--out", "both")
-    call("potluck", "compare", "e.toml", *options, **at)
+    potluck("compare", "e.toml", *options, **at)
     assert records(tmp_path / "both" / "doubled-1") == records(tmp_path / "a")
     for place in ("both", "both/doubled-1", "both/fedavg-1"):
         assert json.loads((tmp_path / place / "code.json").read_text())["sha256"] == digest
-    assert "Twice the loss" in call("potluck", "algorithms", "doubled", "--code", "mine.py", **at)
-    assert "200 of shape [3], 4 classes" in call("potluck", "data", "e.toml", "--code", "mine.py", **at)
-    assert call("potluck", "advise", "e.toml", "--code", "mine.py", **at)
-    assert "doubled" in call("potluck", "show", "both", **at)  # without the code
+    assert "Twice the loss" in potluck("algorithms", "doubled", "--code", "mine.py", **at)
+    assert "200 of shape [3], 4 classes" in potluck("data", "e.toml", "--code", "mine.py", **at)
+    assert potluck("advise", "e.toml", "--code", "mine.py", **at)
+    assert "doubled" in potluck("show", "both", **at)  # without the code
 
 
-def interrupted(*command, cwd, place):
-    """A command that was killed once its run has a snapshot to go on from."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", *map(str, command)], env=env, cwd=cwd, stderr=subprocess.PIPE, text=True
-    )
+def interrupt(potluck, *command, cwd, place):
+    """A command is stopped once its run has a snapshot to go on from; gives what it says."""
+    pid = potluck.begin(*command, cwd=cwd)
     until = time.monotonic() + 60
     while len(list(place.glob("snapshots/*.snapshot"))) < 2:
-        assert time.monotonic() < until, process.communicate()
-        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, potluck.err.read_text()
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    return process.communicate(timeout=60)[1]
+    os.kill(pid, signal.SIGINT)
+    assert potluck.end() != 0
+    return potluck.err.read_text()
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_resume_wants_the_same_code(mine, tmp_path, many):
-    long = ("--set", "stop.rounds=300", "--set", "run.executor=loop", "--code", mine)
+def test_resume_wants_the_same_code(potluck, mine, tmp_path, many):
+    long = ("--set", "stop.rounds=200", "--set", "run.executor=loop", "--code", mine)
     command = ("compare", "e.toml", "--seeds", "1,2") if many else ("run", "e.toml")
     place = tmp_path / "a" / "doubled-1" if many else tmp_path / "a"
-    said = interrupted("potluck", *command, *long, "--out", "a", cwd=tmp_path, place=place)
+    said = interrupt(potluck, *command, *long, "--out", "a", cwd=tmp_path, place=place)
     assert f"go on with: potluck resume a --code {mine}" in said
     old = hashlib.sha256(mine.read_bytes()).hexdigest()
     at = {"cwd": tmp_path, "code": 2}
-    said = call("potluck", "resume", "a", **at)
+    said = potluck("resume", "a", **at)
     assert f"--code is missing: a was begun with --code mine.py of sha256 {old}; name that file" in said
     other = tmp_path / "other.py"
     other.write_text(mine.read_text() + "\n# otherwise\n")
     new = hashlib.sha256(other.read_bytes()).hexdigest()
-    said = call("potluck", "resume", "a", "--code", other, **at)
+    said = potluck("resume", "a", "--code", other, **at)
     assert f"other.py: is of sha256 {new}, but a was begun with --code mine.py of sha256 {old}; name" in said
-    assert "can't be read (No such file" in call("potluck", "resume", "a", "--code", "none.py", **at)
-    call("potluck", "resume", "a", "--code", mine, cwd=tmp_path)
+    assert "can't be read (No such file" in potluck("resume", "a", "--code", "none.py", **at)
+    potluck("resume", "a", "--code", mine, cwd=tmp_path)
     straight = tmp_path / "b" / "doubled-1" if many else tmp_path / "b"
-    call("potluck", *command, *long, "--out", "b", cwd=tmp_path)
+    potluck(*command, *long, "--set", "run.snapshot_every=60", "--out", "b", cwd=tmp_path)
     assert records(place) == records(straight)
 
 
-def test_trials_and_studies_want_the_same_code(mine, tmp_path):
-    tune = ("potluck", "tune", "e.toml", "--set", "tune.lr=[0.1]", "--out", "tune", "--code")
-    call(*tune, mine, cwd=tmp_path)
+def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
+    tune = ("tune", "e.toml", "--set", "tune.lr=[0.1]", "--out", "tune", "--code")
+    potluck(*tune, mine, cwd=tmp_path)
     other = tmp_path / "other.py"
     other.write_text(mine.read_text() + "\n# otherwise\n")
-    assert "was begun with --code mine.py" in call(*tune, other, cwd=tmp_path, code=2)
-    call(*tune, other, "--force", cwd=tmp_path)
+    assert "was begun with --code mine.py" in potluck(*tune, other, cwd=tmp_path, code=2)
+    potluck(*tune, other, "--force", cwd=tmp_path)
     assert json.loads((tmp_path / "tune" / "doubled-0.1-1" / "code.json").read_text())["file"] == "other.py"
     (tmp_path / "one.py").write_text(STUDY)
-    study = ("potluck", "study", "one.py", "--no-page", "--out", "study", "--jobs", "2", "--code")
-    assert "doubled" in call(*study, mine, cwd=tmp_path)
-    assert "was begun with --code mine.py" in call(*study, other, cwd=tmp_path, code=2)
+    study = ("study", "one.py", "--no-page", "--out", "study", "--jobs", "2", "--code")
+    assert "doubled" in potluck(*study, mine, cwd=tmp_path)
+    assert "was begun with --code mine.py" in potluck(*study, other, cwd=tmp_path, code=2)
 
 
 def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys):
