@@ -18,7 +18,7 @@ from potluck.core.keys import derive
 from potluck.experiment import accountant
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.settings import Data, Table, Training, dump_all
+from potluck.experiment.schema.settings import SOURCE_KEYS, Data, Table, Training, dump_all
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
@@ -37,11 +37,10 @@ _DIVIDED_BY = (
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
     """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
-    options = {key: value for key in data.list_options() if (value := getattr(d, key, None)) is not None}
     dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
     root = None if d.root is None else Path(d.root)
     if pool is None:
-        pool = data.load(d.source, root=root, **options)
+        pool = data.load(d.source, root=root, **_list_source_options(d))
     if d.validation_from == "users":  # first: a limit is on what is trained on
         pool = data.set_validators(pool, d.validation)
     if d.limit is not None:
@@ -196,8 +195,19 @@ def _arrange(
     )
 
 
+def _list_source_options(d: Data) -> dict[str, Any]:
+    """Those of the source; and what other sources have, which it will refuse."""
+    way = data.PARTITIONS.find(d.partition, "data.partition")
+    own = data.list_options(d.source) if d.source in data.SOURCES else []
+    others = [key for key in SOURCE_KEYS if key not in (*own, *way.own)]
+    return {key: value for key in (*own, *others) if (value := d.read(key)) is not None}
+
+
 def _list_division(d: Data) -> dict[str, Any]:
-    return {key: getattr(d, key) for key in _DIVIDED_BY}
+    """What rows are divided by."""
+    way = data.PARTITIONS.find(d.partition, "data.partition")
+    own = {key: value for key in way.own if (value := d.read(key)) is not None}
+    return {key: getattr(d, key) for key in _DIVIDED_BY} | {"own": own}
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment.build import Memories, build_federation, build_training
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import dump_given
+from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
 from potluck.models import Models
 from potluck.rules.guard import guard
@@ -163,10 +163,13 @@ def _recall(rule: Runnable, memories: Memories) -> Memories:
 
 def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
     """The experiment without what it says of its source: its file must not promise other data."""
+    d = experiment.data
+    way = data.PARTITIONS.find(d.partition, "data.partition")
+    own = data.list_options(d.source) if d.source in data.SOURCES else []
     kept = {
         key: value
-        for key, value in dump_given(experiment.data).items()
-        if key not in ("root", *data.list_options())
+        for key, value in dump_given(d).items()
+        if key not in ("root", *SOURCE_KEYS, *own) or key in way.own
     }
     return experiment.with_values(data={**kept, "source": "python", "path": pool.name})
 

@@ -1,11 +1,13 @@
 """Partitions by name: `divide(pool, "dirichlet", 20, key)`, or a way of one's own that was registered."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypedDict
 
 from potluck.core import entry_points
-from potluck.core.errors import ConfigError, DataError
+from potluck.core.codec import Json
+from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.registry import Registry, pick_parameters
 from potluck.data.holding import Cut, Partition
 from potluck.data.partition.label_shards import shards
@@ -22,6 +24,7 @@ class Way(NamedTuple):
     deal: Deal
     takes: frozenset[str]  # of the settings
     counts_clients: bool  # how many there are is up to the data, so that a number needn't be given
+    own: tuple[str, ...] = ()  # its options beside these settings
 
 
 class Settings(TypedDict, total=False):
@@ -38,10 +41,14 @@ class Settings(TypedDict, total=False):
     largest: int
     validation: float
     test: float
+    own: Mapping[str, Json]
 
 
 _CUT = ("smallest", "validation", "test")  # of the settings: a way is given them as a `Cut`
-_OFFERED = ("pool", "clients", "key", "cut", *(name for name in Settings.__annotations__ if name not in _CUT))
+_OFFERED = (
+    *("pool", "clients", "key", "cut"),
+    *(name for name in Settings.__annotations__ if name not in (*_CUT, "own")),
+)
 PARTITIONS: Registry[Way] = Registry("partition", partial(entry_points.call_all, "potluck.data"))
 
 
@@ -51,12 +58,18 @@ def register(name: str, deal: Deal, *, counts_clients: bool = False) -> None:
     `deal` gives a `Partition`, best by `potluck.data.from_rows`. It is passed those of these keywords that it
     takes: `pool`, `clients`, `key` (everything that it draws must come from that), `cut` (how a client's rows
     are cut into train, validation and test rows), and the settings of `divide` (`alpha`, ...), but for those
-    that are None. With `counts_clients` a run needn't say how many clients there are; `clients` may be None.
+    that are None. Its further parameters, each with a default, are options of its own: keys of [data] too.
+    With `counts_clients` a run needn't say how many clients there are; `clients` may be None.
     """
     if not callable(deal):
         raise ConfigError(f"partition {name!r}: register a function that divides a pool, not {deal!r}")
     takes = pick_parameters(f"partition {name!r}: its function", deal, _OFFERED)
-    PARTITIONS.add(name, Way(deal, takes, counts_clients), deal)
+    own = tuple(
+        p.name
+        for p in inspect.signature(deal).parameters.values()
+        if p.name not in _OFFERED and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    )
+    PARTITIONS.add(name, Way(deal, takes, counts_clients, own), deal)
 
 
 def divide(
@@ -76,6 +89,7 @@ def divide(
     largest: int = 50,
     validation: float = 0.1,
     test: float = 0.2,
+    own: Mapping[str, Json] | None = None,
 ) -> Partition:
     """Divide the non-test rows among clients, each of which gets train, validation and test rows.
 
@@ -83,7 +97,8 @@ def divide(
     procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
     `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.
     `clients` may be None for by_user and split_users (everybody), and must be for user_devices. Where users
-    were set apart to validate, their rows are everybody's validation rows, in even shares.
+    were set apart to validate, their rows are everybody's validation rows, in even shares. `own` holds
+    options that a registered way has beside all these.
     """
     cut = Cut(validation, test, smallest, pool.validating)
     way = PARTITIONS.find(kind, "partition")
@@ -106,7 +121,12 @@ def divide(
     }
     said = {name: value for name, value in settings.items() if value is not None}
     offered = {"pool": pool, "clients": clients, "key": key, "cut": cut, **said}
-    made = way.deal(**{name: value for name, value in offered.items() if name in way.takes})
+    own = own or {}
+    for name, value in own.items():
+        if name not in way.own:
+            hint = nearest(name, way.own) if way.own else "it has none of its own"
+            raise ConfigError(f"{name} = {value!r}: {kind} has no such option; {hint}")
+    made = way.deal(**{name: value for name, value in offered.items() if name in way.takes}, **own)
     if not isinstance(made, Partition):
         raise DataError(f"partition = {kind!r}: its function gave a {type(made).__name__}, not a Partition")
     return made

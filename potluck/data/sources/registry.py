@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from potluck.core import entry_points
+from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.registry import Registry
 from potluck.data.pool import Pool, limit_rows
 
 Make = Callable[..., Pool]
-Option = bool | int | float | str
 SOURCES: Registry[Make] = Registry("source", partial(entry_points.call_all, "potluck.data"))
 
 
@@ -20,7 +20,7 @@ def register(name: str, make: Make) -> None:
 
     `make(root, **options)` gives a `Pool`, best by `potluck.data.assemble`. `root` is the folder that files
     are to be found in, or None where none was told. Options are its further parameters, each with a default:
-    a run gives those that the file sets.
+    keys of [data], of which a run gives those that the file sets.
     """
     if not callable(make):
         raise ConfigError(f"source {name!r}: register a function that makes a pool, not {make!r}")
@@ -33,7 +33,7 @@ def register(name: str, make: Make) -> None:
     SOURCES.add(name, make, make)
 
 
-def load(source: str, root: Path | None = None, limit: int | None = None, **options: Option) -> Pool:
+def load(source: str, root: Path | None = None, limit: int | None = None, **options: Json) -> Pool:
     """All rows of a source, from files in `root` or, without it, in $POTLUCK_DATA, ./data, here or the cache.
 
     Nothing is downloaded; `potluck data get` does that. `limit` keeps all test rows but at most so many
@@ -52,7 +52,6 @@ def load(source: str, root: Path | None = None, limit: int | None = None, **opti
     return pool if limit is None else limit_rows(pool, limit)
 
 
-def list_options(source: str | None = None) -> list[str]:
-    """The options of a source, or of all of them, in the order of their functions' parameters."""
-    made = SOURCES.values() if source is None else (SOURCES[source],)
-    return list(dict.fromkeys(name for make in made for name in [*inspect.signature(make).parameters][1:]))
+def list_options(source: str) -> list[str]:
+    """The options of a source, in the order of its function's parameters."""
+    return [*inspect.signature(SOURCES[source]).parameters][1:]

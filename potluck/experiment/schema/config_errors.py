@@ -35,7 +35,7 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
     kind, loc, context = problem["type"], problem["loc"], problem.get("ctx", {})
     if kind == "extra_forbidden":
         table = _descend(model, loc[:-1])
-        known = list(table.model_fields) if table else []
+        known = context.get("known") or (list(table.model_fields) if table else [])
         noun = "table" if isinstance(problem["input"], dict) else "key"
         return f"no such {noun}; {nearest(str(loc[-1]), known)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):

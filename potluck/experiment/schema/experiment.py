@@ -11,7 +11,6 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from potluck import algorithms
 from potluck.core.errors import ConfigError
 from potluck.data import PARTITIONS
-from potluck.data import SOURCES as DATA_SOURCES
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.fleet import Devices
@@ -118,8 +117,7 @@ class Experiment(Table):
         """A copy in which everything that depends on other keys is written out; the same run again."""
         stop, evaluate = self.stop, self.evaluate
         data, partition = self.data, PARTITIONS.get(self.data.partition)
-        if data.source in DATA_SOURCES:  # else it was recorded, with code that isn't here
-            data = _with_options(data, DATA_SOURCES[data.source])
+        data = data.with_option_defaults()
         fleet = _with_options(self.fleet, FLEET_SOURCES[self.fleet.source])
         if data.clients is None and partition is not None and not partition.counts_clients:
             data = data.model_copy(update={"clients": 20})

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from potluck.core.errors import nearest
 from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
+from potluck.experiment.schema.own_options import check_options, find_options
 
 _RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
 Natural = Annotated[int, Field(ge=0)]
@@ -62,6 +63,9 @@ class Change(Table):
         return self
 
 
+SOURCE_KEYS = ("path", "rows", "dimension", "classes", "normalise", "length", "stride", "coarse")
+
+
 class Data(Table):
     """What there is to learn from, and who holds it."""
 
@@ -107,6 +111,14 @@ class Data(Table):
     changes: Annotated[list[Change], "by time"] = Field(default=[])
     flip: Flip | None = None
 
+    # Other keys are options of a source or of a partition that was registered with them.
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_options(cls, table: object) -> object:
+        return check_options(table, cls.model_fields, is_recorded()) if isinstance(table, dict) else table
+
     @field_validator("source")
     @classmethod
     def _known_source(cls, name: str) -> str:
@@ -141,6 +153,16 @@ class Data(Table):
                 f"validation = {self.validation} and test = {self.test} leave no rows to train on; lower one"
             )
         return self
+
+    def read(self, key: str) -> object:
+        """A key of its own, or an option of its source or partition; None if nobody set it."""
+        return dict(self).get(key)
+
+    def with_option_defaults(self) -> Self:
+        """With the defaults of the source's and the partition's options, as far as a file can hold them."""
+        found = {name: option.default for name, option in find_options(dict(self)).items()}
+        missing = {name: v for name, v in found.items() if v is not None and self.read(name) is None}
+        return self.model_copy(update=missing)
 
 
 class Model(Table):
@@ -249,16 +271,12 @@ class Execution(Table):
 
 def dump_given(table: Table) -> dict[str, Any]:
     """What was said, without defaults; nested tables as dicts that may be changed."""
-    return {
-        name: _dump_value(getattr(table, name), dump_given)
-        for name in type(table).model_fields
-        if name in table.model_fields_set
-    }
+    return {name: _dump_value(value, dump_given) for name, value in table if name in table.model_fields_set}
 
 
 def dump_all(table: Table) -> dict[str, Any]:
     """What was said and all defaults, but for tables and lists that are empty."""
-    found = {name: _dump_value(getattr(table, name), dump_all) for name in type(table).model_fields}
+    found = {name: _dump_value(value, dump_all) for name, value in table}
     return {name: value for name, value in found.items() if value not in ([], {})}
 
 
