@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 from potluck.core import entry_points
 from potluck.core.advice import Adviser
+from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, nearest, require
 from potluck.core.notes import Notes
 from potluck.core.parts import bare
@@ -135,7 +136,7 @@ def check(name: str, /, **params: object) -> None:
     fit(find(name), params, f"algorithms.{canonical(name)}", Train())
 
 
-def complete(name: str, /, **params: object) -> dict[str, object]:
+def complete(name: str, /, **params: object) -> dict[str, Json]:
     """The parameters and all defaults beside them, as TOML can hold them."""
     from potluck.algorithms._parameters import fit, is_table, list_settings, parameters, plain
 
@@ -147,9 +148,8 @@ def complete(name: str, /, **params: object) -> dict[str, object]:
             merged[key] = value
     tables = {key: list_settings(given.get(key, p.default)) for key, p in known.items() if is_table(p)}
     merged |= tables  # whole, and without their kind: there is one
-    return {
-        key: told for key, value in merged.items() if key != "local" and (told := plain(value)) is not None
-    }
+    settings = {key: plain(value) for key, value in merged.items() if key != "local"}
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def describe(name: str) -> Description:
@@ -165,16 +165,16 @@ def _list_parameters(build: Build) -> Iterator[Parameter]:
     """A callable's parameters; below a table of settings, its keys with their own defaults."""
     from potluck.algorithms._parameters import is_table, meanings, parameters, short
 
-    said = meanings(build)
+    meaning = meanings(build)
     for key, p in parameters(build).items():
         if is_table(p):
-            yield Parameter(key, "table", "", said.get(key, ""))
+            yield Parameter(key, "table", "", meaning.get(key, ""))
             for own in _list_parameters(p.annotation):
                 default = own.default if own.type == "table" else str(attrgetter(own.name)(p.default))
                 yield replace(own, name=f"{key}.{own.name}", default=default)
         else:
             default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
-            yield Parameter(key, short(p.annotation), default, said.get(key, ""))
+            yield Parameter(key, short(p.annotation), default, meaning.get(key, ""))
 
 
 def fidelity(name: str) -> str:

@@ -19,6 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from potluck import algorithms
 from potluck.algorithms import Build
+from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, error_context, nearest, require
 from potluck.core.parts import bare, parts, role_of
 from potluck.jobs import Train
@@ -87,22 +88,22 @@ def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> C
     return Call(build, filled, path)
 
 
-def list_settings(table: object) -> dict[str, object]:
+def list_settings(table: object) -> dict[str, Json]:
     """A table of settings, those that it was given and its defaults, as TOML can hold them."""
     if isinstance(table, Call):
         given = {name: p.default for name, p in parameters(table.build).items()} | table.given
     else:
         assert dataclasses.is_dataclass(table)
         given = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
-    told = {
+    settings: dict[str, Json] = {
         name: {"kind": v.build.__name__, **list_settings(v)} if isinstance(v, Call) else plain(v)
         for name, v in given.items()
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def plain(value: object) -> object:
-    """A value as TOML can hold it; None where it can't be told."""
+def plain(value: object) -> Json:
+    """A value as TOML can hold it; None where it can't."""
     if isinstance(value, bool | int | float | str | dict):
         return value
     if isinstance(value, list | tuple):
@@ -112,8 +113,8 @@ def plain(value: object) -> object:
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if any(isinstance(v, Train) for v in fields.values()):
         return None  # its training comes from elsewhere
-    told = {name: plain(v) for name, v in fields.items()}
-    return {"kind": type(value).__name__, **{k: v for k, v in told.items() if v is not None}}
+    settings = {name: plain(v) for name, v in fields.items()}
+    return {"kind": type(value).__name__, **{k: v for k, v in settings.items() if v is not None}}
 
 
 def short(annotation: object) -> str:

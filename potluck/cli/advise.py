@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.options import Code, File, Json, Quiet, Settings
+from potluck.cli.options import AsJson, Code, File, Quiet, Settings
 from potluck.cli.output import open_screen, print_json
 
 ADVICE = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # for machines
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from potluck.advise.pilot import Pilot
     from potluck.advise.recommendation import Verdict
     from potluck.core.advice import Measured
+    from potluck.core.codec import Json
 
 
 def advise(
@@ -27,7 +28,7 @@ def advise(
     settings: Settings = None,
     code: Code = None,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which system should help in the federation of FILE, why, and whether plain FedAvg is enough.
 
@@ -138,11 +139,11 @@ def tell_outcome(tried: "Pilot") -> str:
     return f"pilots don't agree: {given} was advised, {tried.best} did best ({span})"
 
 
-def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, object]:
+def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, "Json"]:
     """The same for machines."""
     found = m.conflict
     keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
-    summary: dict[str, object] = {
+    summary: dict[str, Json] = {
         "advice": tell_headline(verdict),
         "recommended": None if verdict.first is None else verdict.first.algorithm,
         "runners_up": [a.algorithm for a in verdict.runners_up],
@@ -162,6 +163,6 @@ def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict
             "margin": tried.margin,
             "best": tried.best,
             "agrees": tried.agrees,
-            "remarks": tried.remarks,
+            "remarks": [*tried.remarks],
         }
     return summary

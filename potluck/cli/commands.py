@@ -11,12 +11,12 @@ from potluck.cli.advise import advise
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import (
+    AsJson,
     Code,
     File,
     Folder,
     Force,
     Jobs,
-    Json,
     Out,
     Quiet,
     Settings,
@@ -67,7 +67,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Draw from this seed, instead of the file's.")] = None,
     force: Force = False,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the experiment of FILE, a TOML file, and say what came of it.
 
@@ -94,7 +94,7 @@ def run(
 
 @app.command()
 def resume(
-    folder: Folder, code: Code = None, jobs: Jobs = "auto", quiet: Quiet = False, as_json: Json = False
+    folder: Folder, code: Code = None, jobs: Jobs = "auto", quiet: Quiet = False, as_json: AsJson = False
 ) -> None:
     """Go on with a run or a comparison that was interrupted, killed or lost power.
 
@@ -146,7 +146,7 @@ def compare(
     jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run several algorithms on the same crowd; print a table and who won, and write report.html.
 
@@ -183,7 +183,7 @@ def algorithms(
         str | None, typer.Argument(metavar="[NAME]", help="Describe this one.", show_default=False)
     ] = None,
     code: Code = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the algorithms, or describe one: its paper, its idea, its parameters.
 
@@ -207,7 +207,7 @@ def algorithms(
 @app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Look below this folder.")] = Path("runs"),
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs below a folder and how far they are.
 
@@ -239,7 +239,7 @@ def list_runs(
 
 
 @app.command()
-def show(folder: Folder, as_json: Json = False) -> None:
+def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show what a run or a comparison came to.
 
     Example: [bold]potluck show runs/demo-fedavg-1 --json[/bold]

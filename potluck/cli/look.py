@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.options import Code, File, Json, Settings
+from potluck.cli.options import AsJson, Code, File, Settings
 
 if TYPE_CHECKING:
     from potluck.report.canvas import Facts, ReportFigure
@@ -17,7 +17,7 @@ Picture = Annotated[
 
 
 def fleet(
-    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: Json = False
+    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: AsJson = False
 ) -> None:
     """Show who is how fast in the federation of FILE, before anything is trained.
 
@@ -42,7 +42,7 @@ def fleet(
 
 
 def data(
-    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: Json = False
+    file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: AsJson = False
 ) -> None:
     """Show who holds what in the federation of FILE, before anything is trained.
 

@@ -56,7 +56,7 @@ Jobs = Annotated[
         help="Runs computed at a time; auto: one a core, on a GPU one. N need N times the memory.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def split_names(option: str, text: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import Json, Quiet
+from potluck.cli.options import AsJson, Quiet
 from potluck.cli.output import print_json
 from potluck.core.errors import ConfigError
 
@@ -26,7 +26,7 @@ def report(
         ),
     ] = None,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw what runs and comparisons came to, into one HTML file that needs no network.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import Code, File, Force, Jobs, Json, Quiet, Settings, read_jobs, split_names
+from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.core.errors import ConfigError
 
@@ -32,7 +32,7 @@ def tune(
     jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try the same learning rates with every algorithm, judged on validation rows only.
 
@@ -80,7 +80,7 @@ def study(
     jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a study, the file of a table or figure, and write what came of it into the page.
 

@@ -24,7 +24,7 @@ class _Generators(threading.local):
 
     def __init__(self) -> None:
         self.one = keys.Rewound()
-        self.holder: Callable[[], object | None] = lambda: None
+        self.holder: Callable[[], EventContext | None] = lambda: None
 
     def lend(self, context: "EventContext", key: int) -> np.random.Generator:
         """The generator of a key: the common one, unless a context that has it is still alive."""

@@ -114,7 +114,7 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
         for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
             experiment.training(name)
             algorithms.check(name, **_parameters(experiment, name))
-        found: dict[str, object] = {"tune": None}
+        found: dict[str, codec.Json] = {"tune": None}
         if algorithm is not None:
             found |= {"algorithm": type(algorithm).__name__, "algorithms": {}}
         else:

@@ -118,7 +118,7 @@ def _tally(module: nn.Module, x: Tensor) -> int:
     net = prepare(module, {id(p): p for p in module.parameters()}, training=False)[0]
     total = 0
 
-    def count(layer: nn.Module, _: object, out: Tensor) -> None:
+    def count(layer: nn.Module, _: tuple[Tensor, ...], out: Tensor) -> None:
         nonlocal total
         matrices = [p for p in layer.parameters() if p.ndim > 1]
         units = layer.hidden_size if isinstance(layer, PlainLSTM) else len(matrices[0])

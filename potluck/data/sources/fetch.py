@@ -120,7 +120,7 @@ def _stream(address: str, file: File, out: FileIO, watch: Watch) -> None:
         raise _RefusedError(f"broke off after {have:,} of {total:,} bytes")
 
 
-def _why(error: object) -> str:
+def _why(error: BaseException | str) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
