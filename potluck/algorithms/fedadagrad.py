@@ -20,7 +20,7 @@ def fedadagrad(
     beta1: Annotated[float, "memory of the update"] = 0.0,
     tau: Annotated[float, "least denominator: smaller adapts more"] = 1e-3,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg with Adagrad on the server."""

@@ -35,7 +35,7 @@ class FedAvg:
     local: Train = Train()
     select: Annotated[Select, "who takes part"] = Uniform()
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
     deadline: Annotated[float | None, "seconds"] = None
     inner_rounds: Annotated[int, "below a parent: rounds before it is answered"] = 1
 

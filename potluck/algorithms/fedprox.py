@@ -20,7 +20,7 @@ def fedprox(
     clients: Annotated[int, "devices a round"] = 10,
     mu: Annotated[float, "how hard the model that was sent pulls"] = 0.1,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg whose devices are held near the model that they were sent."""

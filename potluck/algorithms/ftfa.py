@@ -52,7 +52,7 @@ def ftfa(
     tune_lr: Annotated[float | None, "their learning rate, unless it is that of training"] = None,
     part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FineTuning:
     """FedAvg whose devices fine-tune the model before they use it."""

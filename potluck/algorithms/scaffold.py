@@ -90,7 +90,7 @@ def scaffold(
     clients: Annotated[int, "devices a round"] = 10,
     server_lr: Annotated[float, "the server's step"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> ControlVariates:
     """FedAvg whose devices correct their gradients towards everybody's."""

@@ -1,6 +1,6 @@
 """Devices that answer falsely: who they are and how they lie. No algorithm is told.
 
-Attackers train and take their time as everybody does, then falsify what they send (`runtime.attack` does it):
+Attackers train and take their time as everybody does, then falsify what they send (in `simulate.attack`):
 
 `sign_flip`: the update times -scale. `scaling`: the update times scale. `noise`: Gaussian noise is added to
 it, of scale times the root mean square of each tensor. `free_ride`: no use is made of training; zeros are

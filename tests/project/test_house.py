@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import potluck
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "potluck").rglob("*.py"))
 OTHERS = [p for room in ("bench", "docs", "examples", "studies") for p in sorted((ROOT / room).rglob("*.py"))]
@@ -82,3 +84,32 @@ def test_a_file_has_a_name_of_its_own():
     """Folders of algorithms are alike; a contract of core may have the name of what fulfils it."""
     others = [p for p in PACKAGE if not {"algorithms", "core"} & set(p.parts) and p.stem not in COMMON]
     assert {name for name, times in Counter(p.stem for p in others).items() if times > 1} == set()
+
+
+# Files that a page tells its reader to write.
+TO_BE_WRITTEN = {"mine.py", "fedavgm.py", "powd.py"}
+
+
+def find_missing(text, files):
+    """Files and modules of the package that a text names, and that don't exist."""
+    for name in re.findall(r"(?<![\w/.$-])((?:\w+/)*\w+\.py)\b", text):
+        known = any(file.endswith(f"/{name}") for file in files) or Path(name).name in TO_BE_WRITTEN
+        if not known and not re.search("NAME|elsewhere", name):
+            yield name
+    for name in re.findall(r"`potluck\.([a-z_]+)", text):
+        if not any(file.startswith(f"/potluck/{name}") for file in files) and name not in potluck.__all__:
+            yield f"potluck.{name}"
+
+
+def test_files_and_modules_that_are_named_exist():
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    files = ["/" + path.relative_to(ROOT).as_posix() for path in (*PACKAGE, *OTHERS, *tests)]
+    texts = {path: path.read_text() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))}
+    for path in (*PACKAGE, *OTHERS):
+        texts[path] = "\n".join(re.findall(r'"""(.*?)"""', path.read_text(), re.DOTALL))
+    found = {path.name: list(find_missing(text, files)) for path, text in texts.items()}
+    assert {name: missing for name, missing in found.items() if missing} == {}
+    assert list(find_missing("`potluck.aggregate` and `runtime/world.py`", files)) == [
+        "runtime/world.py",
+        "potluck.aggregate",
+    ]

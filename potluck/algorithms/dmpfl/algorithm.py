@@ -147,7 +147,7 @@ def dmpfl(
     every: Annotated[int, "rounds between those in which masks are adjusted"] = 3,
     votes: Annotated[float, "share of the votes that keeps a place open"] = 0.5,
     threshold: Annotated[float, "a row is the own model's if the cosine of both outputs is no less"] = 0.5,
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> DualMasks:
     """Sparse models of the devices' own, which share weights with a sparse global one."""

@@ -5,7 +5,7 @@ whose next batches together have nearly the labels of the whole federation, so t
 that of a balanced batch. They take one step each, the group averages, others are chosen; after many such
 steps the cloud averages the groups' models.
 
-From the authors' code: who is chosen (gbp_cs.py), one batch a step, averages by rows within a group and by
+From the authors' code: who is chosen (selection.py), one batch a step, averages by rows within a group and by
 chosen devices above, batches that stay next until they are trained. Deviations: the labels of the federation
 are asked for once, before the first round (the code counts them itself). The target is as many rows as the
 chosen devices have on average, since small ones don't fill a batch. Only devices that were chosen say again

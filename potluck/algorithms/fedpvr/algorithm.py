@@ -111,7 +111,7 @@ def fedpvr(
     local_head: Annotated[bool, "the last layers stay on the device instead of being corrected"] = False,
     server_lr: Annotated[float, "the server's step"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> LastLayerControl | OwnHeads:
     """FedAvg whose last layers are corrected towards everybody's; or, with `local_head`, aren't shared."""

@@ -21,7 +21,7 @@ def flame(
     explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
     explore_least: Annotated[float, "and where it ends"] = 0.3,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among users whose devices are worth it."""

@@ -61,7 +61,7 @@ class HeteroFL:
     weigh: Annotated[Literal["clients", "samples"], "one vote each, or by rows"] = "clients"
     scaler: Annotated[bool, "outputs of narrow layers are divided by their rate"] = True
     masked: Annotated[bool, "classes that a device doesn't hold are left out of its loss"] = True
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
     deadline: Annotated[float | None, "seconds"] = None
 
     def __post_init__(self) -> None:

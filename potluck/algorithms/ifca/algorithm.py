@@ -101,7 +101,7 @@ def ifca(
     select: Annotated[Select, "who takes part"] = Uniform(),
     server: Annotated[ServerOptim, "what becomes of each model's changes"] = Average(),
     separation: Annotated[float, "how far models start from the first one; 1: as their seeds have it"] = 1.0,
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> BestOfSeveral:
     """Several models, of which each device trains the one that suits it best."""

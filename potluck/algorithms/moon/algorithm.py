@@ -43,7 +43,7 @@ def moon(
     tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
     select: Annotated[Select, "who takes part"] = Uniform(),
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> KeptModels:
     """FedAvg whose devices are drawn to the global model's representations, away from their own last ones."""

@@ -24,7 +24,7 @@ def oort(
     pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20,
     pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among devices that are worth it."""

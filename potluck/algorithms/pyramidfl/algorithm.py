@@ -65,7 +65,7 @@ def pyramidfl(
     penalty: Annotated[float, "how much slowness counts; 0: not at all"] = 2.0,
     pace: Annotated[float, "percentile of durations that is preferred, at first"] = 10.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> SparseUpdates:
     """Oort, with more training for fast devices and smaller updates from those that matter less."""

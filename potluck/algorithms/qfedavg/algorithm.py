@@ -57,7 +57,7 @@ def qfedavg(
     clients: Annotated[int, "devices a round"] = 10,
     q: Annotated[float, "how much fairness counts; 0: not at all"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0,
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[float | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg in which badly served devices weigh more."""

@@ -66,7 +66,7 @@ class TiFL:
     examined: Annotated[int, "devices of each tier that are asked for accuracy"] = 10
     profile_rounds: Annotated[int, "trainings by which a device is timed"] = 1
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
-    overcommit: Annotated[float, "ask so many times the clients, go on with the first"] = 1.0
+    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
     deadline: Annotated[float | None, "seconds"] = None
 
     def __post_init__(self) -> None:
