@@ -94,6 +94,7 @@ def test_changes_deal_by_them_too():
             {"source": "blobbs", "noise": 1.0},
             r"data\.source = 'blobbs': no such source; did you mean 'blobs'",
         ),
+        ({"source": ["blobs"], "noise": 1.0}, r"data\.source = \['blobs'\]: should be a valid string"),
         ({"source": "synthetic", "partition": "iid", "first": 1}, r"data\.first = 1: no such key"),
     ],
 )

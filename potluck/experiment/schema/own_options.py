@@ -40,12 +40,15 @@ def check_options(
 
     What was recorded was right then, and its code may not be here: nothing of it is refused.
     """
+    others = [key for key in table if key not in fields]
+    if not others:  # most tables have none: then nobody else's package is asked
+        return dict(table)
     source, partition = table.get("source", "digits"), table.get("partition", "dirichlet")
-    known = source in SOURCES and partition in PARTITIONS  # else that is what will be told
+    known = source in [*SOURCES] and partition in [*PARTITIONS]  # else that is what will be told
     options = find_options({"source": source, "partition": partition})
     problems: list[InitErrorDetails] = []
     checked = dict(table)
-    for key in [key for key in table if key not in fields]:
+    for key in others:
         if key in options:
             try:
                 checked[key] = _fit(table[key], options[key])
