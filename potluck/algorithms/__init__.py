@@ -21,6 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -198,8 +199,13 @@ def find_advisers() -> list[Adviser]:
     return list(dict.fromkeys(own for own in found.values() if isinstance(own, Adviser)))
 
 
-def _in_tree() -> list[str]:
-    return [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+def _in_tree() -> frozenset[str]:
+    return _list_modules(tuple(__path__))
+
+
+@cache  # every setting of every run asks for names
+def _list_modules(folders: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_"))
 
 
 def _beside(name: str, file: str) -> object:
