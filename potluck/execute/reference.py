@@ -1,6 +1,7 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,9 +43,10 @@ def run_alone(job: Job, at: Local) -> Result:
     if not runs(job):
         raise JobError(f"{type(job).__name__}: is neither training nor has a method run(at); give it one")
     try:
-        return job.run(at)
+        result = job.run(at)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise PotluckError(f"device {at.node}: {type(job).__name__}: {error}") from error
+    return replace(result, finite=False) if result.finite else result  # a job's own word isn't taken
 
 
 def train(item: Item) -> Result:

@@ -28,7 +28,7 @@ class Draw(NamedTuple):
 
 
 @runtime_checkable
-class DrawsTogether(Sampler, Protocol):
+class ManySampler(Sampler, Protocol):
     """A sampler that draws for many tasks at once, faster than one by one."""
 
     @staticmethod

@@ -14,7 +14,7 @@ from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
-from potluck.jobs.sampling import Draw, DrawsTogether, Sampler, Shuffled
+from potluck.jobs.sampling import Draw, ManySampler, Sampler, Shuffled
 from potluck.models.footprint import training_bytes
 
 
@@ -71,7 +71,7 @@ class Train:
         """`draw` of each job at its place; at once where their samplers can."""
         sampler = jobs[0].sampler
         alike = all(type(job.sampler) is type(sampler) for job in jobs)
-        if not (alike and isinstance(sampler, DrawsTogether)):
+        if not (alike and isinstance(sampler, ManySampler)):
             return [job.draw(at) for job, at in zip(jobs, places, strict=True)]
         asked = [Draw(j.sampler, at, j.batch, j.epochs, j.steps) for j, at in zip(jobs, places, strict=True)]
         return sampler.draw_all(asked)

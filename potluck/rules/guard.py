@@ -19,7 +19,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Command, Lane, Lost, Note, Reply
-from potluck.core.rule import Algorithm, FederationFacts, Fits, Got, M, Rule, Tiered
+from potluck.core.rule import Algorithm, FederationFacts, Fits, Got, M, Recalls, Rule, Tiered
 from potluck.rules.robust import Robust, floats
 from potluck.rules.rounds import Rounds
 from potluck.rules.wrap import AroundRule
@@ -88,6 +88,10 @@ class RobustTiers:
     def fits(self, federation: FederationFacts) -> None:
         if isinstance(self.inner, Fits):
             self.inner.fits(federation)
+
+    @property
+    def recalls(self) -> tuple[Hashable, ...]:
+        return self.inner.recalls if isinstance(self.inner, Recalls) else ()
 
 
 def guard(algorithm: Rule | Algorithm | Tiered, robust: Robust) -> Rule | Algorithm | Tiered:

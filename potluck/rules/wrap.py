@@ -3,14 +3,14 @@
 A rule around another has the hooks of that one: ask `is_inner` and `is_cohort`, which look through it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeGuard, runtime_checkable
 
 from potluck.core.context import Context
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Choice, Command, Lane, Node, Task
-from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Rule
+from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Rule
 from potluck.core.trees import Tree
 from potluck.jobs.train import Train
 
@@ -24,6 +24,10 @@ class AroundRule(Generic[M]):
     def fits(self, federation: FederationFacts) -> None:
         if isinstance(self.inner, Fits):
             self.inner.fits(federation)
+
+    @property
+    def recalls(self) -> tuple[Hashable, ...]:
+        return self.inner.recalls if isinstance(self.inner, Recalls) else ()
 
     def start(self, ctx: Context) -> M:
         return self.inner.start(ctx)

@@ -416,6 +416,19 @@ def test_of_tiers_the_lowest_is_guarded():
     assert len(groups) == 2
 
 
+class Recalling:
+    """What remembers, whatever else it is."""
+
+    recalls = ("mine",)
+
+
+def test_what_is_recalled_is_so_around_a_judge_too():
+    one = type("One", (Recalling, FedAvg), {"__slots__": ()})(10, LOCAL)
+    two = type("Two", (Recalling, TwoTiers), {})()
+    assert guard(one, Clip()).recalls == guard(two, Clip()).recalls == ("mine",)
+    assert guard(FedAvg(10, LOCAL), Clip()).recalls == guard(TwoTiers(), Clip()).recalls == ()
+
+
 # ---------------------------------------------------------------------------------------- whole algorithms
 
 SIZES = (6,) * 12
