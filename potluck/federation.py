@@ -54,12 +54,12 @@ class Federation:
 
     def count_labels(self) -> NDArray[np.int64]:
         """Train rows of each class at the start; of the first 10,000 clients where rows go by hash."""
-        held = self.partition
-        if isinstance(held, StoredPartition):
-            rows = held.order[held.cells % 3 == 0]
+        partition = self.partition
+        if isinstance(partition, StoredPartition):
+            rows = partition.order[partition.cells % 3 == 0]
         else:
-            some = range(min(held.clients, LOOKED_AT))
-            rows = np.concatenate([held.rows(client, "train") for client in some])
+            some = range(min(partition.clients, LOOKED_AT))
+            rows = np.concatenate([partition.rows(client, "train") for client in some])
         return np.bincount(self.pool.y.cpu().numpy()[rows], minlength=self.classes)
 
     # ------------------------------------------------------------------------------------ who holds what when

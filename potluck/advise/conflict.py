@@ -126,7 +126,7 @@ def _score_probe(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
     inside = np.eye(groups)[member]
     sums, numbers = np.einsum("ik,icd->kcd", inside, total), inside.T @ count
     whole = total.sum(0) / count.sum(0).clip(1)[:, None]
-    held = count.sum(0) > 0
+    present = count.sum(0) > 0
     for half in (0, 1):
         seen, known = rows.sums(x, rows.half != half)
         asked = rows.half == half
@@ -138,7 +138,7 @@ def _score_probe(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
             mine = means[far.argmin()]
             own = asked & (rows.owner == client)
             score = 2 * x[own] @ mine.T - (mine**2).sum(1)
-            right += int((np.where(held, score, -np.inf).argmax(1) == rows.y[own]).sum())
+            right += int((np.where(present, score, -np.inf).argmax(1) == rows.y[own]).sum())
     return right / len(x)
 
 

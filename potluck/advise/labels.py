@@ -15,9 +15,9 @@ Ints = NDArray[np.int64]
 def count_rows(federation: Federation, nodes: Ints, split: Split) -> Ints:
     """Rows [devices, classes]."""
     labels = federation.pool.y.cpu().numpy()
-    held = federation.partition
+    partition = federation.partition
     return np.stack(
-        [np.bincount(labels[held.rows(int(n), split)], minlength=federation.classes) for n in nodes]
+        [np.bincount(labels[partition.rows(int(n), split)], minlength=federation.classes) for n in nodes]
     )
 
 

@@ -86,13 +86,13 @@ def _measure_spread(column: Floats) -> float:
 
 
 def _measure_memory(fleet: Fleet, times: Times) -> Memory:
-    at, needed = find_links(fleet), times.needed(times.net)
+    at, needed = find_links(fleet), times.count_bytes(times.net)
     task = times.task(times.net, at)
     deadline = LATE * np.median(task)
     short, late = fleet.true.memory < needed, task > deadline
     could = np.zeros(len(fleet), np.bool_)
     for net in times.smaller:
-        could |= (fleet.true.memory >= times.needed(net)) & (times.task(net, at) <= deadline)
+        could |= (fleet.true.memory >= times.count_bytes(net)) & (times.task(net, at) <= deadline)
     rescued = (short | late) & could
     lack, slow, saved = (float(each.mean()) for each in (short, late, rescued))
     return Memory(needed, lack, slow, saved, resizable=bool(times.smaller))
@@ -105,8 +105,8 @@ def _measure_users(federation: Federation, times: Times, rng: np.random.Generato
         return None
     devices = sum(len(own) for own in several)
     spread = float(np.median([training[own].max() / training[own].min() for own in several]))
-    held = [count_rows(federation, own, "train") for own in _pick_some(several, LOOKED_AT // 3)]
-    within = float(np.mean([measure_skew(own, own.sum(0), rng) for own in held]))
+    counts = [count_rows(federation, own, "train") for own in _pick_some(several, LOOKED_AT // 3)]
+    within = float(np.mean([measure_skew(own, own.sum(0), rng) for own in counts]))
     saved = float(np.median([training[own].max() - training[own].mean() for own in several]))
     return Users(len(several), devices / federation.devices, within, spread, saved)
 
@@ -134,7 +134,7 @@ def _measure_edges(federation: Federation, times: Times, rng: np.random.Generato
     rounds = np.array([task[own].max() for own in groups])
     ways = (transfer_seconds(times.net.nbytes, rate, above.latency) for rate in (above.up, above.down))
     period = rounds.max() + float(np.median(sum(ways)))  # the cloud waits for the slowest edge
-    held = [
+    counts = [
         count_rows(federation, own[:: -(-len(own) // 30)], "train").sum(0) for own in _pick_some(groups, 30)
     ]
     return Edges(
@@ -144,5 +144,5 @@ def _measure_edges(federation: Federation, times: Times, rng: np.random.Generato
         float(np.median(times.task(times.net, far) / task)),
         float(np.mean(1 - rounds / period)),
         float(np.median([task[own].max() / np.median(task[own]) for own in groups])),
-        measure_skew(np.stack(held), np.sum(held, 0), rng),
+        measure_skew(np.stack(counts), np.sum(counts, 0), rng),
     )

@@ -59,7 +59,7 @@ class Times:
         found: Floats = sum(links, self.training(net))
         return found
 
-    def needed(self, net: Model) -> float:
+    def count_bytes(self, net: Model) -> float:
         """Bytes that training takes."""
         return float(training_bytes(net, self.local.optim, self.local.batch))
 

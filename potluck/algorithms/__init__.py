@@ -80,7 +80,7 @@ class Description:
 
 def names() -> list[str]:
     """All algorithms, without importing any."""
-    return sorted({*_in_tree(), *entry_points.offered(GROUP), *_REGISTERED})
+    return sorted({*_in_tree(), *entry_points.list_entries(GROUP), *_REGISTERED})
 
 
 def canonical(name: str, key: str = "algorithm") -> str:
@@ -219,7 +219,7 @@ def _beside(name: str, file: str) -> object:
 
 def _origin(name: str) -> ModuleType | Build:
     """What a name stands for: a module of this folder, or what another package offers."""
-    entries = entry_points.offered(GROUP).get(name, [])
+    entries = entry_points.list_entries(GROUP).get(name, [])
     if len(entries) + (name in _in_tree()) > 1:
         others = " and ".join(entry_points.describe(entry) for entry in entries)
         raise ConfigError(f"algorithm = {name!r}: offered more than once, by {others}; remove or rename one")

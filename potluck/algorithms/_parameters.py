@@ -30,14 +30,14 @@ _CONFIG = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 def parameters(build: Build) -> dict[str, inspect.Parameter]:
     """The parameters of a callable with their types resolved."""
-    hints = typing.get_type_hints(_signed(build))
+    hints = typing.get_type_hints(_find_signature(build))
     signature = inspect.signature(build)
     return {name: p.replace(annotation=hints.get(name, object)) for name, p in signature.parameters.items()}
 
 
 def meanings(build: Build) -> dict[str, str]:
     """What each parameter means: the text of `Annotated[int, "devices a round"]`."""
-    hints = typing.get_type_hints(_signed(build), include_extras=True)
+    hints = typing.get_type_hints(_find_signature(build), include_extras=True)
     annotated = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is Annotated}
     return {name: text for name, hint in annotated.items() for text in hint.__metadata__ if type(text) is str}
 
@@ -126,7 +126,7 @@ def _default(p: inspect.Parameter) -> object:
     return None if p.default is p.empty else p.default
 
 
-def _signed(build: Build) -> Build:
+def _find_signature(build: Build) -> Build:
     return build.__init__ if inspect.isclass(build) else build
 
 
@@ -161,18 +161,18 @@ def _find_part(kind: str, kinds: list[type], key: str) -> Build:
     """What makes a part of one of these kinds; one that only an algorithm's folder holds is found there."""
     if any(role_of(k) == ALGORITHM for k in kinds):
         return algorithms.find(kind, key)
-    offered = _offered(kinds)
+    offered = _list_offers(kinds)
     if bare(kind) not in offered:
         for name in algorithms.names():
             algorithms.find(name)
-        offered = _offered(kinds)
+        offered = _list_offers(kinds)
     if bare(kind) not in offered:
         known = sorted(cls.__name__ for cls in offered.values())
         raise ConfigError(f"{key} = {kind!r}: no such part; {nearest(kind, known)}")
     return offered[bare(kind)]
 
 
-def _offered(kinds: list[type]) -> dict[str, type]:
+def _list_offers(kinds: list[type]) -> dict[str, type]:
     """The classes that may be named: those of a role, or the one class that is its own kind."""
     found: dict[str, type] = {}
     for kind in kinds:

@@ -26,10 +26,10 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
     try:
         yield
     except KeyboardInterrupt:
-        from potluck.experiment.code import loaded_path
+        from potluck.experiment.code import find_path
 
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
-        code = "" if (path := loaded_path()) is None else f" --code {path}"
+        code = "" if (path := find_path()) is None else f" --code {path}"
         again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{code}"
         hint = f"; go on with: {again}" if begun else ""
         typer.echo(f"\npotluck: interrupted{hint}", err=True)

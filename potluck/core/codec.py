@@ -163,7 +163,7 @@ class _Reader:
         self.tensors, self.device = tensors, device
         self.allow = None if allow is None else frozenset(allow)
         self.most_items, self.most_depth = limits.items, limits.depth
-        self.placed: dict[int, Tensor] = {}  # by the stored one's id: shared ones stay shared
+        self.moved: dict[int, Tensor] = {}  # by the stored one's id: shared ones stay shared
         self.shared: list[Any] = []
         self.sizes: list[tuple[int, int]] = []  # of each shared one: items, depth
         self.items = self.depth = self.deepest = 0
@@ -250,22 +250,22 @@ class _Reader:
             self._check(self.depth + depth)
         return index
 
-    def _stored(self, index: Json) -> Tensor:
+    def _find_stored(self, index: Json) -> Tensor:
         stored = self.tensors.get(str(index)) if type(index) is int else None
         if stored is None:
             raise DecodeError(f"no tensor {_brief(index)}")
         return stored
 
     def _tensor(self, index: Json) -> Tensor:
-        stored = self._stored(index)
-        if id(stored) not in self.placed:
-            self.placed[id(stored)] = stored.to(self.device)
-        return self.placed[id(stored)]
+        stored = self._find_stored(index)
+        if id(stored) not in self.moved:
+            self.moved[id(stored)] = stored.to(self.device)
+        return self.moved[id(stored)]
 
     def _rare(self, v: dict[str, Json]) -> bytes | range | npt.NDArray[np.generic]:
         try:
             if "$n" in v:
-                return _array(self._stored(v["$n"]), v.get("dtype"), _whole(v.get("shape")))
+                return _array(self._find_stored(v["$n"]), v.get("dtype"), _whole(v.get("shape")))
             if "$r" in v:
                 return range(*_whole(v["$r"]))
             return base64.b64decode(_expect(str, v["$b"]), validate=True)

@@ -11,7 +11,7 @@ _CALLED: set[str] = set()  # groups
 
 
 @cache
-def offered(group: str) -> dict[str, list[EntryPoint]]:
+def list_entries(group: str) -> dict[str, list[EntryPoint]]:
     """The entry points of a group by name; two packages may offer the same one."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=group):
@@ -25,7 +25,7 @@ def call_all(group: str) -> None:
         return
     _CALLED.add(group)
     try:
-        for entry in (entry for entries in offered(group).values() for entry in entries):
+        for entry in (entry for entries in list_entries(group).values() for entry in entries):
             with blame(entry):
                 entry.load()()
     except BaseException:

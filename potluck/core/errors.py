@@ -70,11 +70,11 @@ def error_context(where: str, keys: Collection[str] | None = None) -> Iterator[N
     try:
         yield
     except PotluckError as error:
-        said = str(error)
+        text = str(error)
         if keys is None:
-            if said.startswith(f"{where}: "):
+            if text.startswith(f"{where}: "):
                 raise
-            raise type(error)(f"{where}: {said}") from None
-        if not isinstance(error, ConfigError) or said.partition(" = ")[0].partition(".")[0] not in keys:
+            raise type(error)(f"{where}: {text}") from None
+        if not isinstance(error, ConfigError) or text.partition(" = ")[0].partition(".")[0] not in keys:
             raise
-        raise ConfigError(f"{where}.{said}") from None
+        raise ConfigError(f"{where}.{text}") from None

@@ -45,15 +45,15 @@ class Registry(Mapping[str, V], Generic[V]):
         return self[name]
 
     def __getitem__(self, name: str) -> V:
-        return self._loaded()[name]
+        return self._load_once()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loaded())
+        return iter(self._load_once())
 
     def __len__(self) -> int:
-        return len(self._loaded())
+        return len(self._load_once())
 
-    def _loaded(self) -> dict[str, V]:
+    def _load_once(self) -> dict[str, V]:
         load, self._load = self._load, None  # first: what is loaded may look here
         if load is not None:
             try:

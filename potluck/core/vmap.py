@@ -57,7 +57,7 @@ def mapping() -> bool:
     return top is not None and top.level() == 1 and top.key() == TransformType.Vmap
 
 
-def opened(tensor: Tensor) -> tuple[Tensor, bool]:
+def open_batch(tensor: Tensor) -> tuple[Tensor, bool]:
     """The tensor as it is outside, and whether its first axis counts clients (if not, all share it)."""
     if not is_batchedtensor(tensor):
         return tensor, False
@@ -68,7 +68,7 @@ def opened(tensor: Tensor) -> tuple[Tensor, bool]:
 
 def outside(fn: Callable[..., Tensor], tensors: Sequence[Tensor | None]) -> Tensor:
     """`fn` of the plain stacks [clients, ...] (those that all share are repeated), back inside the map."""
-    parts = [(None, False) if t is None else opened(t) for t in tensors]
+    parts = [(None, False) if t is None else open_batch(t) for t in tensors]
     clients = next((len(t) for t, mapped in parts if mapped and t is not None), 0)
     with temporarily_clear_interpreter_stack():
         plain = [t if t is None or mapped else t.expand(clients, *t.shape) for t, mapped in parts]

@@ -51,7 +51,7 @@ class _Step(NamedTuple):
     """A phase before rows are laid out: who holds which row of the old pool, and in which view."""
 
     start: float
-    held: Partition
+    partition: Partition
     view: NDArray[np.int32]  # [clients]
     trained: NDArray[np.int32]  # [clients] of train rows: the same, but for wrong labels
     tested: NDArray[np.int32]  # [global test rows]
@@ -109,7 +109,7 @@ def arrange(
         steps = _flip_views(views, steps, flips, flip.kind, stream(key, b"wrong"))
     if len(views) == 1:
         phases = tuple(
-            Phase(step.start, step.held, test, step.changed, dict(zip(levels, step.levels, strict=True)))
+            Phase(step.start, step.partition, test, step.changed, dict(zip(levels, step.levels, strict=True)))
             for step in steps
         )
         return Arrangement(pool, phases, None, None, np.arange(len(pool)))
@@ -118,7 +118,7 @@ def arrange(
     phases = tuple(
         Phase(
             step.start,
-            _view_through(step.held, step.view, album.place, step.trained),
+            _view_through(step.partition, step.view, album.place, step.trained),
             np.sort(album.place[step.tested, test]),
             step.changed,
             {
@@ -137,18 +137,21 @@ def _shift_tests(
     pool: Pool, steps: Sequence[_Step], shift: float, levels: Sequence[float], key: int
 ) -> list[_Step]:
     """Steps with a share of the test rows replaced, and with every other share: all by one key."""
-    held = {id(step.held): step.held for step in steps}
-    shown = {name: shift_tests(pool, mine, shift, key) for name, mine in held.items()}
+    partitions = {id(step.partition): step.partition for step in steps}
+    shown = {name: shift_tests(pool, mine, shift, key) for name, mine in partitions.items()}
     try:
         others = {
             name: tuple(
                 shown[name] if share == shift else shift_tests(pool, mine, share, key) for share in levels
             )
-            for name, mine in held.items()
+            for name, mine in partitions.items()
         }
     except PotluckError as error:
         raise type(error)(f"evaluate.shifts: {error}") from None
-    return [step._replace(held=shown[id(step.held)], levels=others[id(step.held)]) for step in steps]
+    return [
+        step._replace(partition=shown[id(step.partition)], levels=others[id(step.partition)])
+        for step in steps
+    ]
 
 
 def _apply_changes(
@@ -168,14 +171,14 @@ def _apply_changes(
                 f"changes.at = {change.at:g}: stands after {step.start:g}; sort changes by time"
             )
         new = derive(key, number)
-        who = draw_clients(change.share, step.held.clients, user, new)
+        who = draw_clients(change.share, step.partition.clients, user, new)
         step = step._replace(start=change.at, changed=who)
         if change.kind == "labels":
             try:
-                held = redeal(pool, step.held, who, derive(new, 1), kind, **options)
+                partition = redeal(pool, step.partition, who, derive(new, 1), kind, **options)
             except PotluckError as error:
                 raise type(error)(f"changes.kind = 'labels' at {change.at:g} s: {error}") from None
-            step = step._replace(held=held)
+            step = step._replace(partition=partition)
         else:
             assert change.degrees is not None
             check_turn("changes.kind", pool, change.degrees)
@@ -228,10 +231,10 @@ def _find_seen(
     seen[apart[rows], rows] = True
     for step in steps:
         seen[step.tested, test] = True
-        for held in (step.held, *step.levels):
-            if isinstance(held, StoredPartition):
-                owner, split = held.cells // 3, held.cells % 3
-                seen[np.where(split == 0, step.trained[owner], step.view[owner]), held.order] = True
+        for partition in (step.partition, *step.levels):
+            if isinstance(partition, StoredPartition):
+                owner, split = partition.cells // 3, partition.cells % 3
+                seen[np.where(split == 0, step.trained[owner], step.view[owner]), partition.order] = True
             else:  # too many clients to look at each: anybody may hold any row
                 anything = np.concatenate([pool.free, test]) if shift else pool.free
                 seen[np.ix_(np.union1d(step.view, step.trained), anything)] = True
@@ -239,7 +242,7 @@ def _find_seen(
 
 
 def _view_through(
-    held: Partition, view: NDArray[np.int32], place: NDArray[np.int64], trained: NDArray[np.int32]
+    partition: Partition, view: NDArray[np.int32], place: NDArray[np.int64], trained: NDArray[np.int32]
 ) -> Partition:
-    viewed = Viewed(held, view, place, trained)
-    return store(viewed) if isinstance(held, StoredPartition) else viewed
+    viewed = Viewed(partition, view, place, trained)
+    return store(viewed) if isinstance(partition, StoredPartition) else viewed

@@ -120,7 +120,7 @@ def develop(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: N
         total += len(again)
     of = np.concatenate(origin)
 
-    def marked(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def mark(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         rows, out = np.flatnonzero(mask), np.zeros(total, np.bool_)
         out[place[apart[rows], rows]] = True
         return out
@@ -129,9 +129,9 @@ def develop(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: N
         pool,
         x=torch.cat([x, *(part for part, _ in more)]),
         y=torch.cat([y, *(part for _, part in more)]),
-        test=marked(pool.test),
+        test=mark(pool.test),
         user=None if pool.user is None else pool.user[of],
-        server=None if pool.server is None else marked(pool.server),
+        server=None if pool.server is None else mark(pool.server),
         validators=None,  # who holds their rows is known
     )
     return Album(grown, place, of)

@@ -70,7 +70,7 @@ def find_loaded() -> Code | None:
     return None if _loaded is None else _loaded[1]
 
 
-def loaded_path() -> Path | None:
+def find_path() -> Path | None:
     """Where it was loaded from."""
     return None if _loaded is None else _loaded[0]
 
@@ -98,8 +98,8 @@ def check_same(folder: Path) -> None:
     if begun == now:
         return
     if begun is None:
-        raise ConfigError(f"--code {loaded_path()}: {folder} was begun without; leave it out")
+        raise ConfigError(f"--code {find_path()}: {folder} was begun without; leave it out")
     wanted = f"{folder} was begun with --code {begun.file} of sha256 {begun.sha256}"
     if now is None:
         raise ConfigError(f"--code is missing: {wanted}; name that file")
-    raise ConfigError(f"--code {loaded_path()}: is of sha256 {now.sha256}, but {wanted}; name that file")
+    raise ConfigError(f"--code {find_path()}: is of sha256 {now.sha256}, but {wanted}; name that file")

@@ -112,15 +112,15 @@ def boast(
     if share is not None:
         check_share("claims.share", share, "devices that claim so")
         nodes = permute(key, len(fleet))[: max(1, round(share * len(fleet)))].tolist()
-    said = {}
+    claims = {}
     for name, factor in factors.items():
         fix = "give a factor above 0 of what is true"
         true = getattr(fleet.true, check_column(name))
         check(f"claims.{name}", factor, 0 < read_number(factor) < np.inf, fix)
-        said[name] = true[[node for node in nodes or () if 0 <= node < len(true)]] * factor
-    if not said:
+        claims[name] = true[[node for node in nodes or () if 0 <= node < len(true)]] * factor
+    if not claims:
         raise ConfigError("fleet.claims: say what is claimed, such as up = 2.0: twice the true rate")
-    return fleet.claim(nodes or (), **said)
+    return fleet.claim(nodes or (), **claims)
 
 
 def _blocks(name: str, count: int, n: int) -> NDArray[np.int32]:

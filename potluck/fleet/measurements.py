@@ -132,8 +132,8 @@ def _check_trace(file: Path, arrays: Mapping[str, NDArray[np.generic]]) -> int:
     """How many devices a trace has."""
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
-        said = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise DataError(f"{file}: shapes {said}; give one number a device in each array")
+        shapes_by_name = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise DataError(f"{file}: shapes {shapes_by_name}; give one number a device in each array")
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf":
             raise DataError(f"{file}: {name} holds {array.dtype}; give numbers")

@@ -87,8 +87,8 @@ class Familiar:
 
     def choose_own(self, own: Tensor, general: Tensor, home: Home) -> Tensor:
         kinds = torch.arange(general.shape[-1], device=general.device)
-        held = ((home.labels.unsqueeze(-1) == kinds) & (home.real > 0).unsqueeze(-1)).any(0)
-        return held.index_select(0, general.argmax(-1))
+        present = ((home.labels.unsqueeze(-1) == kinds) & (home.real > 0).unsqueeze(-1)).any(0)
+        return present.index_select(0, general.argmax(-1))
 
 
 def entropy(logits: Tensor) -> Tensor:

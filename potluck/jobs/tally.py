@@ -46,11 +46,11 @@ class Tally(AroundObjective):
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         heard = _ListeningNet(net, params)
-        loss, told = self.inner.loss(heard, params, batch, held)
+        loss, metrics = self.inner.loss(heard, params, batch, held)
         # An objective that has no use for logits makes them necessary here.
         logits = net(params, batch.x, batch.key) if heard.logits is None else heard.logits
         squares = row_losses(logits.detach(), batch.y).square()
-        return loss, {**told, "squares": (squares * batch.weight).sum(), "rows": batch.weight.sum()}
+        return loss, {**metrics, "squares": (squares * batch.weight).sum(), "rows": batch.weight.sum()}
 
     def tells_change_only(self) -> bool:
         return False  # losses say something of the rows

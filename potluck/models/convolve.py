@@ -51,7 +51,7 @@ def use_way(way: str) -> Iterator[None]:
         _chosen.pop()
 
 
-def grouped(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
+def convolve_by_groups(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """One convolution whose groups are the clients; their channels lie side by side."""
     clients = len(x)
     conv = torch.conv2d if x.ndim == 5 else torch.conv1d
@@ -123,7 +123,7 @@ class _ConvolutionBySlopes(Function):
 def im2col(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     """All windows laid out as columns, then one batched product."""
     if g.groups > 1 or max(g.dilation) > 1:
-        return grouped(x, w, b, g)
+        return convolve_by_groups(x, w, b, g)
     kernel = tuple(w.shape[3:])
     columns, sides = _columns(x.transpose(1, 2), kernel, g.stride, g.padding)
     flat = w.flatten(2)
@@ -141,13 +141,13 @@ def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     where they are good at slopes only, these are made to serve (`convolve_by_slopes`).
     """
     if g.groups > 1 or max(g.dilation) > 1 or not x.is_cuda or x.dtype != torch.float32:
-        return grouped(x, w, b, g)
+        return convolve_by_groups(x, w, b, g)
     if min(w.shape[1:3]) >= 16 and w.shape[3:].numel() > 1 and max(g.stride) == 1:
-        return (convolve_by_slopes if has_fast_slopes(w, g) else grouped)(x, w, b, g)
+        return (convolve_by_slopes if has_fast_slopes(w, g) else convolve_by_groups)(x, w, b, g)
     from potluck.models.kernels import Convolution, reach
 
     if not reach(x, w, g.padding):
-        return grouped(x, w, b, g)
+        return convolve_by_groups(x, w, b, g)
     apply: Callable[..., Tensor] = Convolution.apply
     if x.ndim == 4:  # a signal is an image of one line
         return apply(x.unsqueeze(3), w.unsqueeze(3), b, (1, *g.stride), (0, *g.padding)).squeeze(3)
@@ -196,5 +196,5 @@ class _Columns(Function):
 
 
 _columns: Callable[..., tuple[Tensor, Sides]] = _Columns.apply
-WAYS: dict[str, Way] = {"grouped": grouped, "im2col": im2col, "kernels": kernels}
-_chosen: list[Way] = [grouped]
+WAYS: dict[str, Way] = {"grouped": convolve_by_groups, "im2col": im2col, "kernels": kernels}
+_chosen: list[Way] = [convolve_by_groups]

@@ -26,7 +26,7 @@ _OFFERED = ("shape", "classes", "vocabulary", "width", "depth")
 
 def _load_offered() -> None:
     """Register the models of other packages: an entry point's name is the model's, its object builds it."""
-    for name, entries in entry_points.offered("potluck.models").items():
+    for name, entries in entry_points.list_entries("potluck.models").items():
         for entry in entries:
             with entry_points.blame(entry):
                 register(name, entry.load())

@@ -35,18 +35,18 @@ def pad_params(params: Params, big: Model, small: Model) -> Params:
 
 def _slice(tensor: Tensor, name: str, big: Model, small: Model) -> Tensor:
     lead = tensor.shape[: tensor.ndim - len(big.shapes[name])]
-    first = tuple(slice(n) for n in (*lead, *_gated(small, name)))
-    return tensor.reshape(*lead, *_gated(big, name))[first].reshape(*lead, *small.shapes[name])
+    first = tuple(slice(n) for n in (*lead, *_split_gates(small, name)))
+    return tensor.reshape(*lead, *_split_gates(big, name))[first].reshape(*lead, *small.shapes[name])
 
 
 def _pad(tensor: Tensor, name: str, big: Model, small: Model) -> Tensor:
     lead = tensor.shape[: tensor.ndim - len(small.shapes[name])]
-    inner, outer = _gated(small, name), _gated(big, name)
+    inner, outer = _split_gates(small, name), _split_gates(big, name)
     missing = [n for s, b in zip(reversed(inner), reversed(outer), strict=True) for n in (0, b - s)]
     return F.pad(tensor.reshape(*lead, *inner), missing).reshape(*lead, *big.shapes[name])
 
 
-def _gated(model: Model, name: str) -> tuple[int, ...]:
+def _split_gates(model: Model, name: str) -> tuple[int, ...]:
     """A parameter's shape, with gates that are stacked in its first dimension apart."""
     shape, gates = model.shapes[name], model.gates.get(name, 1)
     return shape if gates == 1 else (gates, shape[0] // gates, *shape[1:])

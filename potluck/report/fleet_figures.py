@@ -53,8 +53,8 @@ def _draw_dots(run: Run, groups: dict[int, str]) -> go.Figure | None:
         return None
     nodes = np.array(crowd["nodes"])
     compute, up = np.array(crowd["compute"]), np.array(crowd["up"]) / 1e6
-    held = np.array(crowd["rows"]).sum(1)
-    sizes = 6 + 14 * np.sqrt(held / max(1, held.max()))
+    rows = np.array(crowd["rows"]).sum(1)
+    sizes = 6 + 14 * np.sqrt(rows / max(1, rows.max()))
     figure = make_figure("compute (ms a sample; right is slower)", "upload (Mbit/s; down is slower)")
     names = dict.fromkeys(groups.get(int(n), "no tier") if groups else "devices" for n in nodes)
     for i, name in enumerate(sorted(names)):
@@ -65,7 +65,7 @@ def _draw_dots(run: Run, groups: dict[int, str]) -> go.Figure | None:
             name=name,
             mode="markers",
             marker={"color": pick_colour(i), "opacity": 0.7, "size": sizes[mine]},
-            text=[f"device {n}, {rows} rows" for n, rows in zip(nodes[mine], held[mine], strict=True)],
+            text=[f"device {n}, {count} rows" for n, count in zip(nodes[mine], rows[mine], strict=True)],
             hovertemplate="%{text}<br>%{x:.3g} ms a sample, %{y:.3g} Mbit/s<extra>" + name + "</extra>",
         )
     figure.update_layout(showlegend=len(names) > 1)

@@ -112,7 +112,7 @@ def count_rows(federation: Federation) -> NDArray[np.int64]:
 def list_data_facts(federation: Federation) -> Facts:
     """Who holds what, in numbers."""
     pool, table = federation.pool, count_rows(federation)
-    sizes, held = table.sum(1), (table > 0).sum(1)
+    sizes, classes = table.sum(1), (table > 0).sum(1)
     share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
     skew = 0.5 * np.abs(share - whole).sum(1)  # total variation: 0 alike, near 1 all different
     some = "" if len(table) == federation.partition.clients else f" (of {len(table):,} looked at)"
@@ -130,7 +130,7 @@ def list_data_facts(federation: Federation) -> Facts:
             f"{federation.partition.clients:,}; {federation.partition.left_out:,} users with too few rows",
         ),
         ("rows a device", f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}{some}"),
-        ("classes a device", f"{held.min()} to {held.max()}, median {np.median(held):g}{some}"),
+        ("classes a device", f"{classes.min()} to {classes.max()}, median {np.median(classes):g}{some}"),
         ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
         *wrong,
     ]

@@ -128,12 +128,12 @@ class Evaluator:
             for view, settled in self.find_served(node, serial).items()
         ]
 
-    def _score(self, offers: Sequence[Offer], serial: int, held: Partition) -> list[Scores]:
+    def _score(self, offers: Sequence[Offer], serial: int, partition: Partition) -> list[Scores]:
         """On the rows that these nodes hold, and the cloud on the global test set."""
         places = []
         for node, _, task, _ in offers:
             root = node == self.host.root
-            test = self.federation.test_rows(self.host.now) if root else held.rows(node, self.often.on)
+            test = self.federation.test_rows(self.host.now) if root else partition.rows(node, self.often.on)
             seed = seed_score(self.host.seed, serial, node)
             places.append(look_up(self.home, node, task.send, task.slot, seed, test))
         return score([offer.task for offer in offers], places, self.executor)

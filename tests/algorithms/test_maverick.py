@@ -55,9 +55,9 @@ def at_angle(cosine):
     return seeing(cosine, math.sqrt(1 - cosine**2))
 
 
-def inbox(edge, world, odd=(), share=()):
+def inbox(edge, cloud, odd=(), share=()):
     share = torch.tensor(share, dtype=torch.float64)
-    return {"params": edge, "global": world, "odd": list(odd), "share": share}
+    return {"params": edge, "global": cloud, "odd": list(odd), "share": share}
 
 
 def loss_and_slope(objective, sent, params, net):
@@ -135,16 +135,16 @@ def test_both_contrasts_turn_towards_the_edge_and_away_from_the_other(edge, othe
 
 def test_gradient_by_hand():
     """s = cos(w - v), so d/dw softplus((s_G - s_I) / tau) = sigmoid(.) (sin(w - I) - sin(w - G)) / tau."""
-    w, edge, world, odd, tau = 0.3, 0.9, -0.4, 2.0, 0.25
+    w, edge, cloud, odd, tau = 0.3, 0.9, -0.4, 2.0, 0.25
 
     def by_hand(other):
         ahead = (math.cos(w - other) - math.cos(w - edge)) / tau
         return (math.sin(w - edge) - math.sin(w - other)) / tau / (1 + math.exp(-ahead))
 
     plain = -1 / (1 + math.exp(w))  # of ln(1 + e^-w)
-    sent = inbox(seeing(edge), seeing(world), [seeing(odd), seeing(-odd)], [0.75, 0.25])
+    sent = inbox(seeing(edge), seeing(cloud), [seeing(odd), seeing(-odd)], [0.75, 0.25])
     *_, slope = loss_and_slope(Contrast(3.0, 2.0, tau), sent, seeing(w), Turn())
-    expected = plain + 3 * by_hand(world) + 2 * (0.75 * by_hand(odd) + 0.25 * by_hand(-odd))
+    expected = plain + 3 * by_hand(cloud) + 2 * (0.75 * by_hand(odd) + 0.25 * by_hand(-odd))
     assert float(slope["w"]) == pytest.approx(expected, abs=1e-12)
 
 
@@ -220,8 +220,8 @@ def heard(rule, m, sent, points, ctx):
 def test_models_and_weights_of_the_same_round_are_sent_together():
     ctx = Desk(children=range(7), parent=99)
     rule = edge()
-    world = numbers(5.0, 0.0)
-    m = rule.adopt(rule.start(ctx), Task(100, Train(), {"params": world}), ctx)
+    cloud = numbers(5.0, 0.0)
+    m = rule.adopt(rule.start(ctx), Task(100, Train(), {"params": cloud}), ctx)
     m, first = asked(rule, m, ctx)
     assert first[0].send.keys() == {"params", "global", "odd", "share"}
     assert all(t.send is first[0].send for t in first)  # so that they are stacked, and counted once
@@ -231,7 +231,7 @@ def test_models_and_weights_of_the_same_round_are_sent_together():
     assert told["anomalous"] == [first[5].to, first[6].to]
     assert told["guarded"]["odd"] == 2
     m, second = asked(rule, m, ctx.later(busy=set()))
-    assert close(second[0].send["global"], world)
+    assert close(second[0].send["global"], cloud)
     assert close(second[0].send["params"], numbers(5.5, 0.5))  # the mean of the five genuine ones
     assert close(second[0].send["odd"], [numbers(15.0, 10.0), numbers(-1.0, 0.0)])
     assert second[0].send["share"].tolist() == pytest.approx(SHARE, abs=1e-5)
@@ -300,18 +300,18 @@ def test_every_edge_has_one_vote():
 
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 def test_without_its_terms_it_is_fededge(plan):
-    world = small(edges=2)
-    plain = finished(world, fededge(LOCAL, local_rounds=2), plan=plan)
-    without = finished(world, maverick(LOCAL, 0.0, 0.0, local_rounds=2), plan=plan)
+    federation = small(edges=2)
+    plain = finished(federation, fededge(LOCAL, local_rounds=2), plan=plan)
+    without = finished(federation, maverick(LOCAL, 0.0, 0.0, local_rounds=2), plan=plan)
     torch.testing.assert_close(weights(without), weights(plain), rtol=0, atol=1e-12)
     assert values(without, "anomalous") == values(plain, "anomalous") != []
-    contrast = finished(world, maverick(LOCAL, local_rounds=2), plan=plan)
+    contrast = finished(federation, maverick(LOCAL, local_rounds=2), plan=plan)
     assert not torch.allclose(weights(contrast), weights(plain), rtol=0, atol=1e-6)
 
 
 def test_each_term_changes_what_is_learnt():
-    world, kinds = small(edges=2), ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
-    runs = [weights(finished(world, maverick(LOCAL, *mu, local_rounds=2))) for mu in kinds]
+    federation, kinds = small(edges=2), ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+    runs = [weights(finished(federation, maverick(LOCAL, *mu, local_rounds=2))) for mu in kinds]
     assert not torch.allclose(runs[0], runs[1], rtol=0, atol=1e-6)
     assert not torch.allclose(runs[0], runs[2], rtol=0, atol=1e-6)
 
@@ -328,9 +328,11 @@ def test_terms_are_noted_for_every_local_round_of_every_edge():
 
 
 def test_models_of_attackers_are_what_devices_learn_not_to_become():
-    world, liars = small([12] * 20, edges=2, data=pool(900)), [0, 1, 2, 10, 11, 12]
-    world = replace(world, fleet=place_attackers(world.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0))
-    sim = finished(world, maverick(LOCAL, local_rounds=1, top=2), rounds=4)
+    federation, liars = small([12] * 20, edges=2, data=pool(900)), [0, 1, 2, 10, 11, 12]
+    federation = replace(
+        federation, fleet=place_attackers(federation.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0)
+    )
+    sim = finished(federation, maverick(LOCAL, local_rounds=1, top=2), rounds=4)
     for node, theirs in ((21, {0, 1, 2}), (22, {10, 11, 12})):
         found = values(sim, "anomalous", group=node)
         assert len(found) >= 3

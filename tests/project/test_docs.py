@@ -153,13 +153,13 @@ def test_readme_federation_can_be_made(tmp_path):
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(rows) % 10, user=users, test=users >= 12)
     (tmp_path / "unequal.toml").write_text(f"[stop]\nrounds = 1\n{toml}")
     changed = ["data.source=npz", f"data.path={tmp_path / 'mine.npz'}", "data.rows_per_client=20"]
-    world = build_federation(
+    federation = build_federation(
         Experiment.from_file(tmp_path / "unequal.toml").with_overrides(changed).resolve()
     )
-    assert world.partition.clients == 33  # three of each of eleven users; the twelfth validates
-    assert len(np.unique(world.fleet.group)) == 4
-    assert len(np.unique(world.fleet.edge)) == 5
-    assert len(world.changes) == 1
+    assert federation.partition.clients == 33  # three of each of eleven users; the twelfth validates
+    assert len(np.unique(federation.fleet.group)) == 4
+    assert len(np.unique(federation.fleet.edge)) == 5
+    assert len(federation.changes) == 1
 
 
 def test_contributing_shows_an_algorithm_that_works():

@@ -198,15 +198,15 @@ def test_a_task_that_is_called_off_is_mixed_in_all_the_same():
     assert close(told.body["delta"], numbers(2.0))  # half of 4
 
 
-def slowed(world, devices, times):
-    world.fleet.true.compute[devices] *= times
-    return world
+def slowed(federation, devices, times):
+    federation.fleet.true.compute[devices] *= times
+    return federation
 
 
 def test_faster_edges_hold_more_rounds_and_hold_nobody_up():
     even = dict(compute_spread=1.0, link_spread=1.0, latency=(0.05, 0.05), compute=1e5)
-    world = slowed(small([10] * 9, edges=3, **even), slice(0, 3), 6.0)
-    sim = finished(world, fededge(LOCAL), rounds=6)
+    federation = slowed(small([10] * 9, edges=3, **even), slice(0, 3), 6.0)
+    sim = finished(federation, fededge(LOCAL), rounds=6)
     slow, *fast = (values(sim, "local_rounds", group=node) for node in (10, 11, 12))
     assert set(slow) == {1}
     for counts in fast:
@@ -230,9 +230,9 @@ def test_an_edge_without_anybody_online_is_waited_for():
 
 def test_a_run_ends_when_nobody_comes_to_an_edge(monkeypatch):
     spans = [[(0.0, np.inf)]] * 5 + [[(0.0, 3.0)]] * 5
-    world = small(edges=2, availability=Intervals.of(spans), compute=1e5)
+    federation = small(edges=2, availability=Intervals.of(spans), compute=1e5)
     monkeypatch.setattr(edges, "PATIENCE", 30)
-    sim = simulate(world, fededge(LOCAL), rounds=50)
+    sim = simulate(federation, fededge(LOCAL), rounds=50)
     with pytest.raises(StalledError, match="edge 1"):
         sim.run()
     assert sim.points[11].own.state.model.since == 30
@@ -282,12 +282,14 @@ def test_a_list_names_every_edge(held):
 
 def test_the_global_model_is_damped_by_mixing():
     """One edge, one local round: W_G(t + 1) = (W_G(t) + W_I) / 2, and all of W_I without mixing first."""
-    world = small([6, 8], edges=1)
-    first = finished(world, fededge(LOCAL, local_rounds=1, robust=None), rounds=1)
-    again = finished(world, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=True), rounds=1)
+    federation = small([6, 8], edges=1)
+    first = finished(federation, fededge(LOCAL, local_rounds=1, robust=None), rounds=1)
+    again = finished(
+        federation, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=True), rounds=1
+    )
     assert torch.equal(weights(first), weights(again))  # both tell the outcome of the first round
     mixed, bare = (
-        finished(world, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=early), rounds=2)
+        finished(federation, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=early), rounds=2)
         for early in (False, True)
     )
     torch.testing.assert_close(weights(mixed), (weights(first) + weights(bare)) / 2, rtol=0, atol=1e-12)
@@ -304,18 +306,18 @@ def test_the_global_model_is_damped_by_mixing():
 )
 def test_resumed_at_every_event_equals_straight(settings, plan):
     spans = [[(0.0, np.inf)] if i % 3 else [(t, t + 1.5) for t in np.arange(0, 90, 3.0)] for i in range(10)]
-    world = small(edges=2, availability=Intervals.of(spans), compute=4e5)
+    federation = small(edges=2, availability=Intervals.of(spans), compute=4e5)
     more = dict(stop=StopAt(rounds=3, seconds=60), plan=plan, often=EvaluateAt(rounds=1))
-    straight = finished(world, fededge(LOCAL, **settings), **more)
+    straight = finished(federation, fededge(LOCAL, **settings), **more)
     assert straight.accounts.lost.get("gone", 0) > 0
-    again, events = chained(world, fededge(LOCAL, **settings), **more)
+    again, events = chained(federation, fededge(LOCAL, **settings), **more)
     assert events > 20
     assert lines(again) == lines(straight)
 
 
 def test_bytes_of_each_tier():
-    world = small(edges=2)
-    sim = finished(world, fededge(LOCAL, local_rounds=2), rounds=3)
+    federation = small(edges=2)
+    sim = finished(federation, fededge(LOCAL, local_rounds=2), rounds=3)
     one = 8 * sum(p.numel() for p in sim.find_models()["global"][1].values())
     answers = (
         3 * 2
@@ -323,10 +325,10 @@ def test_bytes_of_each_tier():
     up, down = sim.accounts.up, sim.accounts.down
     assert (up["edge"], down["edge"]) == (answers * one, answers * one)
     assert 2 * answers * 5 * one <= up["device"] <= down["device"] < (2 * answers + 4) * 5 * one
-    more = finished(world, fededge(LOCAL, local_rounds=2, inner=fedprox(LOCAL)), rounds=3)
+    more = finished(federation, fededge(LOCAL, local_rounds=2, inner=fedprox(LOCAL)), rounds=3)
     assert more.accounts.up["edge"] == answers * one
     assert more.accounts.down["device"] > 1.8 * down["device"]  # the global model goes along
-    near = finished(world, fededge(LOCAL, local_rounds=2, inner=fedprox(LOCAL), anchor="edge"), rounds=3)
+    near = finished(federation, fededge(LOCAL, local_rounds=2, inner=fedprox(LOCAL), anchor="edge"), rounds=3)
     assert near.accounts.down["device"] < 1.2 * down["device"]
 
 
@@ -334,10 +336,10 @@ def test_bytes_of_each_tier():
 
 
 def test_one_edge_round_is_the_average_of_all():
-    world, full = small(edges=2), replace(PLAIN, batch=max(SIZES))  # one step: no order of rows matters
-    flat = finished(world, FedAvg(99, full), rounds=3)
+    federation, full = small(edges=2), replace(PLAIN, batch=max(SIZES))  # one step: no order of rows matters
+    flat = finished(federation, FedAvg(99, full), rounds=3)
     for make in (hierfl, hybridfl):
-        sim = finished(world, make(full), rounds=3)
+        sim = finished(federation, make(full), rounds=3)
         torch.testing.assert_close(weights(sim), weights(flat), rtol=0, atol=1e-12)
         assert sim.accounts.tasks == 3 * len(SIZES)
 

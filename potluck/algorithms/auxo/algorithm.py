@@ -163,15 +163,20 @@ class Auxo:
             return m, commands
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
-        told = self.mode.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
-        m = m.update(lane, replace(cohort, learnt=told.state))
-        m, flagged = flag_claims(m, lane, nodes, requests, told.gain, self.claim, self.strikes)
+        findings = self.mode.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
+        m = m.update(lane, replace(cohort, learnt=findings.state))
+        m, flagged = flag_claims(m, lane, nodes, requests, findings.gain, self.claim, self.strikes)
         m, deserted = note_deserted(m)
-        m, split = self._split(m, lane, told, ctx)
+        m, split = self._split(m, lane, findings, ctx)
         job = TakeFeedback(self.mode.gamma, self.mode.explore, self.mode.bonus)
-        tells = tell_participants(lane, nodes, list(m.cohorts), told, job)
+        tells = tell_participants(lane, nodes, list(m.cohorts), findings, job)
         m = replace(m, messages=m.messages + sum(nbytes(tell.send) for tell in tells))
-        notes = [note_round(lane, requests, told), *flagged, *deserted, Note("affinity_bytes", m.messages)]
+        notes = [
+            note_round(lane, requests, findings),
+            *flagged,
+            *deserted,
+            Note("affinity_bytes", m.messages),
+        ]
         return m, [*commands, *notes, *split, *tells]
 
     def _gather_evidence(
@@ -190,11 +195,11 @@ class Auxo:
         return min(self.cohorts, self.clients // max(1, least)) - len(m.cohorts) + 1
 
     def _split(
-        self, m: Crowd, lane: str, told: Findings[Learnt], ctx: Context
+        self, m: Crowd, lane: str, findings: Findings[Learnt], ctx: Context
     ) -> tuple[Crowd, list[Command]]:
         """Several of one, if it pays and they can be fed: all go on with what the inner rule had."""
         forced = m.forced < len(self.force) and m.round >= self.force[m.forced]
-        into = self.mode.parts if forced else 0 if self.force or m.round < self.first_split else told.into
+        into = self.mode.parts if forced else 0 if self.force or m.round < self.first_split else findings.into
         if not 1 < into <= self._count_room(m):
             return m, []
         learnt = self.mode.split(m.learnt(), lane, into)
@@ -204,8 +209,8 @@ class Auxo:
             "groups": len(m.cohorts),
             "round": m.round,
             "time": ctx.now,
-            "sizes": [sum(side.get(into) == k for side in told.side) for k in range(into)],
-            **told.facts,
+            "sizes": [sum(side.get(into) == k for side in findings.side) for k in range(into)],
+            **findings.facts,
         }
         return m, [Note("split", facts, lane)]
 

@@ -84,19 +84,19 @@ class Calibrated:
         calm = np.flatnonzero(length <= self.longest * np.median(length))
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
-        told = self._learn_from(s, torch.from_numpy(normalise(vectors[calm])), calm, seen)
+        findings = self._learn_from(s, torch.from_numpy(normalise(vectors[calm])), calm, seen)
         # The others hear nothing: what they know stays as it is.
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
         others: list[Mapping[str, float]] = [{}] * count
         for place, i in enumerate(calm.tolist()):
-            side[i] = told.side[place]
-            if told.gain is not None and told.others is not None:
-                gain[i], others[i] = told.gain[place], told.others[place]
-        known = told.gain is not None
-        facts = {**told.facts, "wild": count - len(calm)}
+            side[i] = findings.side[place]
+            if findings.gain is not None and findings.others is not None:
+                gain[i], others[i] = findings.gain[place], findings.others[place]
+        known = findings.gain is not None
+        facts = {**findings.facts, "wild": count - len(calm)}
         return Findings(
-            told.state, side, gain if known else None, others if known else None, told.into, facts
+            findings.state, side, gain if known else None, others if known else None, findings.into, facts
         )
 
     def _learn_from(

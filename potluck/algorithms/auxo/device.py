@@ -91,21 +91,21 @@ def _find_reward(record: Record, leaf: str) -> float | None:
     return max((r for name, r in rewards.items() if name.startswith(leaf)), default=None)
 
 
-def update_record(record: Record, told: Feedback, gamma: float, explore: Explore) -> Record:
+def update_record(record: Record, feedback: Feedback, gamma: float, explore: Explore) -> Record:
     """The record after a round: the cohort's own reward, the side in it, and what it means for the others."""
-    cohort, gain = told["cohort"], told["gain"]
+    cohort, gain = feedback["cohort"], feedback["gain"]
     reward, times = dict(record["reward"]), dict(record["times"])
     times[cohort] = times.get(cohort, 0) + 1
-    side = {**record["side"], cohort: told["side"]} if told["side"] else record["side"]
+    side = {**record["side"], cohort: feedback["side"]} if feedback["side"] else record["side"]
     if gain is None:
-        if told["side"]:  # a member, with nothing said yet of how well it fits
+        if feedback["side"]:  # a member, with nothing said yet of how well it fits
             reward.setdefault(cohort, 0.0)
     elif explore == "told":  # the cohort could tell about all of them; a first word counts whole
-        for name, fit in {**told["others"], cohort: gain}.items():
+        for name, fit in {**feedback["others"], cohort: gain}.items():
             reward[name] = gamma * fit + (1 - gamma) * reward[name] if name in reward else fit
     else:
         reward[cohort] = gamma * gain + (1 - gamma) * reward.get(cohort, 0.0)
-        for other in told["leaves"]:
+        for other in feedback["leaves"]:
             if other != cohort and other not in times:  # never tried: a guess from how near it is
                 guess = gain / (distance(cohort, other) + 1)
                 reward[other] = guess + (reward.get(other, 0.0) if explore == "adds" else 0.0)
@@ -179,10 +179,10 @@ class TakeFeedback:
         return Cost()
 
     def run(self, at: Local) -> Result:
-        told: Feedback = at.inbox["feedback"]
+        feedback: Feedback = at.inbox["feedback"]
         # Sides are of the round that has ended, so they are noted before a split is taken in.
-        record = update_record(at.keep or begin_record(), told, self.gamma, self.explore)
-        return Result(None, keep=inherit_rewards(record, told["leaves"], self.bonus))
+        record = update_record(at.keep or begin_record(), feedback, self.gamma, self.explore)
+        return Result(None, keep=inherit_rewards(record, feedback["leaves"], self.bonus))
 
 
 @value

@@ -38,11 +38,11 @@ def flag_claims(
     return replace(m, flags=flags), notes
 
 
-def note_round(lane: str, requests: Sequence[Request], told: Findings[L]) -> Note:
+def note_round(lane: str, requests: Sequence[Request], findings: Findings[L]) -> Note:
     """What a round showed of its cohort."""
     new = sum(request["times"] == 0 for request in requests)
-    facts: dict[str, Fact] = {"participants": len(requests), "newcomers": new, **told.facts}
-    if gains := [gain for gain in told.gain or () if gain is not None]:
+    facts: dict[str, Fact] = {"participants": len(requests), "newcomers": new, **findings.facts}
+    if gains := [gain for gain in findings.gain or () if gain is not None]:
         facts["reward"] = float(np.mean(gains))
     return Note("cohort", facts, lane)
 
@@ -58,17 +58,17 @@ def note_deserted(m: Crowd) -> tuple[Crowd, list[Command]]:
 
 
 def tell_participants(
-    lane: str, nodes: Sequence[Node], leaves: list[str], told: Findings[L], job: TakeFeedback
+    lane: str, nodes: Sequence[Node], leaves: list[str], findings: Findings[L], job: TakeFeedback
 ) -> list[Tell]:
     """Every participant's feedback on a round of its cohort."""
     tells = []
     for i, node in enumerate(nodes):
         feedback: Feedback = {
             "cohort": lane,
-            "side": dict(told.side[i]),
+            "side": dict(findings.side[i]),
             "leaves": leaves,
-            "gain": None if told.gain is None else told.gain[i],
-            "others": {} if told.others is None else dict(told.others[i]),
+            "gain": None if findings.gain is None else findings.gain[i],
+            "others": {} if findings.others is None else dict(findings.others[i]),
         }
         tells.append(Tell(node, job, {"feedback": feedback}, SLOT))
     return tells

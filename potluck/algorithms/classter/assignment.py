@@ -38,13 +38,13 @@ def assign_classes(
     """
     ahead, out = list(seen), list[tuple[Node, int]]()
     for node in nodes:
-        held = members[node].classes
-        if not held:
+        classes = members[node].classes
+        if not classes:
             continue
         if schedule != "random":
-            least = min(ahead[c] for c in held)
-            held = tuple(c for c in held if ahead[c] == least)
-        chosen = held[int(rng.integers(len(held)))]
+            least = min(ahead[c] for c in classes)
+            classes = tuple(c for c in classes if ahead[c] == least)
+        chosen = classes[int(rng.integers(len(classes)))]
         ahead[chosen] += schedule == "least"
         out.append((node, chosen))
     return out

@@ -134,7 +134,7 @@ class ClassWise:
             return replace(m, members=members, chosen={**m.chosen, lane: who}, round=m.round + (not who)), []
         # Who no longer holds what it said is asked again when its turn comes.
         strayed = {r.task.to for r in got.replies if r.weight <= 0}
-        members = {n: said for n, said in m.members.items() if n not in strayed} if strayed else m.members
+        members = {n: member for n, member in m.members.items() if n not in strayed} if strayed else m.members
         replies = [r for r in got.replies if r.weight > 0]
         before = m.total
         m, notes = self.pace.merge(replace(m, members=members, round=m.round + 1), lane, replies)

@@ -130,11 +130,11 @@ class FedRAC(FedRACSettings):
             if ADAPTER in update:
                 adapters[tier] = adapters[tier] + update.pop(ADAPTER)
             params[tier] = add(params[tier], update)
-        told = {r.task.to: r.metrics["loss"] for r in got.replies if "loss" in r.metrics}
+        losses = {r.task.to: r.metrics["loss"] for r in got.replies if "loss" in r.metrics}
         weights = {r.task.to: r.weight for r in got.replies}
-        means, total = dict(m.means), sum(weights[n] for n in told)
+        means, total = dict(m.means), sum(weights[n] for n in losses)
         if total > 0:
-            means[tier] = sum(weights[n] * loss for n, loss in told.items()) / total
+            means[tier] = sum(weights[n] * loss for n, loss in losses.items()) / total
         lacking = {r.task.to for r in got.replies if r.metrics.get("taught", 1.0) < 1 - 1e-9}
         taught = {n: whose for n, whose in m.taught.items() if n not in lacking}
         learnt = (r for r in got.replies if "teacher" in r.task.send)
@@ -142,7 +142,7 @@ class FedRAC(FedRACSettings):
         done = tuple(n + (f == tier) for f, n in enumerate(m.done))
         again = is_due(self, done[tier]) and done[tier] < m.rounds[tier]
         m = replace(m, params=tuple(params), adapters=adapters, means=means, taught=taught, done=done,
-                    losses=m.losses | told, due=(*m.due, tier) if again else m.due)  # fmt: skip
+                    losses=m.losses | losses, due=(*m.due, tier) if again else m.due)  # fmt: skip
         late = [task.to for task in got.find_lost("late")]
         fact = {"round": done[tier], "answered": len(got.replies), "lost": len(got.lost), "late": late}
         return m, [Note(TIER_ROUND, fact if tier not in means else {**fact, "loss": means[tier]}, tier)]

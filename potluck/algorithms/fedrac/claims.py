@@ -38,9 +38,9 @@ class Device:
         return 1 / self.compute, self.rate, self.memory
 
 
-def read_claims(nodes: Sequence[Node], said: Claims, rows: Sequence[int]) -> dict[Node, Device]:
+def read_claims(nodes: Sequence[Node], claims: Claims, rows: Sequence[int]) -> dict[Node, Device]:
     """Everybody as they say, with so many rows."""
-    columns = (said.compute, said.up, said.down, said.latency, said.memory)
+    columns = (claims.compute, claims.up, claims.down, claims.latency, claims.memory)
     each = zip(nodes, *(column.tolist() for column in columns), rows, strict=True)
     return {node: Device(*values) for node, *values in each}
 
@@ -57,9 +57,9 @@ def check_claims(
         found["compute"] = 1000 * reply.spent.compute * REFERENCE_OPS / (reply.task.job.passes * ops)
     off: Differences = {}
     for name, measured in found.items():
-        told: float = getattr(believed, name)
-        if measured > 0 and isfinite(measured) and abs(measured - told) > tolerance * told:
-            off[name] = told, measured
+        claimed: float = getattr(believed, name)
+        if measured > 0 and isfinite(measured) and abs(measured - claimed) > tolerance * claimed:
+            off[name] = claimed, measured
     new = {name: off[name][1] if name in off else getattr(believed, name) for name in found}
     after = replace(believed, up=new["up"], down=new["down"], compute=new.get("compute", believed.compute))
     return after, off

@@ -68,12 +68,12 @@ def build_tiers(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[
     places = find_places(s, m, ctx)
     m = place_devices(m, places)
     found = {k: reached if isfinite(reached) else "infinite" for k, reached in index.items()}
-    told = {"index": found, "clusters": np.bincount(labels).tolist(), "members": list(m.sizes),
+    summary = {"index": found, "clusters": np.bincount(labels).tolist(), "members": list(m.sizes),
             "scales": [read_scale(spec, s.sizes.by) for spec in specs],
             "bytes": [ctx.models[spec].nbytes for spec in specs], "mar": total,
             "seconds": list(m.seconds), "rounds": list(m.rounds)}  # fmt: skip
     late = [n for n, place in places.items() if place.late]
-    notes += [Note(TIERS, told), *(note_place(n, place, "resources") for n, place in places.items())]
+    notes += [Note(TIERS, summary), *(note_place(n, place, "resources") for n, place in places.items())]
     return m, [*notes, *([Note(LATE_AT_BEST, late)] if late else [])]
 
 

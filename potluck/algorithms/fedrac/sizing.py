@@ -72,10 +72,10 @@ def find_unable(s: FedRACSettings, memory: Mapping[Node, float], models: Nets) -
 def refuse_unable(nodes: Sequence[Node], memory: Mapping[Node, float]) -> None:
     """Name devices that can train nothing."""
     if nodes:
-        said = ", ".join(f"{node} ({memory[node]:,.0f} bytes)" for node in nodes[:5])
+        unable = ", ".join(f"{node} ({memory[node]:,.0f} bytes)" for node in nodes[:5])
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         raise ConfigError(
-            f"devices {said}{more}: too little memory to train even the smallest model; "
+            f"devices {unable}{more}: too little memory to train even the smallest model; "
             "lower model.width or train.batch, or leave them out by algorithms.fedrac.sizes.leave_out = true"
         )
 

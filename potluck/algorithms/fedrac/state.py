@@ -72,8 +72,8 @@ def move_devices(m: Tiers, found: Mapping[Node, Place], why: Mapping[Node, str])
 def note_place(node: Node, place: Place, why: str, before: Place | None = None) -> Note:
     """What is recorded of a device's place."""
     work = {"tier": place.tier, "epochs": place.epochs, "rows": place.rows, "batch": place.batch}
-    told = {**work, "why": why}
-    return Note(TIER, told if before is None else {**told, "from": before.tier}, node)
+    summary = {**work, "why": why}
+    return Note(TIER, summary if before is None else {**summary, "from": before.tier}, node)
 
 
 def _differs(before: Place | None, after: Place) -> bool:
@@ -95,7 +95,10 @@ def find_nearest_clusters(m: Tiers, nodes: Sequence[Node], scores: Floats) -> di
         scores[labels == tier].mean() if (labels == tier).any() else np.inf for tier in range(len(m.specs))
     ]
     nearest = np.abs(scores[:, None] - np.array(means)).argmin(1)
-    return {n: int(near) if said < 0 else said for n, said, near in zip(nodes, known, nearest, strict=True)}
+    return {
+        n: int(near) if cluster < 0 else cluster
+        for n, cluster, near in zip(nodes, known, nearest, strict=True)
+    }
 
 
 def close_tiers(m: Tiers, nodes: Iterable[Node], allowed: Bools | None) -> Bools:

@@ -43,9 +43,9 @@ def read_trials(
     """What trials told; for those who should move, why."""
     nodes = [r.task.to for r in got.replies]
     rows = [max(1, int(r.weight)) for r in got.replies]
-    said = read_claims(nodes, ctx.profiles(nodes), rows) if nodes else {}
+    claims = read_claims(nodes, ctx.profiles(nodes), rows) if nodes else {}
     new = [n for n in nodes if n not in m.known]
-    heard = {n: d if n in new else replace(m.known[n], rows=d.rows) for n, d in said.items()}
+    heard = {n: d if n in new else replace(m.known[n], rows=d.rows) for n, d in claims.items()}
     m = replace(m, known={**m.known, **heard}, due=tuple(f for f in m.due if f != lane))
     m, why, notes = verify_replies(s, m, got, ctx.models[s.local.model].ops)
     return m, {**why, **dict.fromkeys(new, "newcomer")}, notes

@@ -112,7 +112,7 @@ class FlexCFL:
             census = m.more.census.merge(got)
             m = self.grouping.close_lane(replace(m, more=Founding(census)), lane, ctx, self.clients)
             if census.is_complete(self._count_enough(ctx), None, ctx):
-                return self._found_groups(m, ctx)
+                return self._form_groups(m, ctx)
             return (replace(m, more=Founding()) if census.is_exhausted(ctx) else m), []
         if lane == LABELS:
             gone = [r.task.to for r in got.replies if r.body["changed"] > self.shift]
@@ -132,7 +132,7 @@ class FlexCFL:
     def _count_enough(self, ctx: Context) -> int:
         return min(self.groups * self.pretrain_scale, len(ctx.children))
 
-    def _found_groups(self, m: FoundGroups, ctx: Context) -> tuple[FoundGroups, list[Command]]:
+    def _form_groups(self, m: FoundGroups, ctx: Context) -> tuple[FoundGroups, list[Command]]:
         nodes, rows, state = m.more.census.nodes, m.more.census.rows(), m.leaf[ROOT]
         params = self.grouping.params(state, ctx)
         part = find_clusters(embed(rows, self.directions or self.groups), self.groups, ctx.rng)

@@ -74,9 +74,9 @@ class Negatives:
         found = keep_all(heard) if self.robust is None else self.robust.judge(heard)
         lost = [*got.lost, *(Lost(r.task, "bad") for r in found.odd)]
         inner, commands = self.inner.merge(m.inner, lane, Got(found.kept, lost), ctx)
-        told = {"replies": len(got.replies), "odd": len(found.odd), "changed": found.changed}
+        counts = {"replies": len(got.replies), "odd": len(found.odd), "changed": found.changed}
         judged = sorted(r.task.to for r in heard) if found.judged else []
-        notes: list[Command] = [Note("guarded", {**told, "judged": judged}, ctx.me)]
+        notes: list[Command] = [Note("guarded", {**counts, "judged": judged}, ctx.me)]
         if found.odd:
             notes.append(Note("anomalous", [r.task.to for r in found.odd], ctx.me))
         odd = find_farthest(found, self.top)

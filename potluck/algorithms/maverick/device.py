@@ -42,10 +42,10 @@ class Contrast(Objective):
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         # Without a key: as they would be used, no dropout. The differences are all that the loss needs.
         edge = direction(net.features(sent["params"], batch.x))
-        world = direction(net.features(sent["global"], batch.x)) - edge
+        cloud = direction(net.features(sent["global"], batch.x)) - edge
         # An attacker's model may overflow: what it sees then is like nothing, instead of spoiling the loss.
         seen = [direction(net.features(p, batch.x)).nan_to_num(0.0) for p in sent["odd"]]
-        return {"world": world, "odd": [direction - edge for direction in seen]}
+        return {"global": cloud, "odd": [direction - edge for direction in seen]}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["share"]
@@ -58,7 +58,7 @@ class Contrast(Objective):
         def contrast(away: Tensor) -> Tensor:  # away: what another model sees, minus what the edge's sees
             return weighted_mean(F.softplus((ours * away).sum(-1) / self.tau), batch.weight)
 
-        personal = contrast(batch.seen["world"])
+        personal = contrast(batch.seen["global"])
         odd = data.new_zeros(())
         for i, away in enumerate(batch.seen["odd"]):
             odd = odd + held[i] * contrast(away)

@@ -47,8 +47,8 @@ class Moon(Objective):
         data = weighted_mean(row_losses(net.head(params, z), batch.y), batch.weight)
         ahead = (direction(z) * batch.seen["away"]).sum(-1) / self.tau  # (s_own - s_sent) / tau
         contrast = weighted_mean(F.softplus(ahead), batch.weight)
-        told = {"loss": data.detach(), "contrast": contrast.detach()}
-        return data + self.mu * contrast if self.mu else data, told
+        metrics = {"loss": data.detach(), "contrast": contrast.detach()}
+        return data + self.mu * contrast if self.mu else data, metrics
 
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace

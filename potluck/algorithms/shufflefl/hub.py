@@ -106,8 +106,8 @@ class Hub:
             weight=weight,
             round=m.round + 1,
         )
-        told: list[Command] = [Note("rows_moved", went, ctx.me)] if self.shuffle else []
-        return m, [*told, *(Note("not moved", lost.why, ctx.me) for lost in astray)]
+        notes: list[Command] = [Note("rows_moved", went, ctx.me)] if self.shuffle else []
+        return m, [*notes, *(Note("not moved", lost.why, ctx.me) for lost in astray)]
 
     def adopt(self, m: HubState, task: Task, ctx: Context) -> HubState:
         if isinstance(task.job, Gauge):
@@ -127,8 +127,8 @@ class Hub:
             return None
         if isinstance(task.job, Gauge):
             return {"beta": m.beta}, 1.0
-        told = {"level": m.level} if m.alpha is None and self.shuffle else {}
-        return {"delta": sub(m.params, task.send["params"]), **told}, m.weight
+        level = {"level": m.level} if m.alpha is None and self.shuffle else {}
+        return {"delta": sub(m.params, task.send["params"]), **level}, m.weight
 
     def serve(self, m: HubState, node: Node, ctx: Context) -> dict[str, Task]:
         return {}  # the cloud's word is all
@@ -163,13 +163,13 @@ class Hub:
         has = plan.sum((0, 1)).tolist()
         keen = tuple(n for n, rows in zip(nodes, has, strict=True) if rows)
         m = replace(m, moves=_list_moves(nodes, plan), keen=keen)
-        told = {
+        summary = {
             "objective_before": reply.body["before"],
             "objective_after": reply.body["after"],
             "planning_seconds": reply.spent.compute,
             "alpha": self._find_alpha(m),
         }
-        return m, [Note(name, number, ctx.me) for name, number in told.items()]
+        return m, [Note(name, number, ctx.me) for name, number in summary.items()]
 
     def _find_alpha(self, m: HubState) -> float:
         return (m.level or 1.0) if m.alpha is None else m.alpha

@@ -37,10 +37,10 @@ def group_classes(features: Floats, labels: Ints, classes: int, gamma: float, ke
     alike = _group_alike(features, at, min(count, len(seen)), key)
     groups = np.full(classes, -1)
     groups[seen] = alike
-    held = np.bincount(alike)
+    sizes = np.bincount(alike)
     for label in np.flatnonzero(groups < 0):
-        groups[label] = held.argmin()  # the first of the smallest
-        held[groups[label]] += 1
+        groups[label] = sizes.argmin()  # the first of the smallest
+        sizes[groups[label]] += 1
     return groups
 
 

@@ -166,8 +166,8 @@ class TiFL:
             if r.task.to in of:
                 right[of[r.task.to]] += r.body["right"]
                 rows[of[r.task.to]] += r.weight
-        told = zip(right, rows, m.accuracy, strict=True)
-        accuracy = tuple(hits / all_ if all_ > 0 else before for hits, all_, before in told)
+        scores = zip(right, rows, m.accuracy, strict=True)
+        accuracy = tuple(hits / all_ if all_ > 0 else before for hits, all_, before in scores)
         chance = find_chances(accuracy, m.has_credit())
         m = replace(m, accuracy=accuracy, chance=chance, looked=m.round)
         return m, [Note("tier_accuracy", list(accuracy)), Note("tier_chance", list(chance))]

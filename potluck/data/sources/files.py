@@ -23,8 +23,10 @@ def list_places(root: Path | None, path: str) -> list[Path]:
     """
     if root is not None:  # a wrong root is an error, never a reason to take other data
         return [Path(root).expanduser() / path]
-    told = [Path(os.environ["POTLUCK_DATA"]).expanduser()] if os.environ.get("POTLUCK_DATA") else []
-    looked = [place / Path(path).expanduser() for place in (*told, Path("data"), Path(), find_cache_folder())]
+    chosen = [Path(os.environ["POTLUCK_DATA"]).expanduser()] if os.environ.get("POTLUCK_DATA") else []
+    looked = [
+        place / Path(path).expanduser() for place in (*chosen, Path("data"), Path(), find_cache_folder())
+    ]
     return list(dict.fromkeys(looked))  # an absolute path is one place, whatever it is joined to
 
 

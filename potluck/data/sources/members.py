@@ -42,7 +42,7 @@ def _from_tar(path: Path, names: Sequence[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with tarfile.open(path) as archive:
         for member in archive:  # in order: going back would unpack all of it once more
-            name = _wanted(member.name, names)
+            name = _match(member.name, names)
             content = archive.extractfile(member) if name and member.isfile() else None
             if name and content:
                 found[name] = content.read()
@@ -55,7 +55,7 @@ def _from_zip(file: IO[bytes], names: Sequence[str], depth: int = 1) -> dict[str
     found: dict[str, bytes] = {}
     with zipfile.ZipFile(file) as archive:
         for member in archive.namelist():
-            if name := _wanted(member, names):
+            if name := _match(member, names):
                 found[name] = archive.read(member)
         inner = [member for member in archive.namelist() if member.endswith(".zip")]
         if not found and inner and depth:  # UCI publishes a zip in a zip
@@ -63,5 +63,5 @@ def _from_zip(file: IO[bytes], names: Sequence[str], depth: int = 1) -> dict[str
     return found
 
 
-def _wanted(member: str, names: Iterable[str]) -> str | None:
+def _match(member: str, names: Iterable[str]) -> str | None:
     return next((name for name in names if f"/{member}".endswith(f"/{name}")), None)

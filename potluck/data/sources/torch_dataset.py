@@ -33,7 +33,7 @@ def from_dataset(
         test_x, test_y = _rows(f"{name}: test", test)
         if (test_x.shape[1:], test_x.dtype) != (x.shape[1:], x.dtype):
             raise DataError(
-                f"{name}: train rows are {_seen(x[0])}, test rows are {_seen(test_x[0])}; they must agree"
+                f"{name}: train rows are {_form(x[0])}, test rows are {_form(test_x[0])}; they must agree"
             )
         held_out = np.arange(len(y) + len(test_y)) >= len(y)
         x, y = torch.cat([x, test_x]), np.concatenate([y, test_y])
@@ -54,7 +54,7 @@ def _rows(name: str, rows: "Dataset[object]") -> tuple[Tensor, NDArray[np.int64]
         x, y = rows.tensors
         labels = y.numpy()
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or not len(labels):
-            raise DataError(f"{name}: labels must be a column of integers, found {_seen(y)}")
+            raise DataError(f"{name}: labels must be a column of integers, found {_form(y)}")
         return _plain(x), labels.astype(np.int64)
     if isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__"):
         raise DataError(f"{name}: {type(rows).__name__} must be a map-style data set: one with data[i]")
@@ -67,7 +67,7 @@ def _rows(name: str, rows: "Dataset[object]") -> tuple[Tensor, NDArray[np.int64]
     first = pairs[0][0]
     for i, (value, _) in enumerate(pairs):
         if (value.shape, value.dtype) != (first.shape, first.dtype):
-            raise DataError(f"{name} row {i}: is {_seen(value)}, row 0 is {_seen(first)}; they must agree")
+            raise DataError(f"{name} row {i}: is {_form(value)}, row 0 is {_form(first)}; they must agree")
     return torch.stack([value for value, _ in pairs]), np.array([label for _, label in pairs], np.int64)
 
 
@@ -104,5 +104,5 @@ def _people(name: str, user: ArrayLike, train: int, rows: int) -> NDArray[np.int
     return np.concatenate([found.astype(np.int64), np.full(rows - len(found), -1)])
 
 
-def _seen(x: Tensor) -> str:
+def _form(x: Tensor) -> str:
     return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"

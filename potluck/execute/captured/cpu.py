@@ -116,8 +116,8 @@ class _Call(NamedTuple):
         """Whether it makes tensors of the same shapes next time."""
         if self.op is _aten.index.Tensor:
             return not any(t.dtype in (torch.bool, torch.uint8) for t in leaves(self.args[1]))
-        told = torch.Tag.dynamic_output_shape in self.op.tags or not leaves(self.out)
-        return not told or bool(self.changes)
+        varies = torch.Tag.dynamic_output_shape in self.op.tags or not leaves(self.out)
+        return not varies or bool(self.changes)
 
 
 class _Recorder(TorchDispatchMode):

@@ -176,11 +176,11 @@ class _Tasks(Batch):
         return pack((head, row, at.node, at.rows, at.keep, at.seed, at.test), room.put)
 
     def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
-        said = unpack(answer, self.tables.find_tensor(place, arena))
-        if isinstance(said, str):
+        content = unpack(answer, self.tables.find_tensor(place, arena))
+        if isinstance(content, str):
             job, at = self.items[place]
-            raise PotluckError(f"device {at.node}: {type(job).__name__}: {said}")
-        self.done[place] = Result(*said)
+            raise PotluckError(f"device {at.node}: {type(job).__name__}: {content}")
+        self.done[place] = Result(*content)
         self.missing -= 1
 
 

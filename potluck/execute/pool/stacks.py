@@ -50,8 +50,8 @@ class StackedWorkers(Workers):
         count = min(len(items), workers * -(-len(items) // (workers * self.stacked.together)))
         return _Stacks(items, count, inbox, self)
 
-    def heed(self, chunk: int, told: list[str]) -> None:
-        for text in told:
+    def heed(self, chunk: int, remarks: list[str]) -> None:
+        for text in remarks:
             if text not in self.unmapped:
                 self.unmapped.add(text)
                 warnings.warn(text, stacklevel=2)
@@ -80,15 +80,17 @@ class _Stacks(Batch):
     def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
         mine = self.items[place :: self.count]
         parts = [t[place :: self.count] for t in self.table.tables]
-        said = unpack(answer, _find_tensor(parts, arena))
-        if isinstance(said, str):
-            raise PotluckError(f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {said}")
-        trained, chunk, told = said
+        content = unpack(answer, _find_tensor(parts, arena))
+        if isinstance(content, str):
+            raise PotluckError(
+                f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {content}"
+            )
+        trained, chunk, remarks = content
         for places, done in trained:
             apart = done.split() if isinstance(done, Outcome) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
-        self.pool.heed(chunk, told)
+        self.pool.heed(chunk, remarks)
 
 
 class _Share(NamedTuple):
@@ -138,16 +140,16 @@ class _Stacker:
     ) -> None:
         self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
         self.stacked = stacked
-        self.told: list[str] = []
+        self.remarks: list[str] = []
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
-        self.stacked.tell = self.told.append
+        self.stacked.tell = self.remarks.append
         asked, share, count, tables, self.stacked.chunk = unpack(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.train(asked.items(self.models, self.pool))
         whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
-        answer = pack((trained, self.stacked.chunk, self.told), writer.put)
-        self.told.clear()
+        answer = pack((trained, self.stacked.chunk, self.remarks), writer.put)
+        self.remarks.clear()
         return answer
 
 

@@ -109,9 +109,9 @@ def list_candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> l
     return [plan for plan in (loop, *fitting) if plan.executor in wanted.executors]
 
 
-def _share_out(plan: ExecutionPlan, workers: int, told: int | None) -> ExecutionPlan:
+def _share_out(plan: ExecutionPlan, workers: int, chunk: int | None) -> ExecutionPlan:
     """A stack's plan in several processes, which take no more memory together."""
-    return replace(plan, workers=workers, chunk=told or -(-plan.chunk // workers))
+    return replace(plan, workers=workers, chunk=chunk or -(-plan.chunk // workers))
 
 
 def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> Choice:
@@ -256,10 +256,10 @@ def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None
     if best.seconds > GAIN * timings[0].seconds:
         best = timings[0]
     order = [best, *sorted((t for t in timings if t is not best), key=lambda t: t.seconds)]
-    told = ", ".join(f"{describe(t.plan)} {_say_time(t.seconds)}" for t in order if not t.failure)
+    times = ", ".join(f"{describe(t.plan)} {_say_time(t.seconds)}" for t in order if not t.failure)
     failed = "".join(f"; {describe(t.plan)}: {t.failure}" for t in order if t.failure)
     of = "" if sample.enough == len(sample) else f"{sample.enough} of "
-    choice = Choice(best.plan, f"measured on {of}{len(sample)} clients: {told}{failed}", True)
+    choice = Choice(best.plan, f"measured on {of}{len(sample)} clients: {times}{failed}", True)
     rivals = {t.plan.workers > 1: t.plan for t in order[::-1] if t.seconds < CLOSE * best.seconds}
     return (
         choice if begin is None or len(rivals) < 2 else _run_in_earnest(choice, list(rivals.values()), begin)
@@ -269,9 +269,9 @@ def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None
 def _run_in_earnest(choice: Choice, plans: list[ExecutionPlan], begin: Begin) -> Choice:
     """The plan by which a simulation gets on faster."""
     paces = {plan: measure_pace(begin(plan, None)) for plan in plans}
-    told = ", ".join(f"{describe(plan)} {pace:,.0f}" for plan, pace in paces.items())
+    rates = ", ".join(f"{describe(plan)} {pace:,.0f}" for plan, pace in paces.items())
     best = max(plans, key=paces.__getitem__)
-    return choice._replace(plan=best, reason=f"{choice.reason}; tasks a second of short runs: {told}")
+    return choice._replace(plan=best, reason=f"{choice.reason}; tasks a second of short runs: {rates}")
 
 
 def recall_plan(entry: Mapping[str, JSON], plans: Sequence[ExecutionPlan]) -> ExecutionPlan | None:

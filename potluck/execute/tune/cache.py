@@ -25,8 +25,8 @@ JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | Non
 
 def find_path() -> Path:
     """plans.json in $POTLUCK_CACHE, else in the user's cache."""
-    told = os.environ.get("POTLUCK_CACHE", "")
-    return (Path(told).expanduser() if told else find_cache_folder()) / FILE
+    chosen = os.environ.get("POTLUCK_CACHE", "")
+    return (Path(chosen).expanduser() if chosen else find_cache_folder()) / FILE
 
 
 class Plans:

@@ -86,8 +86,8 @@ def _measure_saved(forward: Callable[[], Tree], known: Iterable[Tensor]) -> int:
         return t
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
-        held = forward()  # as long as it lives, no two storages have one address
-    del held
+        out = forward()  # as long as it lives, no two storages have one address
+    del out
     return sum(found.values())
 
 

@@ -40,15 +40,15 @@ def mobilenetv1(shape: Shape, classes: int, width: float, depth: float) -> nn.Mo
     """MobileNet, which shrinks an image 16 times in all: 3,217,226 parameters for 32x32x3 and 10 classes."""
     table = ((64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2))
     stages: list[Stage] = [(_separable, *row) for row in table]
-    return _staged("mobilenetv1", shape, classes, width, depth, 32, nn.ReLU, stages)
+    return _stack_stages("mobilenetv1", shape, classes, width, depth, 32, nn.ReLU, stages)
 
 
 def mobilenetv2(shape: Shape, classes: int, width: float, depth: float) -> nn.Module:
     """MobileNetV2, which shrinks an image 8 times in all: 2,236,682 parameters for 32x32x3 and 10 classes."""
     table = ((24, 2, 1), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
-    stages: list[Stage] = [(partial(_inverted, expand=1), 16, 1, 1)]
-    stages += [(partial(_inverted, expand=6), *row) for row in table]
-    return _staged("mobilenetv2", shape, classes, width, depth, 32, nn.ReLU6, stages, top=1280)
+    stages: list[Stage] = [(partial(_invert, expand=1), 16, 1, 1)]
+    stages += [(partial(_invert, expand=6), *row) for row in table]
+    return _stack_stages("mobilenetv2", shape, classes, width, depth, 32, nn.ReLU6, stages, top=1280)
 
 
 def _resnet(
@@ -63,10 +63,10 @@ def _resnet(
 ) -> nn.Module:
     block = partial(_basic, project=project)
     stages: list[Stage] = [(block, first << i, n, 2 if i else 1) for i, n in enumerate(blocks)]
-    return _staged(name, shape, classes, width, depth, first, nn.ReLU, stages)
+    return _stack_stages(name, shape, classes, width, depth, first, nn.ReLU, stages)
 
 
-def _staged(
+def _stack_stages(
     name: str,
     shape: Shape,
     classes: int,
@@ -101,7 +101,7 @@ def _separable(before: int, after: int, stride: int) -> nn.Module:
     return nn.Sequential(*depthwise, nn.ReLU(), *_conv(before, after, 1), nn.ReLU())
 
 
-def _inverted(before: int, after: int, stride: int, expand: int) -> nn.Module:
+def _invert(before: int, after: int, stride: int, expand: int) -> nn.Module:
     inner = expand * before
     wide = [*_conv(before, inner, 1), nn.ReLU6()] if expand > 1 else []
     depthwise = _conv(inner, inner, 3, stride, groups=inner)

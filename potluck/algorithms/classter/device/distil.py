@@ -48,8 +48,8 @@ class Calibration:
         if self.by == "none":
             mean = torch.zeros(len(models), dtype=next(iter(models[0].values())).dtype, device=x.device)
             return mean, torch.ones_like(mean)
-        said = logits(net, models, self._noise(x) if self.by == "noise" else x)
-        return said.mean(0), said.std(0, correction=0).clamp_min(LEAST)
+        answers = logits(net, models, self._noise(x) if self.by == "noise" else x)
+        return answers.mean(0), answers.std(0, correction=0).clamp_min(LEAST)
 
     def _noise(self, x: Tensor) -> Tensor:
         key = keys.as_tensor(_KEY).to(x.device)
@@ -68,9 +68,9 @@ def logits(net: Net, models: Sequence[Params], x: Tensor) -> Tensor:
     return torch.cat([net(params, x) for params in models], -1)
 
 
-def calibrate_logits(said: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
+def calibrate_logits(answers: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
     """[rows, classes] in deviations from noise; a detector that was never trained says nothing."""
-    return ((said - mean) / deviation).masked_fill(~trained, -torch.inf)
+    return ((answers - mean) / deviation).masked_fill(~trained, -torch.inf)
 
 
 @value
@@ -90,10 +90,12 @@ class Distil(Objective):
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         detector = models[self.detector]
         mean, deviation = self.calibration.scale(detector, sent["models"], batch.x)
-        said = calibrate_logits(logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"])
+        answers = calibrate_logits(
+            logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"]
+        )
         rows = len(batch.x)
         return {
-            "teacher": (said / self.heat).softmax(-1),
+            "teacher": (answers / self.heat).softmax(-1),
             MEAN: mean.expand(rows, -1),  # the same for every row; what is seen comes by row
             DEVIATION: deviation.expand(rows, -1),
         }
@@ -130,9 +132,9 @@ class Loudest(Objective):
             k, name = path.split("/", 1)
             models[int(k)][name] = p
         scale = self.calibration.scale(net, models, batch.x)
-        said = calibrate_logits(logits(net, models, batch.x), *scale, held)
-        right = (said.argmax(-1) == batch.y).to(batch.weight.dtype)
-        return {"accuracy": right, "loss": row_losses(said.clamp_min(-1e3), batch.y)}
+        answers = calibrate_logits(logits(net, models, batch.x), *scale, held)
+        right = (answers.argmax(-1) == batch.y).to(batch.weight.dtype)
+        return {"accuracy": right, "loss": row_losses(answers.clamp_min(-1e3), batch.y)}
 
 
 @value

@@ -18,10 +18,10 @@ class ByClass(Objective):
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         logits = net(params, batch.x)
-        said, dtype = logits.argmax(-1), logits.dtype
-        told = {"accuracy": (said == batch.y).to(dtype), "loss": row_losses(logits, batch.y)}
+        guess, dtype = logits.argmax(-1), logits.dtype
+        scores = {"accuracy": (guess == batch.y).to(dtype), "loss": row_losses(logits, batch.y)}
         for k in range(net.classes):
-            ours, theirs = said == k, batch.y == k
+            ours, theirs = guess == k, batch.y == k
             columns = {"held": theirs, "said": ours, "hit": ours & theirs}
-            told |= {f"{name} {k}": column.to(dtype) for name, column in columns.items()}
-        return told
+            scores |= {f"{name} {k}": column.to(dtype) for name, column in columns.items()}
+        return scores

@@ -98,8 +98,8 @@ class Teach(Objective):
         off = divergence((seen["logits"] / self.temperature).softmax(-1), logits, self.temperature)
         taught = self.a * data + (1 - self.a) * self.temperature**2 * off + self.hint * far
         loss = weighted_mean(data + seen["known"] * (taught - data), batch.weight)
-        told = {"loss": data, "loss_teacher": off * seen["known"]}
-        return loss, {name: weighted_mean(rows, batch.weight).detach() for name, rows in told.items()}
+        losses = {"loss": data, "loss_teacher": off * seen["known"]}
+        return loss, {name: weighted_mean(rows, batch.weight).detach() for name, rows in losses.items()}
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         return {"taught": own.seen["known"]}

@@ -54,9 +54,9 @@ class Problem:
         require(self.epochs >= 1, "epochs", self.epochs, "train for at least 1")
         require(0 <= self.alpha < np.inf, "alpha", self.alpha, "give 0 or more seconds per nat")
         if self.share is not None:
-            said = np.asarray(self.share)
-            good = said.shape == (classes,) and _positive(said) and abs(float(said.sum()) - 1) < 1e-9
-            require(good, "share", said.tolist(), f"give {classes} shares above 0 that add up to 1")
+            share = np.asarray(self.share)
+            good = share.shape == (classes,) and _positive(share) and abs(float(share.sum()) - 1) < 1e-9
+            require(good, "share", share.tolist(), f"give {classes} shares above 0 that add up to 1")
 
     @property
     def devices(self) -> int:
