@@ -33,7 +33,7 @@ class Carrier:
 def make_host(**facts):
     topology = Topology.build(4)
     plain = {"topology": topology, "root": ROOT, "seed": 1, "now": 0.0, "children": {ROOT: range(4)}}
-    return SimpleNamespace(**plain, **{"always": True, "busy": {}, "user": np.full(4, -1)} | facts)
+    return SimpleNamespace(**plain | {"always": True, "busy": {}, "user": np.full(4, -1)} | facts)
 
 
 def make_point(script, carrier, host=None):
@@ -108,6 +108,9 @@ def test_who_is_not_there_is_not_drawn_aggregators_neither():
     assert ctx.ready([2, 3]) == []  # 3 was drawn just now
     other = EventContext(make_host(always=False, online=lambda nodes: nodes < 6), ROOT, (1,))
     assert other.only([5, 6]).sample(2) == [5]
+    many = make_host(always=False, online=lambda nodes: nodes == 2, children={ROOT: range(9)})
+    for tick in range(20):
+        assert EventContext(many, ROOT, (tick,)).sample(1) == [2]
 
 
 # ----------------------------------------------------------------------------------------------------- queues
@@ -140,6 +143,17 @@ def test_a_move_waits_for_both_of_its_devices(queues):
     q.free(q.take(1))
     assert queues.started == [1, 2]
     q.free(q.take(2))
+    assert queues.started == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_move_that_is_first_for_one_of_its_devices_waits_for_the_other(queues, ended):
+    q = queues.queues
+    for item in (Tell(0, None, {}), Tell(1, None, {}), Move(0, 1, ())):
+        q.accept(ROOT, item)
+    q.free(q.take(ended))
+    assert queues.started == [1, 2]
+    q.free(q.take(3 - ended))
     assert queues.started == [1, 2, 3]
 
 

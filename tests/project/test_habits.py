@@ -23,6 +23,13 @@ def test_every_long_check_is_part_of_the_nightly_one():
     scripts = sorted(path.name for path in (ROOT / "tests").glob("*_many.py"))
     assert scripts
     assert [name for name in scripts if f"tests/{name}" not in called] == []
+    assert "pytest -n 2 -m nightly" in called
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_every_other_test_is_run_for_every_change():
+    marks = [line.partition(" -m pytest ")[2].partition(' -m "')[2] for line in commands("test")]
+    assert [mark for mark in marks if mark] == ['not slow and not nightly"', 'slow and not nightly"']
 
 
 def test_the_workflow_tests_every_python_that_is_promised():

@@ -199,6 +199,15 @@ def test_updates_of_one_flaw_leave_what_lost_ones_leave(what):
     assert same(outcome("scaffold", "loop", what, 50), expected)
 
 
+def test_an_attackers_word_that_its_numbers_are_finite_counts_for_nothing(monkeypatch):
+    with lost():
+        expected = outcome("fedavg", "loop", "nan", 50)
+    monkeypatch.setattr(
+        "potluck.simulate.devices.falsify", lambda *given: replace(falsify(*given), finite=True)
+    )
+    assert same(outcome("fedavg", "loop", "nan", 50), expected)
+
+
 def test_one_update_that_slips_through_would_be_seen(monkeypatch):
     with lost():
         expected = outcome("fedavg", "loop", None, 50)
