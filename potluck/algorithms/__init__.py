@@ -33,6 +33,7 @@ from potluck.core.errors import ConfigError, nearest, require
 from potluck.core.notes import Notes
 from potluck.core.parts import bare
 from potluck.core.registry import Registry
+from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
 __all__ = [
@@ -127,7 +128,10 @@ def make(name: str, local: Train, /, **params: object) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
     from potluck.algorithms._parameters import fit  # here: rules alone need no pydantic
 
-    return fit(find(name), params, f"algorithms.{canonical(name)}", local).make()
+    made = fit(find(name), params, f"algorithms.{canonical(name)}", local).make()
+    if not isinstance(made, Rule | Algorithm | Tiered):
+        raise ConfigError(f"algorithm = {name!r}: what makes it gave {made!r}, not a rule; return one")
+    return made
 
 
 def check(name: str, /, **params: object) -> None:
@@ -164,17 +168,19 @@ def describe(name: str) -> Description:
 
 def _list_parameters(build: Build) -> Iterator[Parameter]:
     """A callable's parameters; below a table of settings, its keys with their own defaults."""
-    from potluck.algorithms._parameters import is_table, meanings, parameters, short
+    from potluck.algorithms._parameters import is_table, meanings, parameters, short, show
 
     meaning = meanings(build)
     for key, p in parameters(build).items():
         if is_table(p):
             yield Parameter(key, "table", "", meaning.get(key, ""))
             for own in _list_parameters(p.annotation):
-                default = own.default if own.type == "table" else str(attrgetter(own.name)(p.default))
+                default = own.default if own.type == "table" else show(attrgetter(own.name)(p.default))
                 yield replace(own, name=f"{key}.{own.name}", default=default)
         else:
-            default = "" if p.default is p.empty else str(p.default) if key != "local" else "the experiment's"
+            default = (
+                "" if p.default is p.empty else show(p.default) if key != "local" else "the experiment's"
+            )
             yield Parameter(key, short(p.annotation), default, meaning.get(key, ""))
 
 

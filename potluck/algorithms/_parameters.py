@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from potluck import algorithms
 from potluck.algorithms import Build
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, error_context, nearest, require
+from potluck.core.errors import ConfigError, call_named, error_context, nearest, require
 from potluck.core.parts import bare, parts, role_of
 from potluck.jobs import Train
 
@@ -57,11 +57,8 @@ class Call:
 
     def make(self) -> Any:
         filled = {key: v.make() if isinstance(v, Call) else v for key, v in self.given.items()}
-        try:
-            with error_context(self.path, parameters(self.build)):
-                return self.build(**filled)
-        except ValueError as error:
-            raise ConfigError(f"{self.path}: {error}") from None
+        with error_context(self.path, parameters(self.build)):
+            return call_named(self.path, self.build, **filled)
 
 
 def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> Call:
@@ -118,8 +115,21 @@ def plain(value: object) -> Json:
 
 
 def short(annotation: object) -> str:
-    """A type without the modules that its names come from."""
-    return re.sub(r"[\w.]+\.(\w+)", r"\1", inspect.formatannotation(annotation))
+    """A type without the modules that its names come from, nor what a protocol's state is made of."""
+    named = re.sub(r"[\w.]+\.(\w+)", r"\1", inspect.formatannotation(annotation))
+    return named.replace("[Any]", "")
+
+
+def show(value: object) -> str:
+    """A default as people read it: a part by its name and settings, without the experiment's training."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    shown = {
+        k: repr(v) if isinstance(v, str) else show(v) for k, v in fields.items() if not isinstance(v, Train)
+    }
+    told = ", ".join(f"{name}={text}" for name, text in shown.items())
+    return f"{type(value).__name__}({told})"
 
 
 def _default(p: inspect.Parameter) -> object:
@@ -133,6 +143,8 @@ def _find_signature(build: Build) -> Build:
 def _fit_one(value: object, p: inspect.Parameter, path: str, local: Train) -> object:
     members = _members(p.annotation)
     kinds = [m for m in members if _is_part(m)]
+    if is_table(p) and isinstance(value, bool | int | float | str | list):
+        raise ConfigError(f"{path} = {value!r}: should be a table")
     if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in members)):
         return _fit_part(value if isinstance(value, dict) else {"kind": value}, p, path, local)
     if kinds and not isinstance(value, bool | int | float | str | list):
@@ -145,7 +157,8 @@ def _fit_one(value: object, p: inspect.Parameter, path: str, local: Train) -> ob
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
         return None if value is None else adapter.validate_python(value, strict=not isinstance(value, list))
     except ValidationError as error:
-        why = error.errors()[0]["msg"].removeprefix("Input ")
+        first = error.errors()[0]
+        why = "too few values" if first["type"] == "missing" else first["msg"].removeprefix("Input ")
         raise ConfigError(f"{path} = {value!r}: {why} ({short(p.annotation)})") from None
 
 

@@ -10,8 +10,14 @@ PotluckError            anything a user can mend; the command line prints one li
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
 """
 
-from collections.abc import Collection, Iterator
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PotluckError(Exception):
@@ -58,6 +64,20 @@ def require(good: bool, key: str, value: object, fix: str) -> None:
     """Refuse a setting that isn't good: names its key, its value and what to write instead."""
     if not good:
         raise ConfigError(f"{key} = {value!r}: {fix}")
+
+
+def call_named(what: str, make: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call what somebody registered; if it fails, say what it is and where in its file, in one line."""
+    try:
+        return make(*args, **kwargs)
+    except (PotluckError, MemoryError):
+        raise
+    except Exception as error:
+        _, *frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename == frames[0].filename]
+        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "  # its text is for users
+        raise ConfigError(f"{what}: {kind}{error}{where}") from error
 
 
 @contextmanager

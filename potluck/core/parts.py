@@ -50,6 +50,13 @@ def parts(role: str) -> dict[str, type]:
     return dict(_PARTS.get(role, {}))
 
 
+def parts_of(module: str) -> dict[str, str]:
+    """The parts that a module offers, by name, with their roles."""
+    return {
+        c.__name__: role for role, known in _PARTS.items() for c in known.values() if c.__module__ == module
+    }
+
+
 def roles() -> set[str]:
     """All roles that a protocol stands for."""
     return set(_ROLES.values())

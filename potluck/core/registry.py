@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from potluck.core.errors import ConfigError, PotluckError, nearest
 
@@ -15,6 +15,8 @@ class Registry(Mapping[str, V], Generic[V]):
 
     `load` is called before the first name is looked up: it may add what other packages offer.
     """
+
+    added: ClassVar[int] = 0  # by now, to all registries
 
     def __init__(self, noun: str, load: Callable[[], None] | None = None) -> None:
         self.noun = noun  # of its values, in errors
@@ -37,6 +39,7 @@ class Registry(Mapping[str, V], Generic[V]):
                 f"register yours under another, such as {'my-' + name!r}"
             )
         self._values[name], self._modules[name] = value, module
+        Registry.added += 1
 
     def find(self, name: str, key: str) -> V:
         """The value of a name, which a setting gave; `key` is the setting's own name, for errors."""

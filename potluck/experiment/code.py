@@ -15,7 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from potluck.core.errors import ConfigError, PotluckError, SnapshotError
+from potluck import algorithms
+from potluck.core.errors import ConfigError, PotluckError, SnapshotError, nearest
+from potluck.core.parts import parts_of, roles
+from potluck.core.registry import Registry
 
 RECORD = "code.json"
 
@@ -42,8 +45,27 @@ def load_code(path: Path) -> None:
         raise ConfigError(f"--code {path}: can't be read ({error.strerror})") from None
     code = Code(path.name, hashlib.sha256(content).hexdigest())
     if _loaded is None or _loaded[1] != code:
-        execute_file(path, "potluck_code_" + re.sub(r"\W", "_", path.stem))
+        before = Registry.added
+        module = execute_file(path, "potluck_code_" + re.sub(r"\W", "_", path.stem))
+        _check_parts(path, parts := parts_of(module.__name__))
+        if Registry.added == before and not parts:
+            raise ConfigError(
+                f"--code {path}: registers nothing; call potluck.register_algorithm, register_model, "
+                f"register_source or register_partition in it"
+            )
     _loaded = path, code
+
+
+def _check_parts(path: Path, parts: dict[str, str]) -> None:
+    """Refuse parts for a role that nothing has: no file could ever name them."""
+    for name, role in parts.items():
+        if role not in roles():
+            for algorithm in algorithms.names():  # some roles are an algorithm's own
+                algorithms.find(algorithm)
+        if role not in roles():
+            raise ConfigError(
+                f"--code {path}: @part({role!r}) of {name}: no such role; {nearest(role, [*roles()])}"
+            )
 
 
 def execute_file(path: Path, name: str) -> ModuleType:
@@ -57,7 +79,7 @@ def execute_file(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except PotluckError as error:
         raise type(error)(f"{path}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         here = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {here[-1]}" if here else ""

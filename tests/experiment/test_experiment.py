@@ -615,3 +615,24 @@ def test_names_at_the_top():
     assert set(potluck.__all__) == set(dir(potluck))
     with pytest.raises(AttributeError, match="nonsense"):
         _ = potluck.nonsense
+
+
+def test_what_is_wrong_with_nested_settings_is_told():
+    for told, said in (
+        ({"clustering": 3}, r"algorithms\.fedrac\.clustering = 3: should be a table"),
+        ({"clustering": "kmeans"}, r"algorithms\.fedrac\.clustering = 'kmeans': should be a table"),
+        ({"clustering": {"metod": "kmeans"}}, r"clustering\.metod = 'kmeans': .* did you mean 'method'\?"),
+        (
+            {"clustering": {"weights": [0.5, 0.5]}},
+            r"clustering\.weights = \[0.5, 0.5\]: too few values \(tup",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            algorithms.check("fedrac", **told)
+
+
+def test_defaults_of_parts_are_described_without_their_training():
+    described = {p.name: p for p in algorithms.describe("auxo").parameters}
+    assert described["inner"].default.startswith("FedAvg(clients=10, select=Uniform(), ")
+    assert described["mode"].type == "Mode"
+    assert "explore='told'" in described["mode"].default

@@ -400,6 +400,12 @@ def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys
     for text, message in (
         ("import potluck\n\n1 / 0\n", "bad.py, line 3: ZeroDivisionError: division by zero"),
         ("def x(:\n", "bad.py: SyntaxError"),
+        ("import sys\n\nsys.exit(3)\n", "bad.py, line 3: SystemExit: 3"),
+        ("import potluck\nimport potluck.algorithms.fedavg\n", "--code bad.py: registers nothing; call"),
+        (
+            "from potluck.authoring import part, value\n\n\n@part('selct')\n@value\nclass Mine:\n    pass\n",
+            "--code bad.py: @part('selct') of Mine: no such role; did you mean 'select'?",
+        ),
         (
             "import potluck\nfrom potluck.algorithms.fedavg import FedAvg\n"
             'potluck.register_algorithm("Fed-Avg", FedAvg)\n',
@@ -432,3 +438,53 @@ def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit):
         main(["run", "code.toml"])
     assert "code = 'bad.py': no such key" in capsys.readouterr().err  # a file can't name code
+
+
+BROKEN = """
+import potluck
+from potluck.authoring import Train
+
+
+def none(local: Train = Train()):
+    return None
+
+
+def boom(local: Train = Train(), k: int = 3):
+    return k / 0
+
+
+def torn(root):
+    return {}["x"]
+
+
+def dealt(pool, clients):
+    raise ValueError("too little to deal")
+
+
+potluck.register_algorithm("none", none)
+potluck.register_algorithm("boom", boom)
+potluck.register_source("torn", torn)
+potluck.register_partition("dealt", dealt)
+"""
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (("--algorithm", "none"), "algorithm = 'none': what makes it gave None, not a rule; return one"),
+        (
+            ("--algorithm", "boom"),
+            "algorithms.boom: ZeroDivisionError: division by zero (broken.py, line 11)",
+        ),
+        (("--set", "data.source=torn"), "data.source = 'torn': KeyError: 'x' (broken.py, line 15)"),
+        (
+            ("--set", "data.partition=dealt"),
+            "data.partition = 'dealt': too little to deal (broken.py, line 19)",
+        ),
+    ],
+)
+def test_what_a_users_code_does_wrong_is_told_in_a_line(potluck, tmp_path, options, message):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "e.toml").write_text('data = { source = "synthetic", clients = 4 }\nstop = { rounds = 1 }\n')
+    said = potluck("run", "e.toml", "--code", "broken.py", *options, cwd=tmp_path, code=2)
+    assert said == f"potluck: e.toml: {message}\n"

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypedDict
 
 from potluck.core import entry_points
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, DataError, nearest
+from potluck.core.errors import ConfigError, DataError, call_named, nearest
 from potluck.core.registry import Registry, pick_parameters
 from potluck.data.holding import Cut, Partition
 from potluck.data.partition.label_shards import shards
@@ -126,7 +126,8 @@ def divide(
         if name not in way.own:
             hint = nearest(name, way.own) if way.own else "it has none of its own"
             raise ConfigError(f"{name} = {value!r}: {kind} has no such option; {hint}")
-    made = way.deal(**{name: value for name, value in offered.items() if name in way.takes}, **own)
+    taken = {name: value for name, value in offered.items() if name in way.takes}
+    made = call_named(f"partition = {kind!r}", way.deal, **taken, **own)
     if not isinstance(made, Partition):
         raise DataError(f"partition = {kind!r}: its function gave a {type(made).__name__}, not a Partition")
     return made

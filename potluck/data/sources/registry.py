@@ -7,7 +7,7 @@ from pathlib import Path
 
 from potluck.core import entry_points
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, DataError, nearest
+from potluck.core.errors import ConfigError, DataError, call_named, nearest
 from potluck.core.registry import Registry
 from potluck.data.pool import Pool, limit_rows
 
@@ -46,7 +46,7 @@ def load(source: str, root: Path | None = None, limit: int | None = None, **opti
         if option not in known:
             hint = nearest(option, known) if known else f"{source} has none"
             raise ConfigError(f"data.{option}: {source} has no such option; {hint}")
-    pool = make(root, **options)
+    pool = call_named(f"data.source = {source!r}", make, root, **options)
     if not isinstance(pool, Pool):
         raise DataError(f"data.source = {source!r}: its function gave a {type(pool).__name__}, not a Pool")
     return pool if limit is None else limit_rows(pool, limit)

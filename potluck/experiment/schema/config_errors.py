@@ -47,6 +47,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return f"should be one of {', '.join(allowed)}{meant}"
     if kind == "value_error":
         return str(context["error"])
+    if kind == "too_short":
+        return f"should have at least {context['min_length']}"
     return problem["msg"].removeprefix("Input ")
 
 
