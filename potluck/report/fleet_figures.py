@@ -24,7 +24,7 @@ BARS = 200  # devices in a picture; more would be narrower than a pixel
 
 
 def draw_speeds(run: Run) -> go.Figure | None:
-    """Every device, coloured by its edge or else its user; None without a portrait."""
+    """Every device, coloured by its edge or else its user; None if nothing is known of devices."""
     return _draw_dots(run, find_owners(run))
 
 

@@ -19,13 +19,13 @@ from potluck.algorithms.classter.device.distil import (
     Distillation,
     Loudest,
     calibrate_logits,
-    divergence,
 )
 from potluck.core import keys
 from potluck.core.job import Batch, Local, ModelSpec
 from potluck.execute.reference import Item, train
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs import SGD, Train, use_model
+from potluck.jobs.losses import divergence
 from potluck.jobs.switch import Cosine, Entropy, Familiar, Home, Personal, Switch, Threshold, entropy
 from potluck.models import Models, register
 

@@ -8,7 +8,6 @@ import torch
 from federations import LOCAL, SPEC, pool
 from torch import nn
 
-from potluck.algorithms.classter.device.distil import divergence
 from potluck.algorithms.fedrac.device.teach import ADAPTER, Teach, mark_rows
 from potluck.algorithms.fedrac.device.trial import Trial
 from potluck.core.errors import ConfigError, ModelError
@@ -16,6 +15,7 @@ from potluck.core.job import Batch, Local, ModelSpec
 from potluck.core.trees import add
 from potluck.execute.reference import Item, train
 from potluck.jobs import SGD, Adam
+from potluck.jobs.losses import divergence
 from potluck.models import Models, register
 from potluck.models.footprint import inference_bytes, training_bytes
 

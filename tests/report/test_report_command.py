@@ -172,7 +172,7 @@ def test_an_unfinished_run_says_so(runs, potluck, tmp_path):
     assert "No verdict yet" in page
 
 
-def test_runs_of_earlier_versions_are_drawn_without_portraits(runs, potluck, tmp_path):
+def test_runs_of_earlier_versions_are_drawn_without_their_devices(runs, potluck, tmp_path):
     shutil.copytree(runs / "alone", tmp_path / "old")
     (tmp_path / "old" / "devices.json").unlink()
     assert potluck("report", tmp_path / "old")[0] == 0

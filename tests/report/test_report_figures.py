@@ -285,7 +285,7 @@ def test_edges_rounds_on_a_time_line():
     assert hierarchy.draw_stretches(made(), "local_rounds") is None
     (old,) = hierarchy.draw_stretches(
         made(*records), "local_rounds"
-    ).data  # without a portrait nodes have no names
+    ).data  # without a summary of devices nodes have no names
     assert list(old.y) == ["5", "6", "5"]
 
 
@@ -425,7 +425,7 @@ def test_a_sheet_holds_what_is_drawn():
     assert len(heat) == 1 + 4 * 2
 
 
-def test_sheets_and_the_table_in_a_folder(tmp_path):
+def test_csv_files_and_the_table_in_a_folder(tmp_path):
     race = compared(made(line(1.0, "bytes_up", 2e6, group="device")))
     csv_files.save_all(race, draw_all(race), tmp_path / "new")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [

@@ -73,10 +73,10 @@ class Data(Table):
     root: Annotated[
         str | None, "folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache"
     ] = None
-    path: Annotated[str | None, "of npz and idx"] = None
+    path: Annotated[str | None, "of npz and idx: the file, or the folder"] = None
     limit: Annotated[Count | None, "at most so many rows, beside the test set and users who validate"] = None
     without: Annotated[Natural | None, "a class that is in the global test set only"] = None
-    rows: Annotated[Count | None, "of synthetic"] = None
+    rows: Annotated[Count | None, "of synthetic: how many there are"] = None
     dimension: Annotated[Count | None, "of synthetic: numbers of a row"] = None
     classes: Annotated[Count | None, "of synthetic: 10; of npz and idx: as many as the labels say"] = None
     normalise: Annotated[bool | None, "of npz: features to mean 0 and deviation 1"] = None
