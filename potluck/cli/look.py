@@ -66,11 +66,13 @@ def _show(
     from rich.table import Table
 
     from potluck.cli.tables import console
+    from potluck.core.safe_files import write_file
     from potluck.report.page import list_facts, render_page
 
     place = out or Path("runs") / f"{name}-{what}.html"
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(render_page(name, f"{name}: {what}", "", list_facts(facts), figures), encoding="utf-8")
+    page = render_page(name, f"{name}: {what}", "", list_facts(facts), figures)
+    write_file(place.parent, place.name, page.encode())
     lines = [*facts, ("picture", str(place))]
     if as_json:
         typer.echo(json.dumps(dict(lines), indent=2))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from potluck.core.errors import StorageError
+
 if TYPE_CHECKING:
     from potluck.cli.screen import Screen
     from potluck.experiment import Comparison, Run
@@ -22,16 +24,18 @@ def open_screen(quiet: bool) -> "Screen":
 
 @contextmanager
 def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
-    """On Ctrl-C, say how to go on: by resuming the folder, so many runs at a time, or by this command."""
+    """On Ctrl-C or a full disk, say how to go on: by resuming the folder, or by this command."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StorageError) as stopped:
         from potluck.experiment.code import find_path
 
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
         code = "" if (path := find_path()) is None else f" --code {path}"
         again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{code}"
         hint = f"; go on with: {again}" if begun else ""
+        if isinstance(stopped, StorageError):
+            raise StorageError(f"{stopped}{hint}") from None
         typer.echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
 

@@ -5,7 +5,8 @@ PotluckError            anything a user can mend; the command line prints one li
 ├── DataError           a data source or a partition that can't be made
 ├── ModelError          a model that doesn't fit the data or the engine
 ├── DecodeError         bytes that are no value, or not one that may be built
-├── SnapshotError       a run folder that can't be resumed
+├── SnapshotError       a run folder that can't be resumed or read
+├── StorageError        a file that can't be written: the disk is full, say
 ├── StalledError        every lane is parked and nothing is under way
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
 """
@@ -41,7 +42,11 @@ class DecodeError(PotluckError):
 
 
 class SnapshotError(PotluckError):
-    """A run folder that can't be resumed."""
+    """A run folder that can't be resumed or read."""
+
+
+class StorageError(PotluckError):
+    """A file that can't be written; with room for it, a run goes on where it was."""
 
 
 class StalledError(PotluckError):
@@ -89,6 +94,8 @@ def error_context(where: str, keys: Collection[str] | None = None) -> Iterator[N
     """
     try:
         yield
+    except StorageError:  # it names its file, and no key is to blame
+        raise
     except PotluckError as error:
         text = str(error)
         if keys is None:

@@ -13,12 +13,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
-from potluck.core import codec
+from potluck.core import codec, safe_files
 from potluck.core.codec import value
+from potluck.core.errors import StorageError
 from potluck.core.messages import Node
 from potluck.core.trees import Tree, copy_tree, nbytes
 from potluck.engine import snapshot
-from potluck.engine.records import cut
+from potluck.engine.records import close, cut, flush
 
 Name = tuple[Node, Hashable]
 
@@ -36,7 +37,11 @@ class Memories:
 
     def __init__(self, path: Path | None, budget: int = 1 << 30, device: str = "cpu") -> None:
         self.budget, self.device = budget, device
-        self.file: BinaryIO = tempfile.TemporaryFile() if path is None else open(path, "a+b")  # noqa: SIM115
+        self.file: BinaryIO
+        if path is None:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115
+        else:
+            self.file = safe_files.open_file(path.parent, path.name, "a+b")
         self.index: dict[Name, tuple[int, int]] = {}  # where the logged version lies: offset, length
         self.fresh: dict[Name, Tree] = {}  # newer than the log
         self.read: OrderedDict[Name, Tree] = OrderedDict()  # as in the log; oldest first
@@ -88,10 +93,9 @@ class Memories:
     def flush(self) -> MemoryState:
         """Everything to disk, and where it lies."""
         self._log()
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        index = [(node, slot, *where) for (node, slot), where in self.index.items()]
-        return MemoryState(index, self.file.seek(0, os.SEEK_END))
+        self.file.seek(0, os.SEEK_END)
+        length = flush(self.file)
+        return MemoryState([(node, slot, *where) for (node, slot), where in self.index.items()], length)
 
     def restore(self, state: MemoryState) -> None:
         """Go back to what there was; the log is cut to its length."""
@@ -104,15 +108,16 @@ class Memories:
             self.slots.setdefault(node, {})[slot] = None
 
     def close(self) -> None:
-        self.file.close()
+        close(self.file)
 
     def _log(self) -> None:
-        end = self.file.seek(0, os.SEEK_END)
-        for name, tree in self.fresh.items():
-            data = codec.encode(tree)
-            self.file.write(data)
-            self.index[name] = (end, len(data))
-            end += len(data)
+        with safe_files.naming(self.file.name, "written", StorageError):
+            end = self.file.seek(0, os.SEEK_END)
+            for name, tree in self.fresh.items():
+                data = codec.encode(tree)
+                self.file.write(data)
+                self.index[name] = (end, len(data))
+                end += len(data)
         self.read.update(self.fresh)
         self.fresh = {}
 
@@ -133,6 +138,5 @@ class Memories:
 
 def read_log(path: Path, state: MemoryState) -> dict[Name, Tree]:
     """What devices remembered, from the log of a run that may be over."""
-    with open(path, "rb") as file:
-        log = file.read(state.length)
+    log = safe_files.read_file(path.parent, path.name)
     return {(n, slot): snapshot.read(log[at : at + size], "cpu", path) for n, slot, at, size in state.index}

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from potluck.core.errors import SnapshotError
+from potluck.core import safe_files
+from potluck.core.errors import SnapshotError, StorageError
 from potluck.core.records import Group, Record
 
 
@@ -14,7 +15,9 @@ class Records:
 
     def __init__(self, path: Path | None) -> None:
         self.kept: list[Record] = []
-        self.file: BinaryIO | None = None if path is None else open(path, "ab")  # noqa: SIM115
+        self.file: BinaryIO | None = (
+            None if path is None else safe_files.open_file(path.parent, path.name, "ab")
+        )
 
     def write(
         self,
@@ -36,16 +39,18 @@ class Records:
             record["view"] = view
         if self.file is None:
             self.kept.append(record)
-        else:
-            self.file.write(json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n")
+            return
+        line = json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n"
+        try:
+            self.file.write(line)
+        except OSError as error:
+            raise safe_files.explain_failure(error, self.file.name, "written", StorageError) from None
 
     def flush(self) -> int:
         """All to disk; the length so far, which a snapshot remembers."""
         if self.file is None:
             return len(self.kept)
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        return self.file.tell()
+        return flush(self.file)
 
     def truncate(self, length: int) -> None:
         """Forget what was written after a snapshot."""
@@ -56,7 +61,21 @@ class Records:
 
     def close(self) -> None:
         if self.file is not None:
-            self.file.close()
+            close(self.file)
+
+
+def flush(file: BinaryIO) -> int:
+    """All of a log to disk; its length."""
+    with safe_files.naming(file.name, "written", StorageError):
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def close(file: BinaryIO) -> None:
+    """Close a log; what it still has to write may not fit on the disk."""
+    with safe_files.naming(file.name, "written", StorageError):
+        file.close()
 
 
 def cut(file: BinaryIO, length: int) -> None:
@@ -66,8 +85,9 @@ def cut(file: BinaryIO, length: int) -> None:
         raise SnapshotError(
             f"{file.name}: {size} bytes, but {length} when the snapshot was taken: put the old file back"
         )
-    file.truncate(length)
-    file.seek(length)
+    with safe_files.naming(file.name, "written", StorageError):
+        file.truncate(length)
+        file.seek(length)
 
 
 def _plain(value: Any) -> Any:

@@ -16,9 +16,11 @@ from types import ModuleType
 from typing import NamedTuple
 
 from potluck import algorithms
-from potluck.core.errors import ConfigError, PotluckError, SnapshotError, nearest
+from potluck.core import safe_files
+from potluck.core.errors import ConfigError, PotluckError, nearest
 from potluck.core.parts import parts_of, roles
 from potluck.core.registry import Registry
+from potluck.experiment import json_files
 
 RECORD = "code.json"
 
@@ -105,13 +107,9 @@ def record() -> dict[str, str]:
 
 def read_record(folder: Path) -> Code | None:
     """The file that the runs of a folder are computed with."""
-    path = folder / RECORD
-    if not path.is_file():
+    if not safe_files.has_file(folder, RECORD):
         return None
-    try:
-        return Code(**json.loads(path.read_text()))
-    except (ValueError, TypeError) as error:
-        raise SnapshotError(f"{path}: damaged ({error}); run it again") from None
+    return json_files.read_json(folder, RECORD, Code, "put it back, or run it again")
 
 
 def check_same(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.core.errors import error_context
+from potluck.core.errors import SnapshotError, error_context
 from potluck.experiment import code, folder
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
@@ -146,17 +146,28 @@ def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) 
     """Finish a comparison: load what is finished, resume what was begun, run the rest."""
     path = Path(out)
     side_by_side.check_jobs(jobs, path)
+    experiment = _read(path)
     code.check_same(path)
-    return _go_on(folder.experiment(path), path, {}, show, jobs)
+    return _go_on(experiment, path, {}, show, jobs)
 
 
 def load_comparison(out: str | Path) -> Comparison:
     """The runs of a comparison's folder that were begun, finished or not."""
     path = Path(out)
-    experiment = folder.experiment(path)
+    experiment = _read(path)
     found = [_place(path, seed, name) for seed, name in _each(experiment)]
     runs = [load(place) for place in found if place and folder.is_run(place)]
-    return Comparison(experiment, runs, path, load_tuning(path / folder.TUNING))
+    return Comparison(experiment, runs, path, load_tuning(folder.find_below(path, folder.TUNING)))
+
+
+def _read(path: Path) -> Experiment:
+    """What a comparison's folder was made from."""
+    folder.check_links(path)
+    experiment = folder.experiment(path)
+    if not experiment.compare or not experiment.seeds:
+        where = path / folder.EXPERIMENT
+        raise SnapshotError(f"{where}: names no runs to compare (compare, seeds); put the old file back")
+    return experiment
 
 
 def _go_on(
@@ -212,7 +223,7 @@ def _tune(experiment: Experiment, path: Path | None, show: Show | None, jobs: in
     total = count_trials(len(names), table)
     methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
     batch = Batch(total, total * table.length, show, jobs=jobs)
-    return search(methods, table, None if path is None else path / folder.TUNING, batch)
+    return search(methods, table, None if path is None else folder.find_below(path, folder.TUNING), batch)
 
 
 def _each(experiment: Experiment) -> list[tuple[int, str]]:
@@ -225,4 +236,4 @@ def _one(experiment: Experiment, seed: int, name: str, tuning: Tuning | None = N
 
 
 def _place(path: Path | None, seed: int, name: str) -> Path | None:
-    return None if path is None else path / f"{name}-{seed}"
+    return None if path is None else folder.find_below(path, f"{name}-{seed}")

@@ -18,29 +18,23 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+from typing import TypedDict
 
-import safetensors
-import safetensors.torch
-from torch import nn
-
-from potluck.core.errors import ConfigError, SnapshotError
-from potluck.core.job import ModelSpec
+from potluck.core import safe_files
+from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
-from potluck.core.trees import Params
-from potluck.experiment import code
+from potluck.engine import snapshot
+from potluck.experiment import code, json_files, toml
 from potluck.experiment.device_summary import DeviceSummary
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import as_recorded
 from potluck.experiment.summary import Summary
-from potluck.models import Models
+from potluck.simulate.run_state import MEMORIES, RECORDS
 
-EXPERIMENT, PLAN, RECORDS, SUMMARY = "experiment.toml", "plan.json", "records.jsonl", "summary.json"
-SESSIONS, SNAPSHOTS, MODELS, REPORT = "sessions.jsonl", "snapshots", "models", "report.html"
-DEVICES = "devices.json"
+EXPERIMENT, PLAN, SUMMARY = "experiment.toml", "plan.json", "summary.json"
+SESSIONS, MODELS, REPORT, DEVICES = "sessions.jsonl", "models", "report.html", "devices.json"
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
     EXPERIMENT,
@@ -50,12 +44,20 @@ _OWN = {
     DEVICES,
     SUMMARY,
     SESSIONS,
-    SNAPSHOTS,
+    snapshot.FOLDER,
     MODELS,
     REPORT,
     TUNED,
-    "keep.log",
+    MEMORIES,
 }
+_FACTS = Record.__required_keys__
+_PARTIAL = re.compile(r"\..*\.partial")
+
+
+class Session(TypedDict):
+    """A line of sessions.jsonl."""
+
+    seconds: float  # of real time
 
 
 def claim(folder: Path, force: bool) -> None:
@@ -88,11 +90,18 @@ def create(folder: Path, files: dict[str, str], force: bool) -> None:
         if partial.exists():
             shutil.rmtree(partial)
         partial.mkdir(parents=True)
-        for name, text in files.items():
-            (partial / name).write_text(text)
-        if (folder / EXPERIMENT).is_file():
-            shutil.rmtree(folder)
-        os.rename(partial, folder)
+        try:
+            for name, text in files.items():
+                safe_files.write_file(partial, name, text.encode())
+            if (folder / EXPERIMENT).is_file():
+                shutil.rmtree(folder)
+            os.rename(partial, folder)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        safe_files.sync_folder(place.parent)
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(partial), str(folder))) from None
     except OSError as error:
         raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
 
@@ -108,10 +117,10 @@ def make(folder: Path) -> None:
 def _foreign(folder: Path) -> Path | None:
     """The first thing in a run or a comparison that belongs to neither."""
     for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and (is_run(entry) or entry.name == TUNING):
+        if entry.is_dir() and not entry.is_symlink() and (is_run(entry) or entry.name == TUNING):
             if inner := _foreign(entry):
                 return inner
-        elif entry.name not in _OWN and not re.fullmatch(r"\..*\.partial", entry.name):
+        elif entry.name not in _OWN and not _PARTIAL.fullmatch(entry.name):
             return entry
     return None
 
@@ -121,132 +130,112 @@ def to_path_part(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
+def find_below(folder: Path, *parts: str) -> Path:
+    """A folder below one that may be somebody else's: no link is followed to it."""
+    for i, part in enumerate(parts):
+        if part in ("", ".", "..") or "/" in part:
+            raise SnapshotError(f"{folder}: {part!r} is no name of a folder in it; put the old file back")
+        safe_files.check_entries(folder, "/".join(parts[:i]), [part])
+    return folder.joinpath(*parts)
+
+
 def is_run(folder: Path) -> bool:
-    return (folder / EXPERIMENT).is_file() and (folder / PLAN).is_file()
+    return safe_files.has_file(folder, EXPERIMENT) and safe_files.has_file(folder, PLAN)
 
 
 def is_comparison(folder: Path) -> bool:
-    return (folder / EXPERIMENT).is_file() and not (folder / PLAN).is_file()
+    """Whether it holds runs by their names; a run that has lost its plan is none, and is refused."""
+    if not safe_files.has_file(folder, EXPERIMENT) or safe_files.has_file(folder, PLAN):
+        return False
+    if snapshot.list_all(folder) or any(safe_files.has_file(folder, name) for name in (RECORDS, SUMMARY)):
+        raise SnapshotError(f"{folder / PLAN}: missing; put it back, or run it again")
+    return True
 
 
 def check_run(folder: Path) -> None:
     """An error that says what is there instead of a run."""
     if is_run(folder):
+        check_links(folder)
         return
     if not folder.exists():
         raise SnapshotError(f"{folder}: no such folder; `potluck list` shows the runs that there are")
     what = "a comparison; name one of the runs in it" if is_comparison(folder) else "not the folder of a run"
-    if (folder / TUNED).is_file():
+    if safe_files.has_file(folder, TUNED):
         what = "a tuning; the same `potluck tune` again goes on with it"
     raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
 
 
+def check_links(folder: Path) -> None:
+    """Refuse a folder in which a name of Potluck's is a link, before anything is computed."""
+    names = safe_files.list_names(folder, "")
+    own = [name for name in names if name in (*_OWN, TUNING) or _PARTIAL.fullmatch(name)]
+    safe_files.check_entries(folder, "", own)
+    for inner in (snapshot.FOLDER, MODELS):
+        safe_files.check_entries(folder, inner, safe_files.list_names(folder, inner))
+
+
 def is_finished(folder: Path) -> bool:
-    return (folder / SUMMARY).is_file()
+    return safe_files.has_file(folder, SUMMARY)
 
 
 def experiment(folder: Path) -> Experiment:
     """What a folder was made from; names in it were looked up then, and may be of code that isn't here."""
+    path = folder / EXPERIMENT
     with as_recorded():
-        return Experiment.from_file(folder / EXPERIMENT)
+        return Experiment(**toml.parse(safe_files.read_file(folder, EXPERIMENT), path), _source=str(path))
 
 
 def read_records(folder: Path) -> list[Record]:
     """All whole lines; a run that is being written, or was killed, may end in half of one."""
-    path = folder / RECORDS
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    if not safe_files.has_file(folder, RECORDS):
+        return []
+    path, fix = folder / RECORDS, "resume the run, or run it again"
+    lines = safe_files.read_file(folder, RECORDS).split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise SnapshotError(f"{path}: damaged ({error}); resume the run, or run it again") from None
+        records: list[Record] = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise json_files.damaged(path, str(error), fix) from None
+    if not all(isinstance(record, dict) and record.keys() >= _FACTS for record in records):
+        raise json_files.damaged(path, f"a line lacks one of {', '.join(sorted(_FACTS))}", fix)
+    return records
 
 
 def read_summary(folder: Path) -> Summary:
-    try:
-        summary: Summary = json.loads((folder / SUMMARY).read_text())
-    except ValueError as error:
-        raise SnapshotError(f"{folder / SUMMARY}: damaged ({error}); delete it and resume the run") from None
-    return summary
+    return json_files.read_json(folder, SUMMARY, Summary, "delete it and resume the run")
 
 
 def write_devices(folder: Path, devices: DeviceSummary) -> None:
-    replace(folder / DEVICES, json.dumps(devices, separators=(",", ":")) + "\n")
+    safe_files.write_file(folder, DEVICES, (json.dumps(devices, separators=(",", ":")) + "\n").encode())
 
 
 def read_devices(folder: Path) -> DeviceSummary | None:
     """None if the run has none: it isn't finished, or the file was deleted."""
-    path = folder / DEVICES
-    try:
-        devices: DeviceSummary | None = json.loads(path.read_text()) if path.is_file() else None
-    except ValueError as error:
-        raise SnapshotError(f"{path}: damaged ({error}); delete it, or run it again") from None
+    if not safe_files.has_file(folder, DEVICES):
+        return None
+    devices = json_files.read_json(folder, DEVICES, DeviceSummary, "delete it, or run it again")
+    each = [
+        *(devices[key] for key in ("compute", "up", "down", "latency", "memory", "rows")),
+        devices["rows_at_end"],
+    ]
+    if any(of is not None and len(of) != len(devices["nodes"]) for of in each):
+        raise json_files.damaged(folder / DEVICES, "lists of unequal lengths", "delete it, or run it again")
     return devices
 
 
 def add_session(folder: Path, seconds: float) -> None:
-    with open(folder / SESSIONS, "a") as file:
-        file.write(json.dumps({"seconds": round(seconds, 3)}) + "\n")
+    before = safe_files.read_file(folder, SESSIONS) if safe_files.has_file(folder, SESSIONS) else b""
+    line = json.dumps({"seconds": round(seconds, 3)}) + "\n"
+    safe_files.write_file(folder, SESSIONS, before, line.encode())
 
 
 def wall_seconds(folder: Path) -> float:
     """Real time of all sessions that came to an orderly end."""
-    path = folder / SESSIONS
-    lines = path.read_text().splitlines() if path.exists() else []
-    return float(sum(json.loads(line)["seconds"] for line in lines))
-
-
-def replace(path: Path, text: str) -> None:
-    """Another content for a file of a run: whole or not at all, also if the power goes."""
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
-def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Content that people may read, too: whole or not at all."""
-    replace(path, json.dumps(content, indent=2) + "\n")
-
-
-def write_models(folder: Path, served: dict[str, tuple[ModelSpec, Params]], models: Models) -> None:
-    """One file a view; its metadata say how to build the module again."""
-    (folder / MODELS).mkdir(exist_ok=True)
-    for i, (view, (spec, params)) in enumerate(served.items()):
-        inputs = "" if models.inputs is None else str(models.inputs).removeprefix("torch.")
-        about = {
-            "view": view,
-            "order": str(i),
-            "model": json.dumps(asdict(spec)),
-            "shape": json.dumps(models.shape),
-            "classes": str(models.classes),
-            "dtype": str(models.dtype).removeprefix("torch."),
-            "inputs": inputs,
-        }
-        name = re.sub(r"[^\w.-]+", "-", str(view)) or "model"
-        path = folder / MODELS / f"{name}.safetensors"
-        safetensors.torch.save_file(
-            {k: v.detach().cpu().contiguous() for k, v in params.items()}, path, about
-        )
-
-
-def read_models(folder: Path) -> dict[str, nn.Module]:
-    """The trained modules by view, in the order in which they were served."""
-    import torch
-
-    found: dict[str, tuple[int, nn.Module]] = {}
-    for path in sorted((folder / MODELS).glob("*.safetensors")):
-        with safetensors.safe_open(path, "pt") as file:
-            about = file.metadata()
-        dtype = getattr(torch, about["dtype"])
-        inputs = getattr(torch, about["inputs"]) if about["inputs"] else None
-        models = Models(tuple(json.loads(about["shape"])), int(about["classes"]), dtype, inputs)
-        try:
-            model = models[ModelSpec(**json.loads(about["model"]))]
-        except ConfigError as error:
-            raise ConfigError(
-                f"{path}: {error}; register your own with potluck.register_model first"
-            ) from None
-        found[about["view"]] = (int(about["order"]), model.module(safetensors.torch.load_file(path)))
-    return {view: module for view, (_, module) in sorted(found.items(), key=lambda item: item[1][0])}
+    if not safe_files.has_file(folder, SESSIONS):
+        return 0.0
+    path, fix, total = folder / SESSIONS, "delete it: real time is then counted from now on", 0.0
+    for line in safe_files.read_file(folder, SESSIONS).splitlines():
+        content = json_files.parse(line, path, fix)
+        if not isinstance(content, dict):
+            raise json_files.damaged(path, "a line is no table", fix)
+        total += json_files.make(content, Session, path, fix)["seconds"]
+    return float(total)

@@ -1,5 +1,6 @@
 """Runs: started, resumed, loaded."""
 
+import contextlib
 import datetime
 import shutil
 import time
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, PotluckError, StorageError
 from potluck.core.records import Record
 from potluck.core.rule import Runnable
 from potluck.data import Pool
+from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
-from potluck.experiment import code, folder
+from potluck.experiment import code, folder, json_files, model_files
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
@@ -28,6 +30,7 @@ from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary, summarise_run
 from potluck.federation import Federation
 from potluck.simulate import Simulation
+from potluck.simulate.run_state import RECORDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +88,7 @@ class Run:
         """The trained models by view: ordinary modules in evaluation mode."""
         if self._modules is not None:
             return self._modules
-        return folder.read_models(self.path) if self.path else {}
+        return model_files.read_models(self.path) if self.path else {}
 
 
 def run(
@@ -124,8 +127,10 @@ def run(
             if chosen.fresh:
                 sim.remarks.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress)
+    except StorageError:
+        raise  # it goes on when there is room
     except Exception:
-        if path is not None and len(list((path / folder.SNAPSHOTS).glob("*.snapshot"))) < 2:
+        if path is not None and len(snapshot.list_all(path)) < 2:
             shutil.rmtree(path)  # it never got anywhere
         raise
 
@@ -152,7 +157,7 @@ def resume(
         )
     setting = prepare(experiment, algorithm, federation, pool)
     with lock_run(path):
-        plan = execution_plan.parse_plan((path / folder.PLAN).read_text())
+        plan = execution_plan.read_plan(path)
         sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
         if plan.torch != torch.__version__:
             sim.remarks.append(
@@ -169,9 +174,11 @@ def load(out: str | Path) -> Run:
     if folder.is_finished(path):
         return Run(experiment, folder.read_summary(path), path)
     lines = folder.read_records(path)
-    return Run(
-        experiment, summarise_run(experiment, lines, folder.wall_seconds(path), None), path, _lines=lines
-    )
+    try:
+        summary = summarise_run(experiment, lines, folder.wall_seconds(path), None)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # it isn't known who wrote them
+        raise json_files.damaged(path / RECORDS, str(error), "run it again") from None
+    return Run(experiment, summary, path, _lines=lines)
 
 
 def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
@@ -179,21 +186,25 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
     try:
         with parameter_context(setting):
             sim.run(progress)
-    finally:
-        seconds = time.monotonic() - began
+    except BaseException:
         if path is not None:
-            folder.add_session(path, seconds)
+            with contextlib.suppress(PotluckError):  # what went wrong first is told
+                folder.add_session(path, time.monotonic() - began)
+        raise
+    seconds = time.monotonic() - began
+    if path is not None:
+        folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     models, served, devices = setting.models, sim.find_models(), summarise_devices(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
         summary = summarise_run(setting.experiment, sim.records, seconds, now)
         return Run(setting.experiment, summary, None, sim.remarks, sim.records, modules, devices)
-    folder.write_models(path, served, models)
+    model_files.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
-    folder.write_json(path / folder.SUMMARY, summary)
+    json_files.write_json(path, folder.SUMMARY, summary)
     return Run(setting.experiment, summary, path, sim.remarks, lines)
 
 

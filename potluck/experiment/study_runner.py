@@ -1,15 +1,14 @@
 """Studies found, run and resumed: what was finished before isn't done again."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, PotluckError, nearest
-from potluck.experiment import folder
+from potluck.experiment import folder, json_files
 from potluck.experiment.code import execute_file
-from potluck.experiment.launch import side_by_side
+from potluck.experiment.launch import execution_plan, side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
@@ -122,7 +121,7 @@ def run_study(
     for scenario, arm, run in tuned:
         runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
     results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
-    folder.write_json(place / RESULTS, summarise(results))
+    json_files.write_json(place, RESULTS, summarise(results))
     return results
 
 
@@ -160,7 +159,7 @@ def _tune(plan: StudyPlan, place: Path, batch: Batch) -> dict[str, Tuning]:
     searches: dict[str, tuple[dict[str, Experiment], Path]] = {
         scenario: (
             {arm.name: plan.experiment(arm, scenario, grid.seeds[0]) for arm in arms},
-            _in(place, scenario) / folder.TUNING,
+            folder.find_below(place, *_name_scenario(scenario), folder.TUNING),
         )
         for scenario, arms in plan.searches
     }
@@ -174,13 +173,13 @@ def _tune(plan: StudyPlan, place: Path, batch: Batch) -> dict[str, Tuning]:
 def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
     """Where runs began, and with which torch."""
     places = [run.path for same in runs.values() for run in same if run.path]
-    plans = [json.loads((place / folder.PLAN).read_text()) for place in places]
-    return sorted({f"{plan['machine']}, torch {plan['torch']}" for plan in plans})
+    return sorted({execution_plan.read_origin(place) for place in places})
 
 
 def _place(place: Path, scenario: str, arm: Arm, seed: int) -> Path:
-    return _in(place, scenario) / f"{folder.to_path_part(arm.name)}-{seed}"
+    return folder.find_below(place, *_name_scenario(scenario), f"{folder.to_path_part(arm.name)}-{seed}")
 
 
-def _in(place: Path, scenario: str) -> Path:
-    return place / folder.to_path_part(scenario) if scenario else place
+def _name_scenario(scenario: str) -> list[str]:
+    """The folder of a scenario's runs, unless it is the only one."""
+    return [folder.to_path_part(scenario)] if scenario else []

@@ -13,7 +13,7 @@ from potluck.core.errors import ConfigError
 def read(path: Path) -> dict[str, Json]:
     """The content of a TOML file."""
     try:
-        return tomllib.loads(path.read_bytes().decode() + "\n")  # else an error in the last line names none
+        return parse(path.read_bytes(), path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; write one, or start from examples/demo.toml") from None
     except IsADirectoryError:
@@ -23,10 +23,18 @@ def read(path: Path) -> dict[str, Json]:
             else "name a file"
         )
         raise ConfigError(f"{path}: a folder, not an experiment's TOML file; {fix}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is no UTF-8; save the file as UTF-8 text") from None
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from None
+
+
+def parse(content: bytes, path: Path) -> dict[str, Json]:
+    """What a TOML file holds that has been read already."""
+    try:
+        return tomllib.loads(content.decode() + "\n")  # else an error in the last line names none
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is no UTF-8; save the file as UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deep; write fewer brackets") from None
     except tomllib.TOMLDecodeError as error:
         what, _, place = str(error).partition(" (at ")
         where = f"{path}, {place.removesuffix(')')}" if place else path

@@ -4,16 +4,16 @@ Whoever compares methods at one fixed rate compares how well that rate suits eac
 what was chosen are written to tune.json, so that they can be published beside what was found with them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
 from potluck import algorithms as registry
+from potluck.core import safe_files
 from potluck.core.codec import Json
-from potluck.core.errors import PotluckError, SnapshotError, error_context
-from potluck.experiment import folder
+from potluck.core.errors import PotluckError, error_context
+from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Asked, Batch, Show
 from potluck.experiment.schema import config_errors
@@ -107,7 +107,7 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
         results[name][rate].append(accuracy)
     tuning = Tuning(table.lr, table.seeds, table.length, results)
     if out is not None:
-        folder.write_json(out / folder.TUNED, tuning.summary())
+        json_files.write_json(out, folder.TUNED, tuning.summary())
     return tuning
 
 
@@ -143,14 +143,15 @@ def set_rate(experiment: Experiment, rate: float) -> Experiment:
 
 def load_tuning(out: Path) -> Tuning | None:
     """What was found in a folder; None if a search never got to its end there."""
-    path = out / folder.TUNED
-    if not path.is_file():
+    path, fix = out / folder.TUNED, "delete it and tune again"
+    if not safe_files.has_file(out, folder.TUNED):
         return None
-    try:
-        content = json.loads(path.read_text())
-        return Tuning(content["grid"], content["seeds"], content["length"], content["results"])
-    except (ValueError, LookupError) as error:
-        raise SnapshotError(f"{path}: damaged ({error}); delete it and tune again") from None
+    content = json_files.read_table(out, folder.TUNED, fix)
+    own = {key: value for key, value in content.items() if key in Tuning.__annotations__}
+    tuning = json_files.make(own, Tuning, path, fix)
+    if not all(len(tried) == len(tuning.grid) and all(tried) for tried in tuning.results.values()):
+        raise json_files.damaged(path, "not one result for each rate", fix)
+    return tuning
 
 
 def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:
@@ -173,4 +174,4 @@ def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Exp
 
 
 def _place(out: Path | None, name: str, rate: float, seed: int) -> Path | None:
-    return None if out is None else out / f"{folder.to_path_part(name)}-{rate:g}-{seed}"
+    return None if out is None else folder.find_below(out, f"{folder.to_path_part(name)}-{rate:g}-{seed}")

@@ -11,12 +11,13 @@ __all__ = ["write_report"]
 
 def write_report(comparison: "Comparison", path: str | Path, csv: str | Path | None = None) -> Path:
     """Write a comparison's report, and the data of its figures into the folder `csv`; where the report is."""
+    from potluck.core.safe_files import write_file
     from potluck.report.contents import draw_all  # here: plotly is slow to import
     from potluck.report.csv_files import save_all
     from potluck.report.page import render
 
     place, drawn = Path(path), draw_all(comparison)
-    place.write_text(render(comparison, drawn), encoding="utf-8")
+    write_file(place.parent, place.name, render(comparison, drawn).encode())
     if csv is not None:
         save_all(comparison, drawn, Path(csv))
     return place

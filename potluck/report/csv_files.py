@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import plotly.graph_objects as go
 
+from potluck.core.safe_files import write_file
 from potluck.experiment import Comparison
 from potluck.report.canvas import ReportFigure
 from potluck.report.columns import list_columns
@@ -54,9 +55,9 @@ def save_all(comparison: Comparison, drawn: Iterable[ReportFigure], folder: Path
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(["algorithm", *(column.name for column in columns)])
     lines.writerows(zip(comparison.algorithms, *(column.texts for column in columns), strict=True))
-    (folder / "table.csv").write_text(out.getvalue(), encoding="utf-8")
+    write_file(folder, "table.csv", out.getvalue().encode())
     for each in drawn:
-        (folder / f"{make_slug(each.title)}.csv").write_text(write_figure(each.figure), encoding="utf-8")
+        write_file(folder, f"{make_slug(each.title)}.csv", write_figure(each.figure).encode())
 
 
 def make_slug(title: str) -> str:

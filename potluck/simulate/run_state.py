@@ -17,7 +17,7 @@ from potluck.simulate.clock import Clock
 from potluck.simulate.devices import DeviceState
 from potluck.simulate.links import LinkState
 
-SNAPSHOTS, RECORDS, MEMORIES = "snapshots", "records.jsonl", "keep.log"  # in a run's folder
+RECORDS, MEMORIES = "records.jsonl", "keep.log"  # in a run's folder
 
 
 @value(frozen=False, eq=False)
@@ -59,5 +59,5 @@ class RunState:
 
 def read_memories(folder: Path) -> dict[tuple[Node, Hashable], Tree]:
     """What the devices of a run, in its folder, remembered at its last snapshot."""
-    _, state, _ = snapshot.read_newest(folder / SNAPSHOTS, RunState)
+    _, state, _ = snapshot.read_newest(folder, RunState)
     return read_log(folder / MEMORIES, state.memories)

@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core import safe_files
 from potluck.core.errors import SnapshotError, StalledError
 from potluck.core.job import ModelSpec, trains
 from potluck.core.messages import Event, Node, Task, Wake
@@ -29,7 +30,7 @@ from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
 from potluck.simulate.evaluate import Evaluator, Line
 from potluck.simulate.links import Links
-from potluck.simulate.run_state import MEMORIES, RECORDS, SNAPSHOTS, RunState
+from potluck.simulate.run_state import MEMORIES, RECORDS, RunState
 
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
 
@@ -200,8 +201,10 @@ class Simulation:
     def close(self) -> None:
         """Give back processes and files; the state stays readable."""
         self.executor.close()
-        self.logs.close()
-        self.memories.close()
+        try:
+            self.logs.close()
+        finally:  # also if what it still had to write didn't fit on the disk
+            self.memories.close()
 
     # --------------------------------------------------------------------------------------- ends and looks
 
@@ -295,7 +298,7 @@ class Simulation:
         """Write a snapshot into the run's folder."""
         assert self.folder is not None
         self.snapshots += 1
-        snapshot.write(self.folder / SNAPSHOTS, self.snapshots, self.make_state())
+        snapshot.write(self.folder, self.snapshots, self.make_state())
         self.saved = time.monotonic()
 
     def make_state(self) -> RunState:
@@ -334,12 +337,12 @@ class Simulation:
     @classmethod
     def resume(cls, federation: Federation, algorithm: Runnable, *, folder: Path, **settings: Any) -> Self:
         """The run of a folder, where its newest good snapshot left it."""
-        if not any((folder / SNAPSHOTS).glob("*.snapshot")):  # killed before the first one: begin again
+        if not snapshot.list_all(folder):  # killed before the first one: begin again
             for log in (RECORDS, MEMORIES):
-                (folder / log).unlink(missing_ok=True)
+                safe_files.remove_file(folder, log)
             return cls(federation, algorithm, folder=folder, **settings)
         wanted: ExecutionPlan = settings.get("plan", ExecutionPlan())
-        serial, state, remarks = snapshot.read_newest(folder / SNAPSHOTS, RunState, wanted.device)
+        serial, state, remarks = snapshot.read_newest(folder, RunState, wanted.device)
         plan = replace(state.plan, chunk=min(state.plan.chunk, settings.get("plan", state.plan).chunk))
         sim = cls(federation, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)

@@ -537,8 +537,9 @@ def test_force_replaces_runs_and_nothing_else(tmp_path):
 
 
 def test_half_a_record_is_not_read(tmp_path):
-    (tmp_path / "records.jsonl").write_text('{"round": 1}\n{"rou')
-    assert folder.read_records(tmp_path) == [{"round": 1}]
+    whole = {"round": 1, "time": 2.0, "metric": "tasks", "value": 3}
+    (tmp_path / "records.jsonl").write_text(f'{json.dumps(whole)}\n{{"rou')
+    assert folder.read_records(tmp_path) == [whole]
 
 
 def test_devices_may_come_and_go():

@@ -220,10 +220,7 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     told = Told()
     potluck.compare(small(), ["fedavg"], [1, 2], tmp_path / "c", told, jobs=2)
     assert log.read_text() == "0 0 "
-    pinned = [
-        execution_plan.parse_plan((tmp_path / "c" / f"fedavg-{seed}" / "plan.json").read_text())
-        for seed in (1, 2)
-    ]
+    pinned = [execution_plan.read_plan(tmp_path / "c" / f"fedavg-{seed}") for seed in (1, 2)]
     assert pinned == [chosen[1], ExecutionPlan("loop")]
     assert "potluck: fedavg-1: computed by stacked (chunks of 3); measured" in told.said
     straight = runs.run(small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: Choice(chosen[1], ""))

@@ -382,12 +382,12 @@ def dying(call, count, name, plan, folder):
     """Run, but be killed at the `count`th call of a function of os."""
     real, calls = getattr(os, call), 0
 
-    def fatal(*args):
+    def fatal(*args, **named):
         nonlocal calls
         calls += 1
         if calls == count:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(*args)
+        return real(*args, **named)
 
     setattr(os, call, fatal)
     kill_many.go(name, plan, folder, LENGTH, snapshot_every=0.0)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from potluck.core import safe_files
 from potluck.core.errors import ConfigError, error_context
 from potluck.engine.schedule import Progress
 from potluck.experiment import build, code, folder, runs, toml
@@ -178,7 +179,7 @@ def _state(place: Path | None, full: Experiment, force: bool) -> str:
     """What there is of a run: nothing, begun, finished, or other (another run, which may be replaced)."""
     if place is None or not folder.is_run(place):
         return "nothing"
-    if (place / folder.EXPERIMENT).read_text() == full.to_toml():
+    if safe_files.read_file(place, folder.EXPERIMENT) == full.to_toml().encode():
         if force and code.read_record(place) != code.find_loaded():
             return "other"
         code.check_same(place)

@@ -4,19 +4,28 @@ import gc
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 
+from potluck.core.codec import Json
 from potluck.core.errors import error_context
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor, make_executor
 from potluck.execute.tune.autotune import Choice, Wanted, choose
 from potluck.execute.tune.cache import Plans, find_path
-from potluck.experiment import folder
+from potluck.experiment import folder, json_files
 from potluck.experiment.launch import hardware
 from potluck.experiment.prepare import Setting
 from potluck.simulate.trial import Trial
 
-_NOTES = ("reason", "machine")  # for people; no part of a plan
+_FIX = "put the old file back, or run it again"
+
+
+class Notes(TypedDict):
+    """What plan.json tells people; no part of a plan."""
+
+    reason: str
+    machine: str
 
 
 def choose_plan(setting: Setting) -> Choice:
@@ -66,14 +75,28 @@ def dump_plan(plan: ExecutionPlan, reason: str) -> str:
     )
 
 
-def parse_plan(text: str) -> ExecutionPlan:
-    """What `dump_plan` wrote."""
-    content = json.loads(text)
-    return ExecutionPlan(**{key: value for key, value in content.items() if key not in _NOTES})
+def read_plan(run: Path) -> ExecutionPlan:
+    """What `dump_plan` wrote into a run's folder."""
+    content, path = _read(run), run / folder.PLAN
+    own = {key: value for key, value in content.items() if key not in Notes.__required_keys__}
+    plan = json_files.make(own, ExecutionPlan, path, _FIX)
+    if min(plan.workers, plan.chunk, plan.streams) < 1:
+        raise json_files.damaged(path, "workers, chunk and streams should be 1 or more", _FIX)
+    return plan
+
+
+def read_origin(run: Path) -> str:
+    """Where a run began, and with which torch."""
+    content, path = _read(run), run / folder.PLAN
+    return f"{json_files.make(content, Notes, path, _FIX)['machine']}, torch {read_plan(run).torch}"
+
+
+def _read(run: Path) -> dict[str, Json]:
+    return json_files.read_table(run, folder.PLAN, _FIX)
 
 
 def note_chunk(run: Path, chunk: int) -> None:
     """Write down that stacks had to become smaller, so that a resumed run starts with that."""
-    content = json.loads((run / folder.PLAN).read_text())
-    content |= {"chunk": chunk, "reason": f"{content['reason']}; out of memory, hence chunks of {chunk}"}
-    folder.write_json(run / folder.PLAN, content)
+    content = _read(run)
+    reason = f"{content.get('reason')}; out of memory, hence chunks of {chunk}"
+    json_files.write_json(run, folder.PLAN, {**content, "chunk": chunk, "reason": reason})
