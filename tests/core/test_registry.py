@@ -1,11 +1,14 @@
 """Names of a user's own: taken ones are refused, and what is registered is used by name."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from potluck import data
-from potluck.core.errors import ConfigError, DataError
+from potluck.core import entry_points
+from potluck.core.errors import ConfigError, DataError, PotluckError
 from potluck.core.registry import Registry
 from potluck.data import PARTITIONS, SOURCES
 from potluck.models.registry import MODELS, register
@@ -37,6 +40,35 @@ def test_one_module_may_replace_its_own_and_no_other():
         known.add("a b", 1, rows)
     with pytest.raises(ConfigError, match=r"key = 'aa': no such thing; did you mean 'a'\?"):
         known.find("aa", "key")
+
+
+def test_what_could_not_be_loaded_is_tried_again():
+    def load():
+        if wrong:
+            raise wrong.pop()
+        known.add("a", 1, rows)
+
+    known, wrong = Registry("thing", load), [ConfigError("mend it")]
+    with pytest.raises(ConfigError, match="mend it"):
+        known.find("a", "key")
+    assert known.find("a", "key") == 1
+
+
+def test_entry_points_are_called_once_unless_they_fail(monkeypatch):
+    def register():
+        called.append(1)
+        if len(called) == 1:
+            raise ValueError("mend it")
+
+    called = []
+    entry = SimpleNamespace(name="x", value="mine:register", group="things", dist=None, load=lambda: register)
+    monkeypatch.setattr(entry_points, "list_entries", lambda group: {"x": [entry]})
+    monkeypatch.setattr(entry_points, "_CALLED", set())
+    with pytest.raises(PotluckError, match=r"x = 'mine:register' .*can't be loaded \(ValueError: mend it"):
+        entry_points.call_all("things")
+    entry_points.call_all("things")
+    entry_points.call_all("things")
+    assert len(called) == 2
 
 
 @pytest.mark.parametrize(

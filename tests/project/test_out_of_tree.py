@@ -393,6 +393,14 @@ def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
     assert "was begun with --code mine.py" in potluck(*study, other, cwd=tmp_path, code=2)
 
 
+def test_what_was_begun_without_code_goes_on_without(potluck, mine, tmp_path):
+    (tmp_path / "plain.toml").write_text('data = { source = "digits" }\nstop = { rounds = 1 }\n')
+    small = ("--algorithms", "fedavg", "--set", "model.name=linear")
+    potluck("compare", "plain.toml", *small, "--out", "plain", cwd=tmp_path)
+    said = potluck("resume", "plain", "--code", mine, cwd=tmp_path, code=2)
+    assert f"--code {mine}: plain was begun without; leave it out" in said
+
+
 def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "e.toml").write_text(EXPERIMENT)
