@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from potluck.core.errors import PotluckError
 
+GROUPS = ("potluck.algorithms", "potluck.models", "potluck.data")
 _CALLED: set[str] = set()  # groups
 
 
@@ -31,6 +32,14 @@ def call_all(group: str) -> None:
     except BaseException:
         _CALLED.discard(group)
         raise
+
+
+def find_package(module: str) -> tuple[str, str] | None:
+    """Name and version of the package that a module is of, if that offers Potluck anything."""
+    for entry in (entry for group in GROUPS for entries in list_entries(group).values() for entry in entries):
+        if entry.dist is not None and entry.module.partition(".")[0] == module.partition(".")[0]:
+            return entry.dist.name, entry.dist.version
+    return None
 
 
 @contextmanager

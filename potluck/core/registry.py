@@ -47,6 +47,10 @@ class Registry(Mapping[str, V], Generic[V]):
             raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest(name, list(self))}")
         return self[name]
 
+    def find_module(self, name: str) -> str:
+        """Who registered a name; empty if nobody did."""
+        return self._modules.get(name, "")
+
     def __getitem__(self, name: str) -> V:
         return self._load_once()[name]
 

@@ -10,11 +10,11 @@ from typing import Literal
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import SnapshotError, error_context
-from potluck.experiment import code, folder
+from potluck.experiment import code, folder, packages
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import Batch, Show
 from potluck.experiment.launch.side_by_side import Missing
-from potluck.experiment.prepare import prepare
+from potluck.experiment.prepare import Setting, prepare
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
@@ -135,10 +135,13 @@ def compare(
     if path is not None:
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
+    settings: list[Setting] = []
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
-        federations[seed] = prepare(_one(full, seed, name), federation=federations.get(seed)).federation
+        settings.append(prepare(_one(full, seed, name), federation=federations.get(seed)))
+        federations[seed] = settings[-1].federation
     if path is not None:
-        folder.create(path, {folder.EXPERIMENT: full.to_toml(), **code.record()}, force)
+        files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
+        folder.create(path, files, force)
     return _go_on(full, path, federations, show, jobs)
 
 
@@ -148,6 +151,7 @@ def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) 
     side_by_side.check_jobs(jobs, path)
     experiment = _read(path)
     code.check_same(path)
+    packages.check_same(path)
     return _go_on(experiment, path, {}, show, jobs)
 
 

@@ -4,6 +4,7 @@ A comparison's, a tuning's or a study's holds the folders of its runs.
 
 experiment.toml     complete: `potluck run experiment.toml` repeats the run
 code.json           name and sha256 of the file that --code loaded, if any: resuming wants the same
+packages.json       versions of others' packages that offered it anything, if any: resuming wants the same
 plan.json           executor and sizes, pinned, since resuming must compute alike
 records.jsonl       what was measured, append-only
 keep.log            what devices remember between tasks
@@ -25,7 +26,7 @@ from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
 from potluck.engine import snapshot
-from potluck.experiment import code, json_files, toml
+from potluck.experiment import code, json_files, packages, toml
 from potluck.experiment.device_summary import DeviceSummary
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
@@ -39,6 +40,7 @@ TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what cam
 _OWN = {
     EXPERIMENT,
     code.RECORD,
+    packages.RECORD,
     PLAN,
     RECORDS,
     DEVICES,

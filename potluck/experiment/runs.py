@@ -21,7 +21,7 @@ from potluck.data import Pool
 from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import Choice, describe
-from potluck.experiment import code, folder, json_files, model_files
+from potluck.experiment import code, folder, json_files, model_files, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
@@ -118,6 +118,7 @@ def run(
             folder.EXPERIMENT: setting.experiment.to_toml(),
             folder.PLAN: execution_plan.dump_plan(chosen.plan, chosen.reason),
             **code.record(),
+            **packages.record([setting]),
         }
         folder.create(path, files, force)
     try:
@@ -149,6 +150,7 @@ def resume(
     if folder.is_finished(path):
         return load(path)
     code.check_same(path)
+    packages.check_same(path)
     experiment = folder.experiment(path)
     if algorithm is None and not _by_name(experiment):
         raise ConfigError(

@@ -151,7 +151,7 @@ def test_algorithms(potluck):
     assert "McMahan" in out
     code, out, _ = potluck("algorithms", "FedAvg")
     assert "[algorithms.fedavg]" in out
-    assert re.search(r"overcommit +float +1.0 +ask so many times", out)
+    assert re.search(r"overcommit +float +1.0 +invite clients x overcommit", out)
     code, out, _ = potluck("algorithms", "fedavg", "--json")
     assert json.loads(out)["parameters"][0]["name"] == "clients"
 

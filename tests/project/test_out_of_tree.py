@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -297,6 +298,32 @@ def test_a_package_is_found_by_its_entry_points(potluck, installed, tmp_path):
     assert "doubled" in potluck("show", "a", cwd=tmp_path)
     assert "doubled" in potluck("list", ".", cwd=tmp_path)
     potluck("report", "a", "--out", "page.html", cwd=tmp_path)
+
+
+def test_resume_wants_the_same_packages(potluck, installed, tmp_path):
+    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    at = {"path": [installed], "cwd": tmp_path}
+    options = ("--algorithms", "fedavg,doubled", "--set", "run.executor=loop", "--out", "both")
+    potluck("compare", "e.toml", *options, **at)
+    for place in ("both", "both/fedavg-1", "both/doubled-1"):
+        assert json.loads((tmp_path / place / "packages.json").read_text()) == {"larder": "1.0"}
+    whole = records(tmp_path / "both" / "doubled-1")
+    (tmp_path / "both" / "doubled-1" / "summary.json").unlink()  # as if it had been killed
+    newer = tmp_path / "newer"
+    shutil.copytree(installed, newer)
+    (newer / "larder-1.0.dist-info").rename(newer / "larder-1.1.dist-info")
+    about = newer / "larder-1.1.dist-info" / "METADATA"
+    about.write_text(about.read_text().replace("Version: 1.0", "Version: 1.1"))
+    for place in ("both", "both/doubled-1"):
+        said = potluck("resume", place, cwd=tmp_path, code=2)
+        wanted = f"potluck: {place}: was begun with larder 1.0, and"
+        assert said == f"{wanted} none is installed; install larder==1.0\n"
+        said = potluck("resume", place, path=[newer], cwd=tmp_path, code=2)
+        assert said == f"{wanted} 1.1 is installed; install larder==1.0\n"
+    potluck("resume", "both", **at)
+    assert records(tmp_path / "both" / "doubled-1") == whole
+    potluck("run", ROOT / "examples" / "demo.toml", "--set", "stop.seconds=1", "--out", "plain", **at)
+    assert not (tmp_path / "plain" / "packages.json").exists()  # nothing of it was used
 
 
 def test_names_that_are_taken_or_wrong_are_told(potluck, installed, tmp_path):

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, error_context
 from potluck.engine.schedule import Progress
-from potluck.experiment import build, code, folder, runs, toml
+from potluck.experiment import build, code, folder, packages, runs, toml
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.side_by_side import Done, Missing
 from potluck.experiment.prepare import prepare, resolve_run
@@ -180,9 +180,10 @@ def _state(place: Path | None, full: Experiment, force: bool) -> str:
     if place is None or not folder.is_run(place):
         return "nothing"
     if safe_files.read_file(place, folder.EXPERIMENT) == full.to_toml().encode():
-        if force and code.read_record(place) != code.find_loaded():
+        if force and (code.read_record(place) != code.find_loaded() or packages.find_changes(place)):
             return "other"
         code.check_same(place)
+        packages.check_same(place)
         return "finished" if folder.is_finished(place) else "begun"
     if not force:
         raise ConfigError(
