@@ -438,10 +438,6 @@ def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys
         ("import sys\n\nsys.exit(3)\n", "bad.py, line 3: SystemExit: 3"),
         ("import potluck\nimport potluck.algorithms.fedavg\n", "--code bad.py: registers nothing; call"),
         (
-            "from potluck.authoring import part, value\n\n\n@part('selct')\n@value\nclass Mine:\n    pass\n",
-            "--code bad.py: @part('selct') of Mine: no such role; did you mean 'select'?",
-        ),
-        (
             "import potluck\nfrom potluck.algorithms.fedavg import FedAvg\n"
             'potluck.register_algorithm("Fed-Avg", FedAvg)\n',
             "bad.py: algorithm 'Fed-Avg': there is 'fedavg' already; register yours by another name",
@@ -523,3 +519,10 @@ def test_what_a_users_code_does_wrong_is_told_in_a_line(potluck, tmp_path, optio
     (tmp_path / "e.toml").write_text('data = { source = "synthetic", clients = 4 }\nstop = { rounds = 1 }\n')
     said = potluck("run", "e.toml", "--code", "broken.py", *options, cwd=tmp_path, code=2)
     assert said == f"potluck: e.toml: {message}\n"
+
+
+def test_a_part_for_a_role_that_nothing_has_is_told(potluck, tmp_path):
+    code = "from potluck.authoring import part, value\n\n\n@part('selct')\n@value\nclass Mine:\n    pass\n"
+    (tmp_path / "bad.py").write_text(code)
+    said = potluck("algorithms", "--code", "bad.py", cwd=tmp_path, code=2)
+    assert said == "potluck: --code bad.py: @part('selct') of Mine: no such role; did you mean 'select'?\n"
