@@ -12,7 +12,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 from potluck.core.records import Group, Record
 
 
-class Point(NamedTuple):
+class Measurement(NamedTuple):
     """A value and when it was measured."""
 
     round: int
@@ -25,25 +25,25 @@ def headline(records: Iterable[Record]) -> str | None:
     return next((r.get("view") for r in records if r["metric"] == "accuracy_mean"), None)
 
 
-def series(records: Iterable[Record], metric: str, view: str | None = None) -> list[Point]:
+def series(records: Iterable[Record], metric: str, view: str | None = None) -> list[Measurement]:
     """A metric over time, of one view (None: whatever the view)."""
     return [
-        Point(r["round"], r["time"], r["value"])
+        Measurement(r["round"], r["time"], r["value"])
         for r in records
         if r["metric"] == metric and (view is None or r.get("view") == view)
     ]
 
 
-def totals(records: Iterable[Record], metric: str) -> list[Point]:
+def totals(records: Iterable[Record], metric: str) -> list[Measurement]:
     """A counter over time, its groups added up; one point for each time at which it was written."""
     latest: dict[Group | None, float] = {}
-    points: list[Point] = []
+    points: list[Measurement] = []
     for r in records:
         if r["metric"] == metric:
             latest[r.get("group")] = r["value"]
             if points and points[-1].time == r["time"]:
                 points.pop()
-            points.append(Point(r["round"], r["time"], sum(latest.values())))
+            points.append(Measurement(r["round"], r["time"], sum(latest.values())))
     return points
 
 
@@ -52,7 +52,7 @@ def groups(records: Iterable[Record], metric: str) -> dict[str, float]:
     return {str(r["group"]): r["value"] for r in records if r["metric"] == metric and "group" in r}
 
 
-def time_to(points: Iterable[Point], target: float | None) -> float | None:
+def time_to(points: Iterable[Measurement], target: float | None) -> float | None:
     """The virtual second at which a target was first seen to be reached; None if it never was."""
     return None if target is None else next((p.time for p in points if p.value >= target), None)
 

@@ -102,7 +102,7 @@ def distilling(run: Run) -> float | None:
     return sum(spent) / run.summary["virtual_seconds"] if spent else None
 
 
-def _curve(run: Run) -> list[metrics.Point]:
+def _curve(run: Run) -> list[metrics.Measurement]:
     return metrics.series(run.lines, "accuracy_mean", metrics.headline(run.lines))
 
 

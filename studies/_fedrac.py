@@ -30,7 +30,7 @@ from potluck.algorithms.fedrac.results import (
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, overlay
 from potluck.fleet import fedrac40
-from potluck.metrics import Point
+from potluck.metrics import Measurement
 
 PHONES = 40
 TIERS = 4  # the paper's best number
@@ -145,7 +145,7 @@ def tiered(run: Run) -> bool:
     return bool(run.experiment.algorithm == "fedrac")
 
 
-def level(points: Sequence[Point]) -> float | None:
+def level(points: Sequence[Measurement]) -> float | None:
     """At the end: the mean of the last three evaluations; of those between which no round was, the first."""
     seen = {p.round: p.value for p in reversed(points)}
     last = list(seen.values())[:SMOOTH]
@@ -191,13 +191,13 @@ def f1(run: Run) -> float | None:
     return mean([measure_f1(run, tier) for tier in find_trained(run)])
 
 
-def overall(run: Run) -> list[Point]:
+def overall(run: Run) -> list[Measurement]:
     """Performance over rounds, a tier's own rounds one after another as the paper counts them."""
     if not tiered(run):
         return metrics.series(run.lines, "global_accuracy", "global")
     curves = [trace_tier(run, tier) for tier in find_trained(run)]
     moments = zip(*curves, strict=True)
-    return [Point(p[0].round + max((q.round for q in p[1:]), default=0), p[0].time,
+    return [Measurement(p[0].round + max((q.round for q in p[1:]), default=0), p[0].time,
                   fmean(q.value for q in p)) for p in moments]  # fmt: skip
 
 

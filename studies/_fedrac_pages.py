@@ -14,7 +14,7 @@ from potluck.algorithms.fedrac.results import (
 from potluck.core.units import NONE, duration, percent
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Results
-from potluck.metrics import Point
+from potluck.metrics import Measurement
 from potluck.report.reproduction import make_markdown_table, make_tables
 
 
@@ -89,18 +89,20 @@ def with_error(differences: Sequence[float | None]) -> str:
     return f"{fmean(known):+.1f}{error}"
 
 
-def _first(points: Sequence[Point], goal: float) -> Point | None:
+def _first(points: Sequence[Measurement], goal: float) -> Measurement | None:
     return next((p for p in points if p.value >= goal), None)
 
 
-def _all(points: Sequence[Point | None], of: Callable[[Point], float], told: Callable[[float], str]) -> str:
+def _all(
+    points: Sequence[Measurement | None], of: Callable[[Measurement], float], told: Callable[[float], str]
+) -> str:
     there = [of(p) for p in points if p is not None]
     if not there:
         return "not reached"
     return told(fmean(there)) + ("" if len(there) == len(points) else f" ({len(there)} of {len(points)})")
 
 
-def _at(points: Sequence[Point], share: float) -> float:
+def _at(points: Sequence[Measurement], share: float) -> float:
     """The last value seen by then."""
     until = share * points[-1].round
     return [p.value for p in points if p.round <= max(until, points[0].round)][-1]

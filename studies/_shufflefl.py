@@ -18,7 +18,7 @@ from potluck import metrics
 from potluck.core.units import NONE, duration
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
-from potluck.metrics import Point
+from potluck.metrics import Measurement
 from potluck.report.columns import tell_points
 from potluck.report.reproduction import make_markdown_table, make_tables
 
@@ -131,11 +131,11 @@ def columns() -> list[Arm]:
 # -------------------------------------------------------------------------------------------------- measures
 
 
-def curve(run: Run) -> list[Point]:
+def curve(run: Run) -> list[Measurement]:
     """Accuracy of the cloud's model on the whole test set: means of three evaluations."""
     found = metrics.series(run.lines, "global_accuracy", "global")
     means = [fmean(p.value for p in found[max(0, i - SMOOTH + 1) : i + 1]) for i in range(len(found))]
-    return [Point(p.round, p.time, mean) for p, mean in zip(found, means, strict=True)]
+    return [Measurement(p.round, p.time, mean) for p, mean in zip(found, means, strict=True)]
 
 
 def final(run: Run) -> float | None:

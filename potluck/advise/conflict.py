@@ -26,7 +26,7 @@ WORTH = 0.01  # accuracy that one group more must bring
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class HalvedRows:
     """Rows of several clients, in half A or B."""
 
     x: Floats  # [rows, dimensions]
@@ -52,7 +52,7 @@ def find_conflict(
     half = np.empty(len(y), np.int64)
     order = np.lexsort((rng.random(len(y)), y, owner))  # halves have equal shares of a client's classes
     half[order] = np.arange(len(y)) % 2
-    rows = Rows(_project(x, rng), y, owner, half, clients, classes)
+    rows = HalvedRows(_project(x, rng), y, owner, half, clients, classes)
     pooled = _score_probe(rows, _whiten(rows, 0 * owner), np.zeros(clients, np.int64), 1)
     found = {k: _sort(rows, k, rng) for k in range(2, min(MOST, clients // 3) + 1)}
     if not found:
@@ -64,17 +64,17 @@ def find_conflict(
     return Conflict(groups, explained, pooled, apart, chance, member)
 
 
-def _gain_by_chance(rows: Rows, groups: int, rng: np.random.Generator) -> float:
+def _gain_by_chance(rows: HalvedRows, groups: int, rng: np.random.Generator) -> float:
     """What groups gain where there are none: every client has rows of anybody's, of its own classes."""
     place = np.lexsort((rng.random(len(rows.y)), rows.y))
     x = np.empty_like(rows.x)
     x[np.argsort(rows.y, kind="stable")] = rows.x[place]
-    dealt = Rows(x, rows.y, rows.owner, rows.half, rows.clients, rows.classes)
+    dealt = HalvedRows(x, rows.y, rows.owner, rows.half, rows.clients, rows.classes)
     pooled = _score_probe(dealt, _whiten(dealt, 0 * rows.owner), np.zeros(rows.clients, np.int64), 1)
     return _sort(dealt, groups, rng)[2] - pooled
 
 
-def _sort(rows: Rows, groups: int, rng: np.random.Generator) -> tuple[Ints, float, float]:
+def _sort(rows: HalvedRows, groups: int, rng: np.random.Generator) -> tuple[Ints, float, float]:
     """Members of so many groups, what they explain, and the accuracy of a probe for each."""
     x = _whiten(rows, rows.owner)
     total, count = rows.sums(x, np.ones(len(x), np.bool_))
@@ -118,7 +118,7 @@ def _find_means(total: Floats, count: Floats, member: Ints, groups: int) -> tupl
     return means, own
 
 
-def _score_probe(rows: Rows, x: Floats, member: Ints, groups: int) -> float:
+def _score_probe(rows: HalvedRows, x: Floats, member: Ints, groups: int) -> float:
     """Of the nearest class mean of others in the group that the other half of a client's rows suggests."""
     everything = np.ones(len(x), np.bool_)
     total, count = rows.sums(x, everything)
@@ -171,7 +171,7 @@ def _project(x: Floats, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _whiten(rows: Rows, kind: Ints) -> Floats:
+def _whiten(rows: HalvedRows, kind: Ints) -> Floats:
     """Rows in the metric of their spread about the mean of their class, among rows of a kind."""
     cell = np.unique(kind * rows.classes + rows.y, return_inverse=True)[1]
     count = np.bincount(cell)

@@ -214,7 +214,7 @@ def _run_trial(
     )
 
 
-def _average_last_third(points: Sequence[metrics.Point], end: float) -> float | None:
+def _average_last_third(points: Sequence[metrics.Measurement], end: float) -> float | None:
     """The mean over the last third, on straight lines between looks: these fall on rounds or on seconds."""
     if not points:
         return None

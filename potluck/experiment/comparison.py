@@ -12,7 +12,7 @@ from potluck import metrics
 from potluck.core.errors import SnapshotError, error_context
 from potluck.experiment import code, folder, packages
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import Batch, Show
+from potluck.experiment.launch.batch import RunBatch, Show
 from potluck.experiment.launch.side_by_side import Missing
 from potluck.experiment.prepare import Setting, prepare
 from potluck.experiment.runs import Run, load, resume, run
@@ -184,7 +184,7 @@ def _go_on(
     runs: list[Run] = []
     tuning = _tune(experiment, path, show, jobs)
     missing = list(_missing(experiment, path, federations, tuning))
-    batch = Batch(len(missing), len(missing), show, jobs=jobs)
+    batch = RunBatch(len(missing), len(missing), show, jobs=jobs)
     if len(missing) > 1 and batch.limit_jobs(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
     for seed, name in _each(experiment):
@@ -226,7 +226,7 @@ def _tune(experiment: Experiment, path: Path | None, show: Show | None, jobs: in
         return None
     total = count_trials(len(names), table)
     methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
-    batch = Batch(total, total * table.length, show, jobs=jobs)
+    batch = RunBatch(total, total * table.length, show, jobs=jobs)
     return search(methods, table, None if path is None else folder.find_below(path, folder.TUNING), batch)
 
 

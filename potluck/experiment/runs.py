@@ -20,7 +20,7 @@ from potluck.core.rule import Runnable
 from potluck.data import Pool
 from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
-from potluck.execute.tune.autotune import Choice, describe
+from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.launch import execution_plan
@@ -100,7 +100,7 @@ def run(
     force: bool = False,
     federation: Federation | None = None,
     pool: Pool | None = None,
-    choose: Callable[[Setting], Choice] = execution_plan.choose_plan,
+    choose: Callable[[Setting], PlanChoice] = execution_plan.choose_plan,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 

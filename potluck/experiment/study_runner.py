@@ -9,7 +9,7 @@ from potluck.core.errors import ConfigError, PotluckError, nearest
 from potluck.experiment import folder, json_files
 from potluck.experiment.code import execute_file
 from potluck.experiment.launch import execution_plan, side_by_side
-from potluck.experiment.launch.batch import Asked, Batch, Show
+from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.study import Arm, Results, Study, StudyPlan
@@ -102,7 +102,7 @@ def run_study(
             for arm in plan.arms
         ]
         work = plan.trials * (1.0 if grid is None else grid.length)
-        batch = Batch(total, work + total - plan.trials, show, force=force, jobs=jobs)
+        batch = RunBatch(total, work + total - plan.trials, show, force=force, jobs=jobs)
         for _, _, experiment, at in asked:
             if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
                 batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
@@ -110,12 +110,12 @@ def run_study(
         raise type(error)(f"{path}: {error}") from None
     folder.make(place)
     tunings = _tune(plan, place, batch)
-    tuned: list[tuple[str, Arm, Asked]] = []
+    tuned: list[tuple[str, Arm, RunRequest]] = []
     for scenario, arm, experiment, at in asked:
         tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
         experiment = plan.with_rate(experiment, arm, tuning)
         title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
-        tuned.append((scenario, arm, Asked(title, experiment, at)))
+        tuned.append((scenario, arm, RunRequest(title, experiment, at)))
     batch.compute_ahead(run for _, _, run in tuned)
     runs: dict[tuple[str, str], list[Run]] = {}
     for scenario, arm, run in tuned:
@@ -152,7 +152,7 @@ def summarise(results: Results) -> dict[str, Json]:
     }
 
 
-def _tune(plan: StudyPlan, place: Path, batch: Batch) -> dict[str, Tuning]:
+def _tune(plan: StudyPlan, place: Path, batch: RunBatch) -> dict[str, Tuning]:
     grid = plan.tune
     if grid is None:
         return {}

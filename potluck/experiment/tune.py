@@ -15,7 +15,7 @@ from potluck.core.codec import Json
 from potluck.core.errors import PotluckError, error_context
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import Asked, Batch, Show
+from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import Tune, dump_given
@@ -73,7 +73,7 @@ def tune(
     config_errors.check_distinct("tune", names)
     table = fill_tune(experiment)
     total = count_trials(len(names), table)
-    batch = Batch(total, total * table.length, show, force=force, jobs=jobs)
+    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs)
     methods = {name: experiment.with_values(algorithm=name) for name in names}
     return search(methods, table, place, batch)
 
@@ -90,7 +90,7 @@ def count_trials(methods: int, table: Tune) -> int:
     return methods * len(table.lr) * len(table.seeds)
 
 
-def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, batch: Batch) -> Tuning:
+def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, batch: RunBatch) -> Tuning:
     """The same grid for each of these experiments; trials go to folders `METHOD-RATE-SEED`."""
     results: dict[str, list[list[float]]] = {name: [[] for _ in table.lr] for name in methods}
     for name, experiment in methods.items():  # nothing starts if one can't
@@ -113,13 +113,13 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
 
 def list_trials(
     methods: Mapping[str, Experiment], table: Tune, out: Path | None
-) -> list[tuple[str, int, Asked]]:
+) -> list[tuple[str, int, RunRequest]]:
     """What a search runs, seed by seed: of which method, at which rate of the grid."""
     return [
         (
             name,
             i,
-            Asked(
+            RunRequest(
                 f"{name}-{rate:g}-{seed}",
                 _trial(experiment, rate, seed, table.length),
                 _place(out, name, rate, seed),

@@ -5,7 +5,7 @@ from typing import Protocol
 from torch import Tensor
 
 
-class Context(Protocol):
+class FunctionContext(Protocol):
     """What a Function remembers from its forward pass to its backward pass."""
 
     saved_tensors: tuple[Tensor, ...]

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import Function
 
-from potluck.models.autograd import Context, Slopes
+from potluck.models.autograd import FunctionContext, Slopes
 
 MOST_CHANNELS = 8  # a library's convolution is faster when more come in
 MOST_ROWS = 512  # bounds memory
@@ -59,7 +59,7 @@ def _find_sizes(x: torch.Size, weight: torch.Size, padding: Pair) -> _Sizes:
     return _Sizes(x[0], x[1], *((a, b) for a, b in (x[2:], padding, out, window, plane)))
 
 
-class _Memory(Context, Protocol):
+class _Memory(FunctionContext, Protocol):
     size: _Sizes
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from potluck.models.autograd import Context, Sides, Slopes
+from potluck.models.autograd import FunctionContext, Sides, Slopes
 
 Place = slice | EllipsisType
 
@@ -82,7 +82,7 @@ def convolve_by_slopes(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> T
     return apart.transpose(0, 1)
 
 
-class _SlopesMemory(Context, Protocol):
+class _SlopesMemory(FunctionContext, Protocol):
     padding: Sides
     groups: int
     bias: list[int] | None  # its shape
@@ -154,7 +154,7 @@ def kernels(x: Tensor, w: Tensor, b: Tensor | None, g: Geometry) -> Tensor:
     return apply(x, w, b, g.stride, g.padding)
 
 
-class _ColumnsMemory(Context, Protocol):
+class _ColumnsMemory(FunctionContext, Protocol):
     shape: Sides
     kernel: Sides
     stride: Sides

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from potluck.models.autograd import Context, Sides, Slopes
+from potluck.models.autograd import FunctionContext, Sides, Slopes
 
 
 @triton.jit
@@ -220,7 +220,7 @@ class Slide(TypedDict):
     PRECISION: str
 
 
-class _Memory(Context, Protocol):
+class _Memory(FunctionContext, Protocol):
     slide: Slide
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from potluck.core import vmap as stacks
 from potluck.core.trees import Params
-from potluck.models.autograd import Context, Slopes
+from potluck.models.autograd import FunctionContext, Slopes
 from potluck.models.convolve import Geometry, convolve
 from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.layers import Name, Step, compile_layer, is_plain, join, list_layers
@@ -93,7 +93,7 @@ def _map_layer(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
     return step
 
 
-class _LinearMemory(Context, Protocol):
+class _LinearMemory(FunctionContext, Protocol):
     rate: float | Tensor | None
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from potluck.core.records import Group, Record
 from potluck.experiment import Run
-from potluck.metrics import Point, headline, series, time_to, totals
+from potluck.metrics import Measurement, headline, series, time_to, totals
 from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 
 ROOT = "all"
@@ -101,11 +101,11 @@ def find_time_and_effort(run: Run, target: float) -> tuple[float | None, float |
     return when, spent[0].value if spent else None
 
 
-def trace_agreement(run: Run) -> list[Point]:
+def trace_agreement(run: Run) -> list[Measurement]:
     """The agreement at every evaluation that has one."""
     truth = read_hidden_groups(run.lines)
     found = ((at, measure_agreement(at, truth)) for at in read_memberships(run.lines)) if truth else ()
-    return [Point(at.round, at.time, index) for at, index in found if index is not None]
+    return [Measurement(at.round, at.time, index) for at, index in found if index is not None]
 
 
 def read_branches(run: Run, note: str = "split") -> dict[str, Branch]:

@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from potluck import metrics
 from potluck.core.units import duration
 from potluck.experiment import Comparison, Run
-from potluck.metrics import Point
+from potluck.metrics import Measurement
 from potluck.report.canvas import COLOURS, INK, fit_rows, make_figure, pick_time_unit
 
-Axis = Callable[[Run, Sequence[Point]], list[float]]
+Axis = Callable[[Run, Sequence[Measurement]], list[float]]
 
 
 def draw_over_time(comparison: Comparison) -> go.Figure:
@@ -27,7 +27,7 @@ def draw_over_time(comparison: Comparison) -> go.Figure:
 def draw_over_bytes(comparison: Comparison) -> go.Figure:
     """Accuracy over traffic, up and down together."""
 
-    def traffic(run: Run, points: Sequence[Point]) -> list[float]:
+    def traffic(run: Run, points: Sequence[Measurement]) -> list[float]:
         sent: dict[float, float] = {}
         for metric in ("bytes_up", "bytes_down"):
             for p in metrics.totals(run.lines, metric):

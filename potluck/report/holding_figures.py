@@ -15,7 +15,7 @@ SHOWN = 100  # devices in a picture; more would be thinner than a line of text
 COLUMNS = 200  # devices in a picture that has no names
 
 
-class Holdings(NamedTuple):
+class RowTable(NamedTuple):
     """Rows by device and class."""
 
     nodes: list[int]
@@ -23,7 +23,7 @@ class Holdings(NamedTuple):
     last: NDArray[np.int64] | None  # None: as at first
 
 
-def read_holdings(run: Run) -> Holdings | None:
+def read_holdings(run: Run) -> RowTable | None:
     """Of the devices that are shown: user by user if there are any, then in the order of their main class."""
     crowd = run.devices
     if crowd is None:
@@ -35,7 +35,7 @@ def read_holdings(run: Run) -> Holdings | None:
     if len(order) > SHOWN:
         order = order[np.linspace(0, len(order) - 1, SHOWN).astype(int)]
     nodes = [int(crowd["nodes"][i]) for i in order]
-    return Holdings(nodes, first[order], None if last is None else last[order])
+    return RowTable(nodes, first[order], None if last is None else last[order])
 
 
 def draw_before(run: Run) -> go.Figure | None:
@@ -94,7 +94,7 @@ def _make_heatmap(nodes: list[int], table: NDArray[np.int64], name: str, most: i
     )
 
 
-def _set_height(figure: go.Figure, found: Holdings) -> go.Figure:
+def _set_height(figure: go.Figure, found: RowTable) -> go.Figure:
     figure.update_layout(height=min(900, 180 + 14 * len(found.nodes)))
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(showgrid=False, type="category")

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from potluck.experiment import Comparison, Run
-from potluck.metrics import Point, headline
+from potluck.metrics import Measurement, headline
 from potluck.report.canvas import INK, fit_rows, make_figure, pick_colour, pick_time_unit
 
 
@@ -47,10 +47,10 @@ def draw_devices(comparison: Comparison) -> go.Figure | None:
 
 def draw_views(run: Run) -> go.Figure | None:
     """What each model that a device could use comes to, over time; None if there is but one."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[Measurement]] = {}
     for r in run.lines:
         if r["metric"] == "accuracy_mean":
-            found.setdefault(str(r.get("view")), []).append(Point(r["round"], r["time"], r["value"]))
+            found.setdefault(str(r.get("view")), []).append(Measurement(r["round"], r["time"], r["value"]))
     if len(found) < 2:
         return None
     size, unit = pick_time_unit(run.summary["virtual_seconds"])

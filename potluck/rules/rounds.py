@@ -57,7 +57,7 @@ class Barrier:
 
 
 @value(frozen=False, eq=False)
-class Run(Generic[M]):
+class LoopState(Generic[M]):
     """The state of a loop: the rule's model and what is open."""
 
     model: M
@@ -75,11 +75,11 @@ class Rounds(Generic[M]):
 
     rule: Rule[M]  # Inner, below a parent
 
-    def init(self, ctx: Context) -> tuple[Run[M], list[Command]]:
-        s = Run(self.rule.start(ctx), {})
+    def init(self, ctx: Context) -> tuple[LoopState[M], list[Command]]:
+        s = LoopState(self.rule.start(ctx), {})
         return s, self._fill(s, ctx)
 
-    def receive(self, s: Run[M], e: Event, ctx: Context) -> tuple[Run[M], list[Command]]:
+    def receive(self, s: LoopState[M], e: Event, ctx: Context) -> tuple[LoopState[M], list[Command]]:
         out: list[Command] = []
         match e:
             case Reply():
@@ -104,17 +104,17 @@ class Rounds(Generic[M]):
                 pass  # a wake-up of a barrier that has closed, or a call to look again
         return s, out + self._fill(s, ctx)
 
-    def serve(self, s: Run[M], node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
+    def serve(self, s: LoopState[M], node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
         return self.rule.serve(s.model, node, ctx)
 
-    def round(self, s: Run[M]) -> int:
+    def round(self, s: LoopState[M]) -> int:
         return s.model.round
 
-    def waiting(self, s: Run[M], ctx: Context) -> list[Lane]:
+    def waiting(self, s: LoopState[M], ctx: Context) -> list[Lane]:
         seen = ctx.holding(s.owed, s.stop)
         return [lane for lane in self.rule.lanes(s.model, seen) if lane not in s.open]
 
-    def _arrive(self, s: Run[M], at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
+    def _arrive(self, s: LoopState[M], at: TaskId | None, e: Reply | Lost, ctx: Context) -> list[Command]:
         if at is None:
             return []
         lane, serial, place = at
@@ -128,7 +128,7 @@ class Rounds(Generic[M]):
         closed = len(b.got) >= b.enough or len(b.got) + len(b.lost) == len(b.due)
         return self._close(s, lane, ctx) if closed else []
 
-    def _close(self, s: Run[M], lane: Lane, ctx: Context) -> list[Command]:
+    def _close(self, s: LoopState[M], lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
         missing = b.missing
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
@@ -139,7 +139,7 @@ class Rounds(Generic[M]):
         s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
         return [*_cancel_rest(lane, b), *commands] if missing or b.alarm else commands
 
-    def _fill(self, s: Run[M], ctx: Context) -> list[Command]:
+    def _fill(self, s: LoopState[M], ctx: Context) -> list[Command]:
         out: list[Command] = []
         if s.owed is None and s.queue:
             s.owed, s.fresh = s.queue.pop(0), True
@@ -161,7 +161,7 @@ class Rounds(Generic[M]):
             out += self._open(s, lane, seen)
         return out
 
-    def _open(self, s: Run[M], lane: Lane, ctx: Context) -> list[Command]:
+    def _open(self, s: LoopState[M], lane: Lane, ctx: Context) -> list[Command]:
         s.model, commands = self.rule.plan(s.model, lane, ctx)
         s.serial += 1
         serial, until = s.serial, _ALL

@@ -26,7 +26,7 @@ from potluck.simulate.attack import falsify
 from potluck.simulate.clock import Clock
 from potluck.simulate.holdings import Holdings, Moved
 from potluck.simulate.moves import draw_rows
-from potluck.simulate.training import Training
+from potluck.simulate.training import PendingTraining
 
 FORGET = -8  # stream of the run's seed for devices that lose their memory
 
@@ -70,7 +70,7 @@ class Devices:
         self.jitter, self.forget = federation.fleet.jitter, federation.fleet.forget
         self.attack, self.attackers = federation.fleet.attack, federation.fleet.attackers
         self.queues = Queues(state.queues, self._start)
-        self.training = Training(executor, self, self.queues.flights, state.pending)
+        self.training = PendingTraining(executor, self, self.queues.flights, state.pending)
         self.holdings = Holdings(federation, topology, state.moved)
         self.timeline = Timeline(state.timeline, maxlen=KEPT)
         self._sent: tuple[Tree, int] = (None, 0)  # last tree sent, and its bytes

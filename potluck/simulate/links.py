@@ -12,7 +12,7 @@ from potluck.simulate.clock import Clock
 
 
 @value
-class Asked:
+class OpenRequest:
     """A task to an aggregator below that isn't answered yet."""
 
     to: Node
@@ -25,7 +25,7 @@ class Asked:
 class LinkState:
     """What is on its way, and which answers are still wanted."""
 
-    owing: dict[Node, dict[Hashable, Asked]]  # by sender and id of the task
+    owing: dict[Node, dict[Hashable, OpenRequest]]  # by sender and id of the task
     messages: int = 0  # on their way
 
     @classmethod
@@ -54,7 +54,7 @@ class Links:
         """Send a task to an aggregator below."""
         size = nbytes(task.send)
         seconds = float(self.machines.latency[task.to] + 8 * size / self.machines.down[task.to])
-        self.owing[me][task.id] = Asked(task.to, self.clock.now, self.clock.now + seconds, size)
+        self.owing[me][task.id] = OpenRequest(task.to, self.clock.now, self.clock.now + seconds, size)
         self._send(self.clock.now + seconds, task.to, task)
 
     def answer(self, me: Node, answer: Answer) -> None:

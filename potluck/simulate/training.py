@@ -23,7 +23,7 @@ class Begun(NamedTuple):
     results: Callable[[], list[Result]]  # waits for them
 
 
-class Training:
+class PendingTraining:
     """What has started and isn't computed yet, and what others compute."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """The start of a run, for who measures how it is best computed."""
 
-from potluck.rules.rounds import Run
+from potluck.rules.rounds import LoopState
 from potluck.simulate.simulation import Simulation
 
 
@@ -17,7 +17,7 @@ class Trial:
     @property
     def lanes(self) -> int:
         state = self.sim.cloud.own.state
-        return len(state.open) if isinstance(state, Run) else 0
+        return len(state.open) if isinstance(state, LoopState) else 0
 
     def start(self) -> None:
         self.sim.start(evaluate=False)

@@ -19,7 +19,7 @@ from potluck.advise.recommendation import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
-from potluck.metrics import Point
+from potluck.metrics import Measurement
 
 FILE = """
 name = "hidden"
@@ -138,7 +138,7 @@ def test_no_test_row_is_evaluated_on(monkeypatch):
 
 def test_the_last_third_is_what_counts():
     # At 4, 5 and 6 s: 0.3, half way up, and 0.6.
-    points = [Point(1, 4.0, 0.3), Point(2, 6.0, 0.6)]
+    points = [Measurement(1, 4.0, 0.3), Measurement(2, 6.0, 0.6)]
     assert np.isclose(_average_last_third(points, 6.0), (0.3 + 0.45 + 0.6) / 3)
     assert _average_last_third([], 6.0) is None
 

@@ -683,5 +683,5 @@ def test_one_by_one_computes_the_same_in_several_processes(federation, rule):
     one = ExecutionPlan("stacked", 1, chunk=1, graphs=True, dtype="float64")
     plans = one, replace(one, workers=2), replace(one, workers=3)
     assert len({lines(finished(federation, rule, plan=p)) for p in plans}) == 1
-    beside = execution_plan.drop_workers(autotune.Choice(plans[1], "so")).plan
+    beside = execution_plan.drop_workers(autotune.PlanChoice(plans[1], "so")).plan
     assert beside == one

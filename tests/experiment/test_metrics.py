@@ -1,7 +1,7 @@
 import pytest
 
 from potluck import metrics
-from potluck.metrics import Point, Spread
+from potluck.metrics import Measurement, Spread
 
 
 def record(round, time, metric, value, **whose):
@@ -49,7 +49,12 @@ def test_totals_add_up_groups_that_were_not_written_again():
     ("target", "seconds"), [(0.1, 0.0), (0.6, 10.0), (0.61, 25.0), (0.81, None), (None, None)]
 )
 def test_time_to_target(target, seconds):
-    points = [Point(0, 0.0, 0.1), Point(2, 10.0, 0.6), Point(4, 25.0, 0.8), Point(6, 30.0, 0.7)]
+    points = [
+        Measurement(0, 0.0, 0.1),
+        Measurement(2, 10.0, 0.6),
+        Measurement(4, 25.0, 0.8),
+        Measurement(6, 30.0, 0.7),
+    ]
     assert metrics.time_to(points, target) == seconds
 
 

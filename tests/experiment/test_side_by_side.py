@@ -18,7 +18,7 @@ from potluck.cli import main
 from potluck.core.errors import ConfigError, DataError
 from potluck.engine.schedule import Progress
 from potluck.execute.plan import ExecutionPlan
-from potluck.execute.tune.autotune import Choice
+from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import Experiment, runs, study_runner, tune
 from potluck.experiment.comparison import resume_comparison
 from potluck.experiment.launch import child as processes
@@ -214,7 +214,7 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     def choose(setting):
         with open(log, "a") as file:
             file.write(f"{len(list(tmp_path.glob('c/*/plan.json')))} ")
-        return Choice(chosen[setting.experiment.seed], "measured", True)
+        return PlanChoice(chosen[setting.experiment.seed], "measured", True)
 
     monkeypatch.setattr(execution_plan, "choose_plan", choose)
     told = Told()
@@ -223,7 +223,9 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     pinned = [execution_plan.read_plan(tmp_path / "c" / f"fedavg-{seed}") for seed in (1, 2)]
     assert pinned == [chosen[1], ExecutionPlan("loop")]
     assert "potluck: fedavg-1: computed by stacked (chunks of 3); measured" in told.said
-    straight = runs.run(small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: Choice(chosen[1], ""))
+    straight = runs.run(
+        small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: PlanChoice(chosen[1], "")
+    )
     assert straight.lines == potluck.load(tmp_path / "c" / "fedavg-1").lines
 
 
@@ -434,12 +436,18 @@ def test_workers_that_were_measured_count(monkeypatch):
     """On 8 cores: two runs are left alone with 8 workers each (4 x 2 <= 8), three train in loops."""
     monkeypatch.setattr(hardware, "count_cores", lambda: 8)
     why = "each is fastest with workers of its own"
-    workers, loop = Choice(ExecutionPlan("workers", 8), ""), Choice(ExecutionPlan("loop"), "")
+    workers, loop = PlanChoice(ExecutionPlan("workers", 8), ""), PlanChoice(ExecutionPlan("loop"), "")
     assert side_by_side.limit_jobs_beside_workers([workers] * 2) == (1, why)
     assert side_by_side.limit_jobs_beside_workers([workers] * 3) == (8, "")
     assert side_by_side.limit_jobs_beside_workers([loop, None]) == (8, "")
-    assert side_by_side.limit_jobs_beside_workers([Choice(ExecutionPlan("stacked", 8), "")] * 9) == (1, why)
-    assert side_by_side.limit_jobs_beside_workers([Choice(ExecutionPlan("stacked", 4), "")] * 9) == (2, why)
+    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 8), "")] * 9) == (
+        1,
+        why,
+    )
+    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 4), "")] * 9) == (
+        2,
+        why,
+    )
 
 
 def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):

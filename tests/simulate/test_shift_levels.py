@@ -31,7 +31,7 @@ from potluck.data.shift import count_replaced
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
-from potluck.experiment.launch.batch import Batch
+from potluck.experiment.launch.batch import RunBatch
 from potluck.jobs import use_model
 from potluck.jobs.objective import Objective, score_rows
 from potluck.report.per_device import read_at_shift
@@ -234,7 +234,7 @@ def test_on_validation_no_level_is_scored():
 
 
 def test_runs_of_a_batch_that_differ_in_levels():
-    batch = Batch(3, 3.0)
+    batch = RunBatch(3, 3.0)
     wanted = [None, {"shifts": [0.5]}, {"shifts": [0.5, 1.0]}]
     runs = [batch.run(str(i), experiment(e, partition="shards"), None) for i, e in enumerate(wanted)]
     assert [read_at_shift(run, 1.0) is None for run in runs] == [True, True, False]

@@ -20,7 +20,7 @@ SLOT: Final = "affinity"  # the memory that holds the record
 Explore = Literal["adds", "sets", "told"]
 
 
-class Record(TypedDict):
+class AffinityRecord(TypedDict):
     """What a device keeps; of each cohort, by its name."""
 
     reward: dict[str, float]
@@ -48,12 +48,12 @@ class Feedback(TypedDict):
     others: dict[str, float]  # and each other one, if it can be told
 
 
-def begin_record() -> Record:
+def begin_record() -> AffinityRecord:
     """The record of a device that knows nothing."""
     return {"reward": {}, "side": {}, "times": {}}
 
 
-def inherit_rewards(record: Record, leaves: Sequence[str], bonus: float) -> Record:
+def inherit_rewards(record: AffinityRecord, leaves: Sequence[str], bonus: float) -> AffinityRecord:
     """The record after splits that the device hadn't heard of: children begin with their parent's reward.
 
     The child on the device's own side begins above, so that it is what the device asks for.
@@ -71,7 +71,7 @@ def inherit_rewards(record: Record, leaves: Sequence[str], bonus: float) -> Reco
     return {"reward": reward, "side": record["side"], "times": record["times"]}
 
 
-def choose_leaf(record: Record, leaves: Sequence[str], epsilon: float, key: int) -> str:
+def choose_leaf(record: AffinityRecord, leaves: Sequence[str], epsilon: float, key: int) -> str:
     """The leaf that a device asks for: mostly its best, any at random now and then or if it has no best."""
     known: dict[str, float] = {}
     if record["reward"]:
@@ -83,7 +83,7 @@ def choose_leaf(record: Record, leaves: Sequence[str], epsilon: float, key: int)
     return best[0] if len(best) == 1 else best[int(keys.chance(key, 2) * len(best))]
 
 
-def _find_reward(record: Record, leaf: str) -> float | None:
+def _find_reward(record: AffinityRecord, leaf: str) -> float | None:
     """The reward of a leaf; of one that had split before its server forgot that, the best of its parts."""
     rewards = record["reward"]
     if leaf in rewards:
@@ -91,7 +91,9 @@ def _find_reward(record: Record, leaf: str) -> float | None:
     return max((r for name, r in rewards.items() if name.startswith(leaf)), default=None)
 
 
-def update_record(record: Record, feedback: Feedback, gamma: float, explore: Explore) -> Record:
+def update_record(
+    record: AffinityRecord, feedback: Feedback, gamma: float, explore: Explore
+) -> AffinityRecord:
     """The record after a round: the cohort's own reward, the side in it, and what it means for the others."""
     cohort, gain = feedback["cohort"], feedback["gain"]
     reward, times = dict(record["reward"]), dict(record["times"])
@@ -125,7 +127,7 @@ class CheckIn:
 
     def run(self, at: Local) -> Result:
         leaves: list[str] = at.inbox["leaves"]
-        kept: Record | None = at.keep
+        kept: AffinityRecord | None = at.keep
         record = begin_record() if kept is None else inherit_rewards(kept, leaves, self.bonus)
         cohort = choose_leaf(record, leaves, at.inbox["epsilon"], at.seed)
         request: Request = {

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from potluck.algorithms.fedrac.notes import TIER, TIER_ROUND, TIERS
 from potluck.core.records import Record
-from potluck.metrics import Point, groups, totals
+from potluck.metrics import Measurement, groups, totals
 
 
 class Recorded(Protocol):
@@ -19,7 +19,7 @@ class Recorded(Protocol):
     def lines(self) -> list[Record]: ...
 
 
-class Move(NamedTuple):
+class TierChange(NamedTuple):
     """A device that was given another place, or its first one (`before` is None), and why."""
 
     time: float
@@ -41,15 +41,15 @@ def find_trained(run: Recorded) -> list[int]:
     return sorted(trained | set(find_members(run).values()))
 
 
-def trace_tier(run: Recorded, tier: int, metric: str = "global_accuracy") -> list[Point]:
+def trace_tier(run: Recorded, tier: int, metric: str = "global_accuracy") -> list[Measurement]:
     """A metric of a tier's model over its own rounds, from when the tiers were found."""
-    done, points, began = 0, list[Point](), False
+    done, points, began = 0, list[Measurement](), False
     for r in run.lines:
         began = began or r["metric"] == TIERS
         if r["metric"] == TIER_ROUND and r["group"] == tier:
             done = r["value"]["round"]
         elif began and r["metric"] == metric and r.get("view") == f"tier {tier}":
-            points.append(Point(done, r["time"], r["value"]))
+            points.append(Measurement(done, r["time"], r["value"]))
     return points
 
 
@@ -91,10 +91,10 @@ def measure_f1(run: Recorded, tier: int) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
-def list_moves(run: Recorded) -> list[Move]:
+def list_moves(run: Recorded) -> list[TierChange]:
     """Everybody's places in order, first ones included."""
     return [
-        Move(r["time"], int(r["group"]), r["value"]["tier"], r["value"].get("from"), r["value"]["why"])
+        TierChange(r["time"], int(r["group"]), r["value"]["tier"], r["value"].get("from"), r["value"]["why"])
         for r in _find_notes(run, TIER)
     ]
 

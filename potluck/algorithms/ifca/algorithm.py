@@ -32,7 +32,7 @@ from potluck.rules.server_optim import Opt
 
 
 @value(eq=False)
-class Models(Generic[Picks, Opt]):
+class ModelsState(Generic[Picks, Opt]):
     """Several models, and what their parts remember."""
 
     params: list[Params]
@@ -54,35 +54,35 @@ class BestOfSeveral:
     overcommit: float = 1.0
     deadline: float | None = None
 
-    def start(self, ctx: Context) -> Models:
+    def start(self, ctx: Context) -> ModelsState:
         net = ctx.models[self.local.model]
         first, *others = (net.init(keys.derive(ctx.key, k) if k else ctx.key) for k in range(self.models))
         apart = [add(first, sub(other, first), self.separation) for other in others]
         params = [first, *apart]
-        return Models(params, [self.server.start(p) for p in params], self.select.start())
+        return ModelsState(params, [self.server.start(p) for p in params], self.select.start())
 
-    def lanes(self, m: Models, ctx: Context) -> tuple[None, ...]:
+    def lanes(self, m: ModelsState, ctx: Context) -> tuple[None, ...]:
         return (None,) if ctx.working else ()
 
-    def plan(self, m: Models, lane: None, ctx: Context) -> tuple[Models, list[Command]]:
+    def plan(self, m: ModelsState, lane: None, ctx: Context) -> tuple[ModelsState, list[Command]]:
         nodes, picks = self.select.pick(m.picks, round(self.clients * self.overcommit), ctx)
         send, jobs = {"models": stack_models(m.params)}, self.select.jobs(self.local, nodes, picks)
         tasks = [Task(n, job, send) for n, job in zip(nodes, jobs, strict=True)]
         return replace(m, picks=picks), [Until(self.deadline, self.clients), *tasks]
 
-    def merge(self, m: Models, lane: None, got: Got, ctx: Context) -> tuple[Models, list[Command]]:
+    def merge(self, m: ModelsState, lane: None, got: Got, ctx: Context) -> tuple[ModelsState, list[Command]]:
         chosen = [int(r.body["model"]) for r in got.replies]
         params, opt, notes = list(m.params), list(m.opt), list[Command]()
         for k in range(self.models):
             mine = [r for r, c in zip(got.replies, chosen, strict=True) if c == k]
             params[k], opt[k] = self.server.step(params[k], opt[k], mine)  # nobody: as it was
             notes.append(Note("chose", [r.task.to for r in mine], group=k))
-        return Models(params, opt, self.select.learn(m.picks, got, ctx), m.round + 1), notes
+        return ModelsState(params, opt, self.select.learn(m.picks, got, ctx), m.round + 1), notes
 
     def resize(self, clients: int, rate: float) -> Self:
         return replace(self, clients=clients, local=self.local.scale_rate(rate))
 
-    def serve(self, m: Models, node: Node, ctx: Context) -> dict[str, Task]:
+    def serve(self, m: ModelsState, node: Node, ctx: Context) -> dict[str, Task]:
         model = self.local.model
         if node == ctx.me:
             return {f"model {k}": Task(node, use_model(model), {"params": p}) for k, p in enumerate(m.params)}

@@ -35,7 +35,7 @@ from potluck.execute.reference import Item, train
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
 
 
-class Batch(ABC):
+class TaskBatch(ABC):
     """Tasks that were begun together; some of them may be one message."""
 
     todo: list[int]  # places of messages that nobody has yet, taken from the end
@@ -63,7 +63,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self.workers: list[_Worker] = []
-        self.batches: list[Batch] = []  # under way, oldest first; one more than there are workers at most
+        self.batches: list[TaskBatch] = []  # under way, oldest first; one more than there are workers at most
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -109,10 +109,10 @@ class Workers:
     def _server(self, at: Local) -> "Server":
         return _Trainer(self.inboxes, self.bodies.arena, at.pool, at.models)
 
-    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
+    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> TaskBatch:
         return _Tasks(items, inbox, self.inboxes[inbox], self.bodies)
 
-    def _results(self, batch: Batch) -> list[Result]:
+    def _results(self, batch: TaskBatch) -> list[Result]:
         with self._watching():
             while batch.missing:
                 if batch not in self.batches:
@@ -136,7 +136,7 @@ class Workers:
         """Give tasks to those that have few; towards the end none ahead: the last go to who is free first."""
         left = [batch for batch in self.batches if batch.todo]
         tasks = sum(len(batch.todo) for batch in left)
-        given: list[tuple[_Worker, Batch, int]] = []
+        given: list[tuple[_Worker, TaskBatch, int]] = []
         for ahead in range(most):
             for worker in workers:
                 if left and len(worker.given) == ahead < (most if tasks > self.count else 1):
@@ -161,7 +161,7 @@ class Workers:
             raise
 
 
-class _Tasks(Batch):
+class _Tasks(TaskBatch):
     """A batch whose clients are trained one by one."""
 
     def __init__(self, items: Sequence[Item], inbox: int, arena: Arena, bodies: Lender) -> None:
@@ -203,7 +203,7 @@ class _Worker:
     def __init__(self, others: list[Connection], server: Server) -> None:
         context = multiprocessing.get_context("fork")
         self.slots = [Slot(Arena(), Arena()) for _ in range(AHEAD)]
-        self.given: deque[tuple[Batch, int]] = deque()  # its tasks, oldest first
+        self.given: deque[tuple[TaskBatch, int]] = deque()  # its tasks, oldest first
         self._tasks, self._answers = itertools.cycle(self.slots), itertools.cycle(self.slots)
         self.pipe, theirs = context.Pipe()
         given = theirs, [*others, self.pipe], self.slots, server
@@ -217,7 +217,7 @@ class _Worker:
         memory.clear()
         return memory
 
-    def take_answer(self) -> tuple[tuple[Batch, int], bytes, Arena]:
+    def take_answer(self) -> tuple[tuple[TaskBatch, int], bytes, Arena]:
         """Its oldest task, the answer to it, and where the tensors of that lie."""
         content = self.pipe.recv_bytes()
         return self.given.popleft(), content, next(self._answers).answer

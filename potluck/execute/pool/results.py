@@ -34,7 +34,7 @@ class Heads:
         return self.lying[id(tensor)][1]
 
 
-class Table:
+class ResultTable:
     """Results of one form, each leaf a table whose rows are theirs."""
 
     def __init__(self, lender: Lender, count: int, form: Form) -> None:
@@ -55,10 +55,10 @@ class Tables:
         alike: dict[Form, list[int]] = {}
         for place, tree in enumerate(promised):
             alike.setdefault(find_form(tree), []).append(place)
-        self.places: dict[int, tuple[Table, int]] = {}  # the stack and the row of each
+        self.places: dict[int, tuple[ResultTable, int]] = {}  # the stack and the row of each
         self.rows: dict[int, list[tuple[Tensor, ...]]] = {}
         for form, places in alike.items():
-            stack = Table(lender, len(places), form)
+            stack = ResultTable(lender, len(places), form)
             rows = [table.unbind() for table in stack.tables]
             self.places |= {place: (stack, row) for row, place in enumerate(places)}
             self.rows |= dict.fromkeys(places, rows)

@@ -18,11 +18,11 @@ from potluck.core.errors import PotluckError
 from potluck.core.job import Local, Nets, Samples, Training
 from potluck.core.trees import Tree
 from potluck.execute.pool.arena import Arena, Name, Where, pack, unpack
-from potluck.execute.pool.processes import Batch, Server, Slot, Workers
-from potluck.execute.pool.results import Heads, Table, Writer, find_form
+from potluck.execute.pool.processes import Server, Slot, TaskBatch, Workers
+from potluck.execute.pool.results import Heads, ResultTable, Writer, find_form
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.executor import Stacked
-from potluck.execute.vectorised.stack import Outcome
+from potluck.execute.vectorised.stack import StackResult
 
 
 class StackedWorkers(Workers):
@@ -44,7 +44,7 @@ class StackedWorkers(Workers):
     def _server(self, at: Local) -> Server:
         return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
 
-    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> Batch:
+    def _batch(self, items: Sequence[Item], inbox: int, ahead: bool) -> TaskBatch:
         # Ahead, others have batches of their own, and a large stack costs less; one by one it doesn't.
         workers = 1 if ahead and self.stacked.pieces == 1 else self.count
         count = min(len(items), workers * -(-len(items) // (workers * self.stacked.together)))
@@ -61,7 +61,7 @@ class StackedWorkers(Workers):
                 self.on_shrink(chunk)
 
 
-class _Stacks(Batch):
+class _Stacks(TaskBatch):
     """A batch whose clients are trained in so many stacks; a stack's place is its share."""
 
     def __init__(self, items: Sequence[Item], count: int, inbox: int, pool: StackedWorkers) -> None:
@@ -69,7 +69,7 @@ class _Stacks(Batch):
         self.count, self.pool, self.todo = count, pool, list(range(count))[::-1]
         job, at = items[0]
         self.heads = Heads(pool.inboxes[inbox])
-        self.table = Table(pool.bodies, len(items), find_form(job.cost(at).sends))
+        self.table = ResultTable(pool.bodies, len(items), find_form(job.cost(at).sends))
         # Now, not when a worker is free: a task may be called off meanwhile, and its device do other work.
         self.asked = [_Share.of(items[share::count]) for share in range(count)]
 
@@ -87,7 +87,7 @@ class _Stacks(Batch):
             )
         trained, chunk, remarks = content
         for places, done in trained:
-            apart = done.split() if isinstance(done, Outcome) else done
+            apart = done.split() if isinstance(done, StackResult) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
         self.pool.heed(chunk, remarks)
@@ -146,7 +146,7 @@ class _Stacker:
         self.stacked.tell = self.remarks.append
         asked, share, count, tables, self.stacked.chunk = unpack(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.train(asked.items(self.models, self.pool))
-        whole = len(trained) == 1 and isinstance(trained[0][1], Outcome)
+        whole = len(trained) == 1 and isinstance(trained[0][1], StackResult)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
         answer = pack((trained, self.stacked.chunk, self.remarks), writer.put)
         self.remarks.clear()

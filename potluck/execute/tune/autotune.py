@@ -51,7 +51,7 @@ class Trial(Protocol):
 Begin = Callable[[ExecutionPlan, Executor | None], Trial]  # by this executor, or by the plan's own
 
 
-class Choice(NamedTuple):
+class PlanChoice(NamedTuple):
     """How a run is to be computed, and why."""
 
     plan: ExecutionPlan
@@ -114,7 +114,7 @@ def _share_out(plan: ExecutionPlan, workers: int, chunk: int | None) -> Executio
     return replace(plan, workers=workers, chunk=chunk or -(-plan.chunk // workers))
 
 
-def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> Choice:
+def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> PlanChoice:
     """The fastest plan for what a run trains first.
 
     Where many wait for a device each, the engine's own work counts as well, and whether it has a core for
@@ -128,9 +128,9 @@ def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> Choice:
             items = catch.first_batch(trial)
             if items:
                 return _choose(items, wanted, known, begin if trial.lanes > 1 else None)
-            return Choice(plain, f"{first}: nothing was trained at first that could be measured")
+            return PlanChoice(plain, f"{first}: nothing was trained at first that could be measured")
     except Exception as error:  # if it isn't the measuring's fault, the run itself will tell
-        return Choice(plain, f"{first}: measuring failed ({shorten(error)})")
+        return PlanChoice(plain, f"{first}: measuring failed ({shorten(error)})")
 
 
 # ------------------------------------------------------------------------------------------ what is measure
@@ -202,7 +202,7 @@ def _leave_no_trace(device: str) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------- the choice
 
 
-def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: Begin | None) -> Choice:
+def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: Begin | None) -> PlanChoice:
     count, device, one = len(items), wanted.base.device, measure_largest(items)
     room = wanted.chunk or find_chunk(one, count, device)
     near = room if wanted.chunk or device != "cpu" else min(room, find_near_chunk(one, count))
@@ -211,9 +211,9 @@ def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: B
     convolves = any(len(shape) > 2 for shape in shapes.values())
     plans = list_candidates(wanted, [near] if near >= min(room, count) else [near, room], convolves)
     if len(plans) == 1:
-        return Choice(plans[0], f"{describe(plans[0])}: there is nothing else to try")
+        return PlanChoice(plans[0], f"{describe(plans[0])}: there is nothing else to try")
     if count == 1 and device == "cpu" and plans[0].executor == "loop":
-        return Choice(plans[0], "loop: clients train one at a time")
+        return PlanChoice(plans[0], "loop: clients train one at a time")
     sample = Sample(items)
     about: dict[str, JSON] = {
         "device": device if device == "cpu" else torch.cuda.get_device_name(device),
@@ -235,7 +235,7 @@ def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: B
         if wanted.chunk is None and plan.executor == "stacked":
             # Half, where a quarter was asked for: numbers should not change with every megabyte that is free.
             plan = replace(plan, chunk=min(plan.chunk, find_chunk(one, count, device, share=0.5)))
-        return Choice(
+        return PlanChoice(
             plan, f"{entry.get('reason')} (measured on {entry.get('date')}, from the cache {known.path})"
         )
     choice = _measure(sample, plans, begin)
@@ -245,10 +245,10 @@ def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: B
     return choice
 
 
-def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None) -> Choice:
+def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None) -> PlanChoice:
     if plans[0].device == "cpu" and sample.estimate < SMALL:
         loop = f"{len(sample)} clients take about {_say_time(sample.estimate)} in a loop"
-        return Choice(plans[0], f"{describe(plans[0])}: too small to measure, {loop}")
+        return PlanChoice(plans[0], f"{describe(plans[0])}: too small to measure, {loop}")
     timings = measure(sample, plans)
     best = min(timings, key=lambda t: t.seconds)
     if best.failure:
@@ -259,14 +259,14 @@ def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None
     times = ", ".join(f"{describe(t.plan)} {_say_time(t.seconds)}" for t in order if not t.failure)
     failed = "".join(f"; {describe(t.plan)}: {t.failure}" for t in order if t.failure)
     of = "" if sample.enough == len(sample) else f"{sample.enough} of "
-    choice = Choice(best.plan, f"measured on {of}{len(sample)} clients: {times}{failed}", True)
+    choice = PlanChoice(best.plan, f"measured on {of}{len(sample)} clients: {times}{failed}", True)
     rivals = {t.plan.workers > 1: t.plan for t in order[::-1] if t.seconds < CLOSE * best.seconds}
     return (
         choice if begin is None or len(rivals) < 2 else _run_in_earnest(choice, list(rivals.values()), begin)
     )
 
 
-def _run_in_earnest(choice: Choice, plans: list[ExecutionPlan], begin: Begin) -> Choice:
+def _run_in_earnest(choice: PlanChoice, plans: list[ExecutionPlan], begin: Begin) -> PlanChoice:
     """The plan by which a simulation gets on faster."""
     paces = {plan: measure_pace(begin(plan, None)) for plan in plans}
     rates = ", ".join(f"{describe(plan)} {pace:,.0f}" for plan, pace in paces.items())

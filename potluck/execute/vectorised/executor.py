@@ -14,7 +14,7 @@ from potluck.core.job import Result, Rows
 from potluck.core.trees import form
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.reference import DrawsTogether, Item, recall, train
-from potluck.execute.vectorised.stack import Outcome, Stack
+from potluck.execute.vectorised.stack import Stack, StackResult
 from potluck.models.convolve import use_way
 
 SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
@@ -41,10 +41,10 @@ class Stacked:
     def run(self, items: Sequence[Item]) -> list[Result]:
         results: dict[int, Result] = {}
         for places, done in self.train(items):
-            results.update(zip(places, done.split() if isinstance(done, Outcome) else done, strict=True))
+            results.update(zip(places, done.split() if isinstance(done, StackResult) else done, strict=True))
         return [results[i] for i in range(len(items))]
 
-    def train(self, items: Sequence[Item]) -> list[tuple[list[int], Outcome | list[Result]]]:
+    def train(self, items: Sequence[Item]) -> list[tuple[list[int], StackResult | list[Result]]]:
         """What came of items, by their places: stacks aren't taken apart yet."""
         draws = _draw(items)
         alike: dict[Hashable, list[int]] = {}
@@ -63,7 +63,7 @@ class Stacked:
                 form(recall(item)),
             )
             alike.setdefault(kind, []).append(i)
-        trained: list[tuple[list[int], Outcome | list[Result]]] = []
+        trained: list[tuple[list[int], StackResult | list[Result]]] = []
         with use_way(self.conv):
             for named, group in alike.items():
                 while group:
@@ -89,7 +89,7 @@ class Stacked:
 
     def _train(
         self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
-    ) -> Outcome | list[Result] | None:
+    ) -> StackResult | list[Result] | None:
         """What came of them by place; None: there was too little memory, and chunks have become smaller."""
         order = sorted(range(len(places)), key=places.__getitem__)
         if kind in self.unmapped:

@@ -34,7 +34,7 @@ from potluck.execute.vectorised.step import Rates, Rebuild, Recipe, Step, count_
 Rooms = dict[tuple[str, int], Tensor]
 
 
-class Outcome(NamedTuple):
+class StackResult(NamedTuple):
     """What came of clients that trained together: trees whose tensors count them, and a list entry each."""
 
     body: Tree
@@ -132,7 +132,7 @@ class Stack:
 
     # --------------------------------------------------------------------------------------------- results
 
-    def outcome(self, order: Sequence[int]) -> Outcome:
+    def outcome(self, order: Sequence[int]) -> StackResult:
         """What came of the clients, in this order."""
         count, weight = len(self), self.table.weight
         taken = weight.new_tensor(self.steps)
@@ -157,7 +157,7 @@ class Stack:
             good, reports = _find_finite(body, count), _read_floats(metrics, count)
             if any(i.at.test is not None for i in self.items):
                 reports = self._scores(reports, order)
-        return Outcome(body, kept, [self.draws[i].count for i in order], reports, good)
+        return StackResult(body, kept, [self.draws[i].count for i in order], reports, good)
 
     def _scores(self, reports: list[dict[str, float]], order: Sequence[int]) -> list[dict[str, float]]:
         """Of those that are tested: the means of their scores over their test rows, all at once."""

@@ -45,7 +45,7 @@ class Show(Protocol):
     ) -> None: ...
 
 
-class Asked(NamedTuple):
+class RunRequest(NamedTuple):
     """A run that a batch is asked for."""
 
     name: str
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     work: float = 1.0  # how long it takes, a whole one being 1
 
 
-class Batch:
+class RunBatch:
     """A number of runs, `jobs` at a time (0: one a core, where that helps).
 
     `force` replaces those that a folder holds with other settings.
@@ -76,7 +76,7 @@ class Batch:
         if _state(place, full := resolve_run(experiment), self.force) != "finished":
             prepare(experiment, federation=self._federation(full))
 
-    def compute_ahead(self, asked: Iterable[Asked]) -> None:
+    def compute_ahead(self, asked: Iterable[RunRequest]) -> None:
         """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
         if self.jobs == 1:
             return

@@ -11,7 +11,7 @@ import torch
 from potluck.core.codec import Json
 from potluck.core.errors import error_context
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor, make_executor
-from potluck.execute.tune.autotune import Choice, Wanted, choose
+from potluck.execute.tune.autotune import PlanChoice, Wanted, choose
 from potluck.execute.tune.cache import Plans, find_path
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import hardware
@@ -28,7 +28,7 @@ class Notes(TypedDict):
     machine: str
 
 
-def choose_plan(setting: Setting) -> Choice:
+def choose_plan(setting: Setting) -> PlanChoice:
     """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
     run = setting.experiment.run
     base = ExecutionPlan(workers=run.workers or hardware.count_cores(), dtype=run.dtype, device=run.device)
@@ -38,7 +38,7 @@ def choose_plan(setting: Setting) -> Choice:
         make_executor(fixed).close()  # whether it can be had here
     if run.executor in ("loop", "workers"):
         workers = base.workers if run.executor == "workers" else 1
-        return Choice(replace(fixed, workers=workers), "as the experiment says")
+        return PlanChoice(replace(fixed, workers=workers), "as the experiment says")
     executors = EXECUTORS if run.executor == "auto" else (run.executor,)
 
     def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
@@ -52,7 +52,7 @@ def choose_plan(setting: Setting) -> Choice:
     return choice
 
 
-def drop_workers(choice: Choice) -> Choice:
+def drop_workers(choice: PlanChoice) -> PlanChoice:
     """A choice for one of several runs at a time: without workers of its own, and with the same numbers."""
     plan = choice.plan
     if plan.executor == "workers":

@@ -17,7 +17,7 @@ import torch
 
 from potluck.core.errors import ConfigError, require
 from potluck.engine.schedule import Progress
-from potluck.execute.tune.autotune import Choice
+from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
 from potluck.experiment.launch.child import Child, Tell, stop_on_exit
@@ -74,7 +74,7 @@ def limit_jobs(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
     return hardware.count_cores(), ""
 
 
-def limit_jobs_beside_workers(choices: Sequence[Choice | None]) -> tuple[int, str]:
+def limit_jobs_beside_workers(choices: Sequence[PlanChoice | None]) -> tuple[int, str]:
     """The same where that was left open, once it is known which runs have workers of their own."""
     shared = [choice.plan for choice in choices if choice is not None and choice.plan.workers > 1]
     most, why = max((plan.workers for plan in shared), default=1), "each is fastest with workers of its own"
@@ -85,7 +85,7 @@ def limit_jobs_beside_workers(choices: Sequence[Choice | None]) -> tuple[int, st
 
 def compute(
     missing: Sequence[Missing],
-    choices: Sequence[Choice | None],
+    choices: Sequence[PlanChoice | None],
     jobs: int,
     build_federation: BuildFederation,
     on_start: Callable[[Missing], None],
@@ -115,12 +115,12 @@ def compute(
                 on_end(under_way.pop(child), heard)
 
 
-def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[Choice | None]:
+def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[PlanChoice | None]:
     """How runs are to be computed, where that is measured; in a child: who has used a GPU can't fork."""
     if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
         raise ConfigError(USED)
-    choices: list[Choice | None] = []
-    children: list[Child[Choice]] = []
+    choices: list[PlanChoice | None] = []
+    children: list[Child[PlanChoice]] = []
     with stop_on_exit(children):
         for run in missing:
             open_ = run.state != "begun" and run.experiment.run.executor in ("auto", "stacked")
@@ -137,12 +137,14 @@ def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) 
 # ----------------------------------------------------------------------------------------- what children do
 
 
-def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> Choice:
+def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> PlanChoice:
     return execution_plan.choose_plan(prepare(run.experiment, federation=federation))
 
 
-def _compute(run: Missing, choice: Choice | None, federation: Federation, beside: bool, tell: Tell) -> Done:
-    def choose(setting: Setting) -> Choice:
+def _compute(
+    run: Missing, choice: PlanChoice | None, federation: Federation, beside: bool, tell: Tell
+) -> Done:
+    def choose(setting: Setting) -> PlanChoice:
         chosen = choice or execution_plan.choose_plan(setting)
         return execution_plan.drop_workers(chosen) if beside else chosen
 
