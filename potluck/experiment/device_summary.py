@@ -74,6 +74,27 @@ def summarise_devices(sim: Simulation) -> DeviceSummary:
 
 
 _TIMES = ("began", "down", "compute", "up", "ended")
+_WHOLE = ("barrier", "sender", "node")
+
+
+def find_mismatch(devices: DeviceSummary) -> str | None:
+    """What doesn't fit together in a summary that was read; None if all does."""
+    count, classes = len(devices["nodes"]), {len(row) for row in devices["rows"]}
+    lengths = {len(devices[key]) for key in ("compute", "up", "down", "latency", "memory")}
+    lengths |= {len(devices[key]) for key in ("user", "edge", "group") if key in devices}
+    if not count or lengths != {count}:
+        return "not one entry for each of nodes"
+    for rows in (devices["rows"], devices["rows_at_end"]):
+        if rows is not None and (len(rows) != count or {len(row) for row in rows} != classes):
+            return "rows are no table"
+    tasks = devices["tasks"]
+    if tasks.keys() != {*_WHOLE, *_TIMES, "fate"} or len({len(column) for column in tasks.values()}) > 1:
+        return "tasks are no table"
+    if not all(isinstance(number, float | int) for name in (*_WHOLE, *_TIMES) for number in tasks[name]):
+        return "tasks have texts where numbers should be"
+    if not all(number in range(len(tasks["barrier"])) for number in tasks["barrier"]):
+        return "tasks of barriers that aren't there"
+    return None if classes - {0} and len(classes) == 1 else "rows are no table"
 
 
 def _count_rows(rows: list[NDArray[np.int64]], labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

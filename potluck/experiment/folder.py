@@ -27,7 +27,7 @@ from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
 from potluck.engine import snapshot
 from potluck.experiment import code, json_files, packages, toml
-from potluck.experiment.device_summary import DeviceSummary
+from potluck.experiment.device_summary import DeviceSummary, find_mismatch
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import as_recorded
@@ -214,13 +214,10 @@ def read_devices(folder: Path) -> DeviceSummary | None:
     """None if the run has none: it isn't finished, or the file was deleted."""
     if not safe_files.has_file(folder, DEVICES):
         return None
-    devices = json_files.read_json(folder, DEVICES, DeviceSummary, "delete it, or run it again")
-    each = [
-        *(devices[key] for key in ("compute", "up", "down", "latency", "memory", "rows")),
-        devices["rows_at_end"],
-    ]
-    if any(of is not None and len(of) != len(devices["nodes"]) for of in each):
-        raise json_files.damaged(folder / DEVICES, "lists of unequal lengths", "delete it, or run it again")
+    fix = "delete it, or run it again"
+    devices = json_files.read_json(folder, DEVICES, DeviceSummary, fix)
+    if (why := find_mismatch(devices)) is not None:
+        raise json_files.damaged(folder / DEVICES, why, fix)
     return devices
 
 

@@ -120,7 +120,7 @@ def refused(said, *words):
 
 NAMES = [
     *("records.jsonl", "keep.log", "experiment.toml", "plan.json", "summary.json", ".summary.json.partial"),
-    *("devices.json", "sessions.jsonl", "code.json", "report.html", ".report.html.partial"),
+    *("devices.json", "sessions.jsonl", "code.json", "packages.json", "report.html", ".report.html.partial"),
     *("snapshots", "models", "models/@", "snapshots/@"),
 ]
 
@@ -311,6 +311,23 @@ def test_small_files_that_are_damaged(name, run, made, capsys):
         if name != "summary.json":
             (run / "summary.json").unlink(missing_ok=True)
     assert refusals > 10 or name == "devices.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"tasks": {}}, "tasks are no table"),
+        ({"rows": [[1]] * 8, "rows_at_end": [[1, 2]] * 8}, "rows are no table"),
+        ({"rows": [[]] * 8}, "rows are no table"),
+        ({"user": [0]}, "not one entry for each of nodes"),
+        ({"nodes": [0] * 7 + [None]}, r"nodes\[7\] should be a whole number"),
+    ],
+)
+def test_devices_that_do_not_fit_together(change, why, run):
+    devices = json.loads((run / "devices.json").read_text())
+    (run / "devices.json").write_text(json.dumps(devices | change))
+    with pytest.raises(SnapshotError, match=rf"devices.json: damaged \({why}"):
+        folder.read_devices(run)
 
 
 def test_a_model_file_that_is_damaged(run):
