@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 from potluck.core import entry_points
 from potluck.core.advice import Adviser
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, nearest, require
+from potluck.core.errors import ConfigError, nearest_or_own, require
 from potluck.core.notes import Notes
 from potluck.core.parts import bare
 from potluck.core.registry import Registry
@@ -88,7 +88,7 @@ def canonical(name: str, key: str = "algorithm") -> str:
     """The name as it is spelled here: `FedAvg` and `fed-avg` are `fedavg`; `key` is named if it is none."""
     spelled = {bare(known): known for known in names()}
     if bare(name) not in spelled:
-        raise ConfigError(f"{key} = {name!r}: no such algorithm; {nearest(name.lower(), names())}")
+        raise ConfigError(f"{key} = {name!r}: no such algorithm; {nearest_or_own(name.lower(), names())}")
     return spelled[bare(name)]
 
 

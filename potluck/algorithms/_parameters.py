@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from potluck import algorithms
 from potluck.algorithms import Build
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, call_named, error_context, nearest, require
+from potluck.core.errors import ConfigError, call_named, error_context, nearest, nearest_or_own, require
 from potluck.core.parts import bare, parts, role_of
 from potluck.jobs import Train
 
@@ -181,7 +181,7 @@ def _find_part(kind: str, kinds: list[type], key: str) -> Build:
         offered = _list_offers(kinds)
     if bare(kind) not in offered:
         known = sorted(cls.__name__ for cls in offered.values())
-        raise ConfigError(f"{key} = {kind!r}: no such part; {nearest(kind, known)}")
+        raise ConfigError(f"{key} = {kind!r}: no such part; {nearest_or_own(kind, known)}")
     return offered[bare(kind)]
 
 

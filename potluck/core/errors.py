@@ -65,6 +65,12 @@ def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 
+def nearest_or_own(name: str, known: "list[str] | tuple[str, ...]") -> str:
+    """The same of names that users may add to: one that is like none may be theirs."""
+    hint = nearest(name, known)
+    return hint if hint.startswith("did") else f"{hint}; one of your own needs --code FILE, or its package"
+
+
 def require(good: bool, key: str, value: object, fix: str) -> None:
     """Refuse a setting that isn't good: names its key, its value and what to write instead."""
     if not good:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from potluck.core.errors import ConfigError, PotluckError, nearest
+from potluck.core.errors import ConfigError, PotluckError, nearest_or_own
 
 V = TypeVar("V")
 
@@ -44,7 +44,7 @@ class Registry(Mapping[str, V], Generic[V]):
     def find(self, name: str, key: str) -> V:
         """The value of a name, which a setting gave; `key` is the setting's own name, for errors."""
         if name not in self:
-            raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest(name, list(self))}")
+            raise ConfigError(f"{key} = {name!r}: no such {self.noun}; {nearest_or_own(name, list(self))}")
         return self[name]
 
     def find_module(self, name: str) -> str:

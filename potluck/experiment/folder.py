@@ -164,6 +164,8 @@ def check_run(folder: Path) -> None:
     what = "a comparison; name one of the runs in it" if is_comparison(folder) else "not the folder of a run"
     if safe_files.has_file(folder, TUNED):
         what = "a tuning; the same `potluck tune` again goes on with it"
+    elif not is_comparison(folder) and any(is_run(inner) for inner in folder.iterdir()):
+        what = "runs of a tuning or a study; the same command again goes on with it"
     raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
 
 

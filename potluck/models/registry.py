@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import nn
 
 from potluck.core import entry_points
-from potluck.core.errors import ConfigError, ModelError, nearest
+from potluck.core.errors import ConfigError, ModelError, nearest_or_own
 from potluck.core.job import ModelSpec
 from potluck.core.registry import Registry, pick_parameters
 
@@ -57,7 +57,7 @@ def find_builder(
 ) -> Callable[[], nn.Module]:
     """A call that builds the model of a spec for rows of a shape."""
     if spec.name not in MODELS:
-        raise ConfigError(f"unknown model {spec.name!r}: {nearest(spec.name, list(MODELS))}")
+        raise ConfigError(f"unknown model {spec.name!r}: {nearest_or_own(spec.name, list(MODELS))}")
     build, takes = MODELS[spec.name]
     for key, factor in (("width", spec.width), ("depth", spec.depth)):
         if not (factor > 0 and math.isfinite(factor)):

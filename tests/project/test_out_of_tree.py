@@ -409,6 +409,18 @@ def test_resume_wants_the_same_code(potluck, mine, tmp_path, many):
 def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
     tune = ("tune", "e.toml", "--set", "tune.lr=[0.1]", "--out", "tune", "--code")
     potluck(*tune, mine, cwd=tmp_path)
+    said = potluck(*tune[:-1], cwd=tmp_path, code=2)
+    assert "'corners': no such source; " in said
+    assert "; one of your own needs --code FILE, or its package" in said
+    (tmp_path / "plain.toml").write_text("stop = { rounds = 1 }\n")  # uses none of it
+    plain = ("tune", "plain.toml", *tune[2:4], "--out", "plain")
+    potluck(*plain, "--code", mine, cwd=tmp_path)
+    said = potluck(*plain, cwd=tmp_path, code=2)
+    assert "--code is missing: plain/fedavg-0.1-1 was begun with --code mine.py of sha256" in said
+    assert "a tuning; the same `potluck tune` again" in potluck("resume", "plain", cwd=tmp_path, code=2)
+    (tmp_path / "plain" / "tune.json").unlink()
+    said = potluck("resume", "plain", cwd=tmp_path, code=2)
+    assert "plain: runs of a tuning or a study; the same command again goes on with it" in said
     other = tmp_path / "other.py"
     other.write_text(mine.read_text() + "\n# otherwise\n")
     assert "was begun with --code mine.py" in potluck(*tune, other, cwd=tmp_path, code=2)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from potluck.core.errors import nearest
+from potluck.core.errors import nearest_or_own
 from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
 from potluck.experiment.schema.own_options import check_options, find_options
@@ -305,5 +305,5 @@ def is_recorded() -> bool:
 
 def _known(noun: str, name: str, among: Iterable[str]) -> str:
     if not is_recorded() and name not in among:
-        raise ValueError(f"no such {noun}; {nearest(name, list(among))}")
+        raise ValueError(f"no such {noun}; {nearest_or_own(name, list(among))}")
     return name
