@@ -40,8 +40,8 @@ def settings(name, what):
 def lost():
     """Attackers' tasks are lost, whatever their answers would have been: nobody makes or reads these."""
 
-    def outright(result, sends, trusted):
-        return "lost" if result is NOTHING else checks.find_problem(result, sends, trusted=trusted)
+    def outright(result, cost, trusted):
+        return "lost" if result is NOTHING else checks.find_problem(result, cost, trusted=trusted)
 
     with ExitStack() as patches:
         patches.enter_context(patch("potluck.simulate.devices.falsify", lambda *_: NOTHING))

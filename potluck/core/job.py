@@ -113,16 +113,19 @@ class Local:
 
 @value(eq=False)
 class Cost:
-    """What a job takes, known before it runs.
+    """What a job takes, known before it runs, and what may come of it: whatever goes beyond it is refused.
 
-    The form of `sends` follows from the job and from what is sent to it, never from the device's rows or
-    memory: a server that has seen neither asks for it too, to check what comes back.
+    The form of `sends` and the names of `metrics` follow from the job and from what is sent to it, never from
+    the device's rows or memory: a server that has seen neither asks for them too, to check what comes back.
     """
 
     ops: float = 0.0  # multiply-accumulates; training a sample takes three forward passes
-    sends: Tree = None  # a tree of the form of the reply's body; what comes back must match it
+    # Of the form of the reply's body. Its whole numbers are the largest that may come back; 0 is the least.
+    sends: Tree = None
     seconds: float = 0.0  # time that doesn't depend on the device (a table of planning times)
     memory: float = 0.0  # bytes while it runs: a device that has less computes longer; 0: isn't looked at
+    weight: float = 1.0  # the largest that the reply may have: its rows, or 1 where nothing is counted
+    metrics: tuple[str, ...] = ()  # that the reply tells; one without weight may leave some out
 
 
 @value(eq=False)

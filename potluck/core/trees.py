@@ -4,7 +4,8 @@ Nothing here changes a tensor in place. A tree's other leaves (numbers, strings,
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from numbers import Number
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -128,8 +129,8 @@ def same_form(tree: Tree, like: Tree) -> bool:
         )
     if isinstance(like, bytes):
         return isinstance(tree, bytes) and len(tree) == len(like)
-    if isinstance(like, Number):
-        return isinstance(tree, Number)
+    if isinstance(like, Real):
+        return isinstance(tree, Real)
     return not isinstance(tree, Tensor | dict | list | tuple)
 
 
@@ -157,7 +158,31 @@ def finite(tree: Tree) -> bool:
         return all(finite(v) for v in tree.values())
     if isinstance(tree, list | tuple):
         return all(finite(v) for v in tree)
-    return True
+    return is_number(tree) if isinstance(tree, Real) else not isinstance(tree, complex)
+
+
+def is_number(thing: Tree) -> bool:
+    """Whether this is a finite real number: what may be added up."""
+    try:
+        return isinstance(thing, Real) and isfinite(thing)
+    except OverflowError:  # a whole number that is larger than any float
+        return False
+
+
+def within(tree: Tree, most: Tree) -> bool:
+    """Whether whole numbers lie between 0 and those of a tree of the same form; others aren't looked at."""
+    if isinstance(most, dict):
+        for k, v in most.items():  # every task that isn't training does this
+            if not within(tree[k], v):
+                return False
+        return True
+    if isinstance(most, Tensor):
+        if most.dtype.is_floating_point or most.dtype.is_complex or most.dtype == torch.bool:
+            return True
+        return bool(((tree >= 0) & (tree <= most.to(tree.device))).all())
+    if isinstance(most, list | tuple):
+        return all(within(t, v) for t, v in zip(tree, most, strict=True))
+    return not isinstance(most, Integral) or (isinstance(tree, Integral) and 0 <= int(tree) <= int(most))
 
 
 def weighted_sum(trees: Sequence[Tree], weights: Tensor) -> Tree:

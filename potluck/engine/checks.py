@@ -1,9 +1,11 @@
 """What is refused: runs that a federation can't carry, and results that must not reach an aggregate."""
 
+from math import inf
+
 from potluck.core.errors import ConfigError, require
-from potluck.core.job import Result
+from potluck.core.job import Cost, Result
 from potluck.core.rule import Fits, Runnable
-from potluck.core.trees import Tree, finite, same_form
+from potluck.core.trees import finite, is_number, same_form, within
 from potluck.engine.point import find_topology, place_algorithms
 from potluck.engine.schedule import EvaluateAt
 from potluck.federation import Federation
@@ -25,17 +27,49 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     place_algorithms(algorithm, find_topology(algorithm, federation.fleet))
 
 
-def find_problem(result: Result, sends: Tree, *, trusted: bool) -> str | None:
-    """Why a result must not reach an aggregate; `sends`: the form that its job promised.
+def find_problem(result: Result, cost: Cost, *, trusted: bool) -> str | None:
+    """Why a result must not reach an aggregate; `cost`: what its job promised.
 
     `trusted`: it comes straight from one of our own executors, whose word is taken that its numbers are
     finite. Whatever came over a wire, or was touched since, isn't.
     """
-    if result.body is not None or sends:  # not by its truth: a body may be anything
-        if sends is not None and not same_form(result.body, sends):
+    body, sends = result.body, cost.sends
+    if body is not None or sends:  # not by its truth: a body may be anything
+        if sends is not None and not same_form(body, sends):
             return "keys, shapes or types differ from what the job promised"
-        if not (trusted and result.finite) and not finite(result.body):
-            return "NaN or infinite numbers"
-    if not (0 <= result.weight < float("inf")):
-        return f"weight {result.weight}"
+        if not (trusted and result.finite):
+            if not finite(body):
+                return "NaN or infinite numbers"
+            if sends is not None and not within(body, sends):
+                return "whole numbers below 0 or above what the job promised"
+    weight, told = result.weight, result.metrics  # every task comes by here: few comparisons, no calls
+    if type(weight) is not float or not 0.0 <= weight <= cost.weight < inf:
+        wrong = find_weight_problem(weight, cost.weight)
+        if wrong is not None:
+            return wrong
+    if cost.metrics or type(told) is not dict or told:
+        return _find_metrics_problem(result, cost.metrics)
+    return None
+
+
+def find_weight_problem(weight: float, most: float) -> str | None:
+    """Why a weight can't be: it isn't a number, or not one between 0 and the largest possible."""
+    if is_number(weight) and 0 <= weight <= most:
+        return None
+    return (
+        f"weight {weight if type(weight) is float else type(weight).__name__}; at most {most:g} is possible"
+    )
+
+
+def _find_metrics_problem(result: Result, names: tuple[str, ...]) -> str | None:
+    told = result.metrics
+    if not isinstance(told, dict):
+        return f"metrics of type {type(told).__name__}"
+    for name, number in told.items():
+        if name not in names:
+            return f"metric {name!r:.40}: the job tells {', '.join(names) or 'none'}"
+        if (type(number) is not float or number - number != 0.0) and not is_number(number):
+            return f"metric {name} is no finite number"
+    if result.weight > 0 and len(told) < len(names):  # without a row nothing can be measured
+        return f"without metrics {', '.join(name for name in names if name not in told)}"
     return None

@@ -1,9 +1,8 @@
 """An item on its way through a device, and what its job sees there."""
 
 from potluck.core.codec import value
-from potluck.core.job import Result
+from potluck.core.job import Cost, Result
 from potluck.core.messages import Move, Node, Task, Tell
-from potluck.core.trees import Tree
 
 
 @value(frozen=False, eq=False)
@@ -21,7 +20,7 @@ class Flight:
     bytes_down: int = 0
     bytes_up: int = 0
     gone: bool = False  # its device leaves before the end
-    sends: Tree = None  # the form that its body must have
+    cost: Cost = Cost()  # what its job promised
     result: Result | None = None  # computed, not yet delivered
 
 

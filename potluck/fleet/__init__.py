@@ -1,6 +1,6 @@
 """Who takes part: what devices can do, when they are there, who is above them, how long things take."""
 
-from potluck.fleet.attackers import ATTACKS, FLAWS, Attack, place_attackers
+from potluck.fleet.attackers import ATTACKS, FLAWS, MISREPORTS, Attack, place_attackers
 from potluck.fleet.availability import Always, Availability, DayNight, OnOff
 from potluck.fleet.builder import SOURCES, boast, build
 from potluck.fleet.cost import (
@@ -25,6 +25,7 @@ __all__ = [
     "COLUMNS",
     "DEVICE",
     "FLAWS",
+    "MISREPORTS",
     "REFERENCE_OPS",
     "SERVER",
     "SOURCES",

@@ -5,6 +5,7 @@ Attackers train and take their time as everybody does, then falsify what they se
 `sign_flip`: the update times -scale. `scaling`: the update times scale. `noise`: Gaussian noise is added to
 it, of scale times the root mean square of each tensor. `free_ride`: no use is made of training; zeros are
 sent, or noise whose deviation is the scale itself. `malformed`: what no aggregate may see (`FLAWS`).
+`misreport`: a true update, but a weight, a metric or a whole number that can't be (`MISREPORTS`).
 
 `fang`: Fang et al. 2020, "Local Model Poisoning Attacks to Byzantine-Robust Federated Learning", their attack
 on trimmed means with partial knowledge: against the direction in which the mean of honest updates goes, each
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
     from potluck.fleet.profiles import Fleet
 
 SCALES = {"sign_flip": 1.0, "scaling": 10.0, "noise": 1.0, "free_ride": 0.0, "fang": 1.0}  # unless said
-ATTACKS = (*SCALES, "malformed")
+ATTACKS = (*SCALES, "malformed", "misreport")
 # Of malformed bodies: one by hash each time, unless said.
 FLAWS = ("nothing", "empty", "missing", "extra", "shape", "dtype", "text", "nan", "inf")
+# Of what is told beside an update: one by hash each time, unless said.
+MISREPORTS = (
+    *("weight huge", "weight negative", "weight nan", "weight text", "weight tensor"),
+    *("metric missing", "metric nan", "metric inf", "metric text", "metric extra"),
+    *("number", "whole"),  # in place of a tensor; beyond what is possible
+)
 # Only if said: a huge number is well-formed while it is finite; to bound what it does is for rules.
 HUGE = "huge"
 
@@ -45,13 +52,15 @@ class Attack:
     kind: str
     scale: float | None = None
     start: float = 0.0  # virtual seconds; answers before that are true
-    what: str | None = None  # of malformed: always this flaw
+    what: str | None = None  # of malformed and misreport: always this flaw
 
     def __post_init__(self) -> None:
-        kind, what, scale, known = self.kind, self.what, self.scale, (*FLAWS, HUGE)
+        kind, what, scale = self.kind, self.what, self.scale
         check("attack.kind", kind, kind in ATTACKS, f"no such kind; {nearest(kind, ATTACKS)}")
         if what is not None:
-            check("attack.what", what, kind == "malformed", "is of kind = 'malformed'; leave it out")
+            known = {"malformed": (*FLAWS, HUGE), "misreport": MISREPORTS}.get(kind, ())
+            fix = "is of kind = 'malformed' or 'misreport'; leave it out"
+            check("attack.what", what, bool(known), fix)
             check("attack.what", what, what in known, f"no such flaw; {nearest(what, known)}")
         if scale is not None:
             check("attack.scale", scale, kind in SCALES, f"{kind} has no scale; leave it out")

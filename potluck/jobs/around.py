@@ -54,6 +54,9 @@ class AroundObjective(Objective, Protocol):
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         return self.inner.review(net, params, own, held)
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return self.inner.tells(sent)
+
     def sends(self, params: Params) -> dict[str, Tree]:
         return self.inner.sends(params)
 

@@ -17,7 +17,8 @@ class LeastLoss:
     model: ModelSpec
 
     def cost(self, at: Local) -> Cost:
-        return Cost(float(len(at.rows) * len(at.inbox["models"]) * at.models[self.model].ops))
+        ops = float(len(at.rows) * len(at.inbox["models"]) * at.models[self.model].ops)
+        return Cost(ops, metrics=("times",))
 
     def run(self, at: Local) -> Result:
         models: Mapping[str, Params] = at.inbox["models"]

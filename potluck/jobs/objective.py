@@ -73,6 +73,10 @@ class Objective(Protocol):
         """Per own row after training; weighted means are reported."""
         return {}
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        """The names of all that `loss` and `review` report; a reply that tells others is refused."""
+        return ("loss",)
+
     def sends(self, params: Params) -> dict[str, Tree]:
         """The form of what `finish` adds to the reply's body."""
         return {}

@@ -11,7 +11,7 @@ class Probe:
     """A timed transfer: send ballast down, get as much back; the reply's `spent` tells the true rates."""
 
     def cost(self, at: Local) -> Cost:
-        return Cost(0.0, {"ballast": at.inbox["ballast"]})
+        return Cost(0.0, {"ballast": at.inbox["ballast"]}, weight=float(len(at.rows)))
 
     def run(self, at: Local) -> Result:
         return Result({"ballast": at.inbox["ballast"]}, weight=float(len(at.rows)))
@@ -24,7 +24,8 @@ class LabelCounts:
     classes: int
 
     def cost(self, at: Local) -> Cost:
-        return Cost(0.0, {"counts": torch.zeros(self.classes, dtype=torch.int64)})
+        rows = len(at.rows)
+        return Cost(0.0, {"counts": torch.full((self.classes,), rows)}, weight=float(rows))
 
     def run(self, at: Local) -> Result:
         return Result({"counts": torch.bincount(at.y, minlength=self.classes)}, weight=float(len(at.rows)))
@@ -37,7 +38,7 @@ class LabelSet:
     classes: int
 
     def cost(self, at: Local) -> Cost:
-        return Cost(0.0, {"holds": torch.zeros(self.classes, dtype=torch.bool)})
+        return Cost(0.0, {"holds": torch.zeros(self.classes, dtype=torch.bool)}, weight=float(len(at.rows)))
 
     def run(self, at: Local) -> Result:
         holds = torch.bincount(at.y, minlength=self.classes) > 0

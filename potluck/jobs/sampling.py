@@ -15,6 +15,7 @@ class Sampler(Protocol):
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows: ...
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int: ...  # rows that it draws
+    def most(self, at: Local, batch: int) -> float: ...  # the largest `Rows.count`, a reply's weight
 
 
 class Draw(NamedTuple):
@@ -71,6 +72,10 @@ class Shuffled:
             return n * epochs
         whole, rest = divmod(steps, -(-n // batch))
         return n * whole + min(n, rest * batch)
+
+    def most(self, at: Local, batch: int) -> float:
+        """Its rows, each counted once however often it comes."""
+        return float(self.passes(at, batch, 1, None))
 
 
 def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:

@@ -52,5 +52,8 @@ class Tally(AroundObjective):
         squares = row_losses(logits.detach(), batch.y).square()
         return loss, {**metrics, "squares": (squares * batch.weight).sum(), "rows": batch.weight.sum()}
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return (*self.inner.tells(sent), "squares", "rows")
+
     def tells_change_only(self) -> bool:
         return False  # losses say something of the rows

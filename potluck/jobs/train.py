@@ -61,7 +61,10 @@ class Train:
         ops = TRAINING_FACTOR * passes * net.ops + self.objective.ops(net, at, passes)
         trained = self._pick_trained(net, self.objective.form(at.inbox))
         memory = max(self.needs, training_bytes(net, self.optim, self.batch))
-        return Cost(ops, {"delta": trained, **self.objective.sends(trained)}, memory=memory)
+        sends = {"delta": trained, **self.objective.sends(trained)}
+        still = self.privacy is not None or not (self.epochs if self.steps is None else self.steps)
+        names = () if still else self.objective.tells(at.inbox)
+        return Cost(ops, sends, memory=memory, weight=self.sampler.most(at, self.batch), metrics=names)
 
     def draw(self, at: Local) -> Rows:
         return self.sampler.draw(at, self.batch, self.epochs, self.steps)

@@ -2,8 +2,8 @@
 
 A lie is a function of the honest result and of the task's own seed: it doesn't matter when it is told, in
 which order or by which executor. All floating-point tensors of a training reply are falsified, those beside
-the update too; whole numbers, weight and metrics stay as they are. What isn't training is answered truly, but
-for malformed replies.
+the update too; whole numbers, weight and metrics stay as they are, but for misreports. What isn't training is
+answered truly, but for malformed replies and misreports.
 """
 
 import math
@@ -16,10 +16,18 @@ from potluck.core import keys
 from potluck.core.job import Result
 from potluck.core.trees import Tree, split
 from potluck.fleet import Attack
-from potluck.fleet.attackers import FLAWS, HUGE
+from potluck.fleet.attackers import FLAWS, HUGE, MISREPORTS
 
 LYING = -4  # stream of a task's seed; those of its training are -1 to -3
 _GONE = object()
+# Of any type, as whatever comes over a wire.
+_WEIGHTS: dict[str, Tree] = {
+    "huge": 1e308,
+    "negative": -1.0,
+    "nan": math.nan,
+    "text": "malformed",
+    "tensor": torch.ones(2),
+}
 
 
 def falsify(result: Result, sends: Tree, trained: bool, attack: Attack, seed: int) -> Result:
@@ -27,6 +35,8 @@ def falsify(result: Result, sends: Tree, trained: bool, attack: Attack, seed: in
     key = keys.derive(seed, LYING)
     if attack.kind == "malformed":
         return replace(result, body=_malform(result.body, sends, attack.what, key), finite=False)
+    if attack.kind == "misreport":
+        return _misreport(result, sends, attack.what, key)
     if not trained:
         return result
     tensors, rebuild = split(result.body)
@@ -74,6 +84,47 @@ def _malform(body: Tree, sends: Tree, what: str | None, key: int) -> Tree:
     spoilt: list[Tree] = list(tensors)
     spoilt[place] = _spoil(tensors[place], what, bits)
     return _drop_gone(rebuild(spoilt))
+
+
+def _misreport(result: Result, sends: Tree, what: str | None, key: int) -> Result:
+    """The same work, with something told beside it that can't be."""
+    what = MISREPORTS[keys.derive(key, 0) % len(MISREPORTS)] if what is None else what
+    kind, _, how = what.partition(" ")
+    if kind == "weight":
+        return replace(result, weight=_WEIGHTS[how], finite=False)
+    if kind == "metric":
+        return replace(result, metrics=_spoil_metrics(result, how), finite=False)
+    return replace(result, body=_spoil_number(result.body, sends, what), finite=False)
+
+
+def _spoil_metrics(result: Result, how: str) -> Tree:
+    first = next(iter(result.metrics), "extra")
+    if how == "missing":  # where none is told, or none needs to be, not even a table is
+        rest = {name: number for name, number in result.metrics.items() if name != first}
+        return rest if result.metrics and result.weight > 0 else None
+    if how == "extra":
+        return {**result.metrics, "extra": 1.0}
+    return {**result.metrics, first: {"nan": math.nan, "inf": math.inf, "text": "malformed"}[how]}
+
+
+def _spoil_number(body: Tree, sends: Tree, what: str) -> Tree:
+    """A number where a tensor is expected, or a whole number that is too large; NaN where neither can be."""
+    tensors, rebuild = split(body)
+    spoilt: list[Tree] = list(tensors)
+    if sends is None:
+        return math.nan
+    if what == "number" and tensors:
+        spoilt[0] = 1.0
+        return rebuild(spoilt)
+    for place, t in enumerate(tensors):
+        if what == "whole" and t.dtype == torch.int64 and t.numel():
+            spoilt[place] = torch.full_like(t, 2**40)
+            return rebuild(spoilt)
+    if what == "whole" and isinstance(body, dict):
+        for name, number in body.items():
+            if type(number) is int:
+                return {**body, name: 10**400}
+    return math.nan
 
 
 def _spoil(t: Tensor, what: str, bits: int) -> Tree:

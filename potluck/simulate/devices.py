@@ -55,15 +55,16 @@ class Devices:
         accounts: Accounts,
         record: Callable[..., None],
         seed: int,
+        promised: dict[Node, float],  # to aggregators: the largest weights of what they were sent
         state: DeviceState,
     ) -> None:
         self.federation, self.topology, self.clock, self.seed = federation, topology, clock, seed
-        self.memories, self.record, self.accounts = memories, record, accounts
+        self.memories, self.record, self.accounts, self.promised = memories, record, accounts, promised
         self.took_part = accounts.took_part.data
         self.models, self.pool = federation.models, federation.pool
         self.always = isinstance(federation.fleet.availability, Always)
         # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
-        self.size = topology.devices
+        self.size, self.root = topology.devices, topology.root
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
         self.memory = machines.memory.data
@@ -157,7 +158,7 @@ class Devices:
             if type(item) is Task:
                 flight.bytes_up = nbytes(cost.sends) if cost.sends else 0
                 flight.up = self.latency[node] + 8 * flight.bytes_up / up
-        flight.sends = cost.sends
+        flight.cost = cost
         self.training.add(flight, job)
 
     def _forget(self, node: Node, count: int) -> None:
@@ -198,7 +199,7 @@ class Devices:
         result, honest = self.training.compute(flight, item), True
         if self.attack is not None and self._lies(item):
             result, honest = self._falsify(flight, item, result), False
-        wrong = find_problem(result, flight.sends, trusted=honest)
+        wrong = find_problem(result, flight.cost, trusted=honest)
         if wrong:
             self.record("bad_update", wrong, node=item.to)
             return Lost(item, "bad") if isinstance(item, Task) else None
@@ -209,6 +210,8 @@ class Devices:
             self.took_part[item.to] = True
         if isinstance(item, Tell):
             return None
+        if flight.sender != self.root:
+            self.promised[flight.sender] += flight.cost.weight
         spent = Spent(flight.down, flight.compute, flight.up)
         return Reply(item, result.body, result.weight, result.metrics, spent)
 
@@ -221,7 +224,7 @@ class Devices:
     def _falsify(self, flight: Flight, item: Task | Tell, result: Result) -> Result:
         assert self.attack is not None
         seed = seed_work(self.seed, flight, item)
-        return falsify(result, flight.sends, trains(item.job), self.attack, seed)
+        return falsify(result, flight.cost.sends, trains(item.job), self.attack, seed)
 
     def _end_move(self, flight: Flight, move: Move) -> Lost | None:
         self._charge(flight)

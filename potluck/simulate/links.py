@@ -6,6 +6,7 @@ from potluck.core.codec import value
 from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Wake
 from potluck.core.trees import finite, nbytes
 from potluck.engine.accounts import Accounts
+from potluck.engine.checks import find_weight_problem
 from potluck.engine.flight import count_bytes
 from potluck.fleet import Profiles, Topology
 from potluck.simulate.clock import Clock
@@ -26,11 +27,14 @@ class LinkState:
     """What is on its way, and which answers are still wanted."""
 
     owing: dict[Node, dict[Hashable, OpenRequest]]  # by sender and id of the task
+    promised: dict[Node, float]  # largest weights of all that an aggregator has heard since its last answer
+    most: dict[Node, float]  # largest weight of that answer
     messages: int = 0  # on their way
 
     @classmethod
     def begin(cls, senders: Iterable[Node]) -> "LinkState":
-        return cls({sender: {} for sender in senders})
+        nodes = list(senders)
+        return cls({node: {} for node in nodes}, dict.fromkeys(nodes, 0.0), dict.fromkeys(nodes, 1.0))
 
 
 class Links:
@@ -68,7 +72,9 @@ class Links:
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])
         self.accounts.transfer(self.topology.tier(me), 0, size)
         spent = Spent(asked.arrives - asked.sent, self.clock.now - asked.arrives, up)
-        good = finite(answer.body) and finite(float(answer.weight))
+        most = self._take_most(me)
+        self.state.promised[parent] += most
+        good = finite(answer.body) and find_weight_problem(answer.weight, most) is None
         event = (
             Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
         )
@@ -103,6 +109,15 @@ class Links:
             self.accounts.lose(event.why)
             return self.owing[node].pop(event.what.id, None) is not None
         return True
+
+    def _take_most(self, me: Node) -> float:
+        """The largest weight of an answer: that of all it was sent since the last, or before if that is more.
+
+        An aggregator may answer by what it knew already, and it counts as one where it counts nothing.
+        """
+        state = self.state
+        state.most[me], state.promised[me] = max(state.most[me], state.promised[me]), 0.0
+        return state.most[me]
 
     def _send(self, at: float, node: Node, event: Event) -> None:
         self.clock.push(at, (node, event, 0))

@@ -74,7 +74,10 @@ class Simulation:
         """Build all parts around a state, which is theirs from now on."""
         self.clock, self.accounts = state.clock, state.accounts
         shared = (self.clock, self.executor, self.memories, self.accounts, self.record, self.seed)
-        self.devices = Devices(self.federation, self.topology, self.machines, *shared, state.devices)
+        promised = state.links.promised
+        self.devices = Devices(
+            self.federation, self.topology, self.machines, *shared, promised, state.devices
+        )
         self.always, self.busy = self.devices.always, self.devices.queues.first
         self.links = Links(self.topology, self.machines, self.clock, self.accounts, state.links)
         carrier = Carrier(self.devices, self.links, self.record)

@@ -23,6 +23,7 @@ from federations import (
     values,
     weights,
 )
+from malformed_many import lost
 
 from potluck import algorithms
 from potluck.core import codec
@@ -33,7 +34,7 @@ from potluck.core.trees import finite, nbytes, same_form
 from potluck.data import reserve_rows
 from potluck.engine.queues import Queues
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.fleet import Intervals
+from potluck.fleet import Intervals, place_attackers
 from potluck.jobs import SGD
 from potluck.rules import as_algorithm
 
@@ -336,6 +337,28 @@ def test_tasks_are_late(name, deadline):
     sim = survives(run(name, stop=StopAt(rounds=9, seconds=seconds), deadline=deadline))
     assert any(kind == "Cancel" for _, kind, *_ in sim.asked)
     assert (sim.accounts.tasks == 0) == (deadline == 0.01)
+
+
+def left(name, start):
+    """All that is left of a run in which two of three devices misreport, but for the reasons of refusals."""
+    good, liars = federation(), [node for node in range(len(SIZES)) if node % 3]
+    crew = place_attackers(good.fleet, 0, kind="misreport", nodes=liars, start=start)
+    stop = StopAt(rounds=12, seconds=20)
+    sim = survives(run(name, where=dataclasses.replace(good, fleet=crew), stop=stop))
+    assert sim.accounts.lost["bad"] >= 3
+    assert start or not sim.accounts.took_part[liars].any()
+    kept = {node: sim.memories.get(node, None) for node in range(len(SIZES))}
+    records = [r | {"value": ""} if r["metric"] == "bad_update" else r for r in sim.records]
+    served = [{view: task.send for view, task in sim.serve(node).items()} for node in (0, 1, sim.root)]
+    return codec.encode((served, kept)), records, sim.now, sim.round, sim.asked
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0], ids=["always", "later"])  # later: once they are known
+@pytest.mark.parametrize("name", NAMES)
+def test_false_weights_and_metrics_leave_what_lost_ones_leave(name, start):
+    with lost():
+        expected = left(name, start)
+    assert left(name, start) == expected
 
 
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])

@@ -22,13 +22,13 @@ from malformed_many import lost, outcome, same
 
 from potluck import algorithms, fleet
 from potluck.core.errors import ConfigError
-from potluck.core.job import Result
+from potluck.core.job import Cost, Result
 from potluck.engine.checks import find_problem
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
-from potluck.fleet import ATTACKS, FLAWS, Attack
+from potluck.fleet import ATTACKS, FLAWS, MISREPORTS, Attack
 from potluck.jobs import SGD
 from potluck.simulate.attack import falsify
 from potluck.simulate.evaluate import summarise
@@ -101,7 +101,7 @@ def test_whole_numbers_forms_and_other_answers_stay_true(kind):
     body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
     honest = Result(body, finite=True)
     false = falsify(honest, body, True, Attack(kind), 1)
-    assert find_problem(false, body, trusted=True) is None
+    assert find_problem(false, Cost(sends=body), trusted=True) is None
     assert false.body["bits"] is body["bits"]
     assert not torch.equal(false.body["delta"][0], body["delta"][0])
     assert not torch.equal(false.body["control"], body["control"])
@@ -111,7 +111,11 @@ def test_whole_numbers_forms_and_other_answers_stay_true(kind):
 def test_an_overflowing_lie_is_refused():
     body = {"delta": torch.full((3,), 3e38)}
     assert (
-        find_problem(falsify(Result(body, finite=True), body, True, Attack("scaling"), 1), body, trusted=True)
+        find_problem(
+            falsify(Result(body, finite=True), body, True, Attack("scaling"), 1),
+            Cost(sends=body),
+            trusted=True,
+        )
         is not None
     )
 
@@ -134,11 +138,74 @@ BODIES = {
 @pytest.mark.parametrize("what", [None, *FLAWS])
 def test_every_flaw_of_every_body_is_found(what, body):
     honest = Result(body, finite=True)
-    assert find_problem(honest, body, trusted=True) is None
+    assert find_problem(honest, Cost(sends=body), trusted=True) is None
     for promised in (body, None):  # a job that promises no form is checked for numbers alone
         for seed in range(12):
             false = falsify(honest, promised, seed % 2 == 0, Attack("malformed", what=what), seed)
+            assert find_problem(false, Cost(sends=promised), trusted=True) is not None
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("metrics", [{}, {"loss": 0.5, "rows": 3.0}], ids=["told nothing", "told losses"])
+@pytest.mark.parametrize("what", [None, *MISREPORTS])
+def test_every_misreport_is_found(what, metrics, body):
+    honest, promised = (
+        Result(body, 7.0, None, metrics, True),
+        Cost(sends=body, weight=7.0, metrics=(*metrics,)),
+    )
+    assert find_problem(honest, promised, trusted=False) is None
+    for seed in range(12):
+        for result in (honest, replace(honest, weight=0.0)):
+            false = falsify(result, body, seed % 2 == 0, Attack("misreport", what=what), seed)
             assert find_problem(false, promised, trusted=True) is not None
+
+
+@pytest.mark.parametrize("weight", [0.0, 0, 6.5, 7, 7.0, np.float32(7.0), np.int64(7)])
+def test_a_weight_may_be_any_number_up_to_the_largest_possible(weight):
+    assert find_problem(Result({}, weight), Cost(sends={}, weight=7.0), trusted=False) is None
+
+
+@pytest.mark.parametrize(
+    "weight", [7.001, 8, 10**400, -0.5, float("inf"), float("nan"), 1j, "7", None, [7.0]]
+)
+def test_a_weight_beyond_the_largest_possible_is_refused(weight):
+    for most in (7.0, float("inf")):
+        assert find_problem(Result({}, weight), Cost(sends={}, weight=7.0), trusted=True) is not None
+        if weight not in (7.001, 8):
+            assert find_problem(Result({}, weight), Cost(sends={}, weight=most), trusted=True) is not None
+
+
+def test_metrics_are_those_that_the_job_declares():
+    def judge(metrics, weight=1.0):
+        cost = Cost(sends={}, metrics=("loss", "rows"))
+        return find_problem(Result({}, weight, metrics=metrics), cost, trusted=True)
+
+    both = {"rows": 3, "loss": 0.5}
+    assert judge(both) is None
+    assert judge({"loss": 0.5}) == "without metrics rows"
+    assert judge({"loss": 0.5}, weight=0.0) is None  # nothing to measure
+    assert judge({}, weight=0.0) is None
+    assert judge({**both, "more": 1.0}, weight=0.0) == "metric 'more': the job tells loss, rows"
+    for worst in (float("nan"), float("-inf"), 10**400, "0.5", None, torch.tensor(0.5), [0.5], 1j):
+        assert judge({**both, "loss": worst}) == "metric loss is no finite number"
+    for table in (None, [("loss", 0.5)], "loss", 0.5):
+        assert judge(table) is not None
+
+
+def test_whole_numbers_lie_between_0_and_those_that_the_job_promises():
+    def judge(count, counts):
+        body = {"right": count, "counts": torch.tensor(counts), "sure": torch.tensor([True])}
+        promised = {"right": 5, "counts": torch.tensor([5, 5]), "sure": torch.tensor([False])}
+        return find_problem(Result(body), Cost(sends=promised), trusted=False)
+
+    assert judge(5, [0, 5]) is None
+    assert judge(np.int64(0), [5, 0]) is None
+    for count, counts in ((6, [0, 0]), (-1, [0, 0]), (2.5, [0, 0]), (0, [0, 6]), (0, [-1, 5])):
+        assert judge(count, counts) == "whole numbers below 0 or above what the job promised"
+    for count in (10**400, float("nan"), np.float32("nan")):
+        assert judge(count, [0, 0]) == "NaN or infinite numbers"
+    for count in (1j, "5", None, torch.tensor(5)):
+        assert judge(count, [0, 0]) is not None
 
 
 def test_flaws_are_drawn_by_task():
@@ -152,35 +219,37 @@ def test_a_huge_number_is_well_formed():
     body = BODIES["update"]
     for seed in range(12):
         false = falsify(Result(body), body, True, Attack("malformed", what="huge"), seed)
-        assert find_problem(false, body, trusted=True) is None
+        assert find_problem(false, Cost(sends=body), trusted=True) is None
         assert max(float(t.abs().max()) for t in false.body["delta"].values()) > 1e38
 
 
 @pytest.mark.parametrize("body", [torch.ones(2), [], "", b"", 0, 1.0, {"delta": None}, {"delta": {"w": "1"}}])
 def test_a_body_may_be_anything_and_is_refused(body):
-    assert find_problem(Result(body), BODIES["update"], trusted=False) is not None
+    assert find_problem(Result(body), Cost(sends=BODIES["update"]), trusted=False) is not None
 
 
 @pytest.mark.parametrize("worst", [float("nan"), float("inf")])
 def test_finite_numbers_are_promised_by_our_own_executors_alone(worst):
     body = {"delta": {"w": torch.tensor([1.0, worst])}}
     claimed = Result(body, finite=True)
-    assert find_problem(claimed, body, trusted=False) == "NaN or infinite numbers"
-    assert find_problem(claimed, body, trusted=True) is None  # they have looked: it isn't done twice
-    assert find_problem(Result(body), body, trusted=True) == "NaN or infinite numbers"
+    assert find_problem(claimed, Cost(sends=body), trusted=False) == "NaN or infinite numbers"
+    assert (
+        find_problem(claimed, Cost(sends=body), trusted=True) is None
+    )  # they have looked: it isn't done twice
+    assert find_problem(Result(body), Cost(sends=body), trusted=True) == "NaN or infinite numbers"
     with pytest.raises(TypeError):  # nobody can leave open whom he believes
-        find_problem(claimed, body)
+        find_problem(claimed, Cost(sends=body))
 
 
 def test_plain_values_have_a_form_too():
     # Whoever unpacks it counts on its length.
-    assert find_problem(Result(b"ab"), b"abc", trusted=False) is not None
-    assert find_problem(Result({"n": "three"}), {"n": 3}, trusted=False) is not None
+    assert find_problem(Result(b"ab"), Cost(sends=b"abc"), trusted=False) is not None
+    assert find_problem(Result({"n": "three"}), Cost(sends={"n": 3}), trusted=False) is not None
     assert (
-        find_problem(Result({"n": None}), {"n": ""}, trusted=False) is None
+        find_problem(Result({"n": None}), Cost(sends={"n": ""}), trusted=False) is None
     )  # a text stands for any plain value
-    assert find_problem(Result({"n": 3.5}), {"n": 3}, trusted=False) is None
-    assert find_problem(Result({"n": np.int64(3)}), {"n": 3.0}, trusted=False) is None
+    assert find_problem(Result({"n": 3.5}), Cost(sends={"n": 4.0}), trusted=False) is None
+    assert find_problem(Result({"n": np.int64(3)}), Cost(sends={"n": 3.0}), trusted=False) is None
 
 
 @pytest.mark.parametrize("plan", ["loop", "stacked"])
@@ -215,7 +284,7 @@ def test_one_update_that_slips_through_would_be_seen(monkeypatch):
     with pytest.raises(AssertionError):  # an attacker took part
         outcome("fedavg", "loop", None, 50)
     monkeypatch.setattr(
-        "potluck.simulate.devices.find_problem", lambda result, sends, trusted: "bad" if sends else None
+        "potluck.simulate.devices.find_problem", lambda result, cost, trusted: "bad" if cost.sends else None
     )
     with pytest.raises(AssertionError):  # nobody did
         outcome("fedavg", "loop", None, 50)

@@ -43,7 +43,7 @@ class Work:
     ops: float = 0.0
 
     def cost(self, at):
-        return Cost(self.ops, dict(at.inbox), self.seconds)
+        return Cost(self.ops, dict(at.inbox), self.seconds, metrics=("runs",))
 
     def run(self, at):
         runs = 1 if at.keep is None else at.keep["runs"] + 1

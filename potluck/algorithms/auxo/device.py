@@ -8,6 +8,7 @@ device that lost its record begins anew.
 
 import struct
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Final, Literal, TypedDict
 
 from potluck.algorithms.auxo.tree import count_parts, distance, find_descendants
@@ -144,6 +145,7 @@ class CheckIn:
 # Place of the cohort among the leaves, affinity, one letter of side for two to ten sides, times.
 _HEAD = struct.Struct("<Hd9sI")
 _NOWHERE = b"." * 9
+_LETTERS = b".0123456789"
 _NAN = float("nan")
 
 
@@ -158,14 +160,16 @@ def pack_request(request: Request, leaves: Sequence[str], every: bool = False) -
     return head + struct.pack(f"<{len(leaves)}d", *[rewards.get(leaf, _NAN) for leaf in leaves])
 
 
-def unpack_request(body: bytes, leaves: Sequence[str]) -> Request:
-    """A request as the server reads it; `leaves` are those that the device was told."""
+def unpack_request(body: bytes, leaves: Sequence[str]) -> Request | None:
+    """A request as the server reads it; `leaves` are those that the device was told. None: no request."""
     place, affinity, letters, times = _HEAD.unpack_from(body)
+    if place >= len(leaves) or not isfinite(affinity) or letters.strip(_LETTERS):
+        return None
     side = {} if letters == _NOWHERE else {k: c - 48 for k, c in enumerate(letters, 2) if c != 46}
     rewards: dict[str, float] = {}
     if times and len(body) > _HEAD.size:
         found = zip(leaves, struct.unpack_from(f"<{len(leaves)}d", body, _HEAD.size), strict=True)
-        rewards = {leaf: r for leaf, r in found if r == r}
+        rewards = {leaf: r for leaf, r in found if isfinite(r)}
     return {"cohort": leaves[place], "affinity": affinity, "side": side, "times": times, "rewards": rewards}
 
 

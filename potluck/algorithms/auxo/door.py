@@ -31,6 +31,8 @@ def match(m: Crowd, got: Got, bonus: float, ctx: Context) -> Crowd:
     messages = m.messages
     for r in got.replies:
         request = unpack_request(r.body, r.task.send["leaves"])
+        if request is None:  # bytes that say nothing, as if they had been lost
+            continue
         leaf, request = m.find_leaf(request, bonus, ctx.rng)
         queue[leaf][r.task.to] = request
     if got.replies:

@@ -67,7 +67,8 @@ def pack(values: Tensor, mask: Tensor, count: int) -> Tensor:
 def spread(values: Tensor, mask: Tensor) -> Tensor:
     """A tensor with these values at its open places, 0 elsewhere."""
     flat = mask.flatten()
-    found = values.gather(0, (flat.cumsum(0) - 1).clamp_min(0))
+    # A mask that came from elsewhere may have more open places than there are values.
+    found = values.gather(0, (flat.cumsum(0) - 1).clamp(0, max(0, len(values) - 1)))
     return torch.where(flat, found, torch.zeros_like(found)).reshape(mask.shape)
 
 
@@ -137,7 +138,7 @@ class MaskedTraining(Objective):
         sparse = {n: any_.new_empty(count_open(shape, self.sparsity)) for n, shape in self.shapes}
         if self.phase == "generic":
             return {"delta": params | sparse}
-        bits = {n: torch.empty(-(-prod(shape) // 8), dtype=torch.uint8) for n, shape in self.shapes}
+        bits = {n: torch.full((-(-prod(shape) // 8),), 255, dtype=torch.uint8) for n, shape in self.shapes}
         return {"delta": params | sparse, "bits": bits}
 
     def finish(

@@ -26,6 +26,10 @@ class OneBatch:
         some = min(1, len(found))
         return Rows(index[:some], weight[:some], float(len(found)))
 
+    def most(self, at: Local, batch: int) -> float:
+        """One batch; a device may have fewer rows."""
+        return float(min(batch, len(at.rows)))
+
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         _, _, first, last = _deal(at, batch)
         return last - first
@@ -39,7 +43,8 @@ class NextCounts:
     batch: int
 
     def cost(self, at: Local) -> Cost:
-        return Cost(0.0, {"counts": torch.zeros(self.classes, dtype=torch.int64)})
+        most = min(self.batch, len(at.rows))
+        return Cost(0.0, {"counts": torch.full((self.classes,), most)}, weight=float(most))
 
     def run(self, at: Local) -> Result:
         y = at.pool.y[torch.tensor(at.rows[next_rows(at, self.batch)])]

@@ -47,7 +47,7 @@ class Pick(Objective):
         return sums.argmin()
 
     def sends(self, params: Params) -> dict[str, Tree]:
-        return {"model": torch.zeros((), dtype=torch.int64)}
+        return {"model": torch.tensor(self.models - 1)}
 
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace

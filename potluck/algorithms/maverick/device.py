@@ -50,6 +50,9 @@ class Contrast(Objective):
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["share"]
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return "loss", "loss_personal", "loss_anomalous"
+
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
         z = net.features(params, batch.x, batch.key)  # once, for all three terms
         data = weighted_mean(row_losses(net.head(params, z), batch.y), batch.weight)

@@ -50,6 +50,9 @@ class Moon(Objective):
         metrics = {"loss": data.detach(), "contrast": contrast.detach()}
         return data + self.mu * contrast if self.mu else data, metrics
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return "loss", "contrast"
+
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[dict[str, Tree], Tree]:

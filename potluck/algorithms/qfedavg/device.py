@@ -24,5 +24,8 @@ class Appraise(Objective):
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         return {"sent_loss": own.seen["sent_loss"]}
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return "loss", "sent_loss"
+
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return float(len(at.rows) * net.ops)  # one forward pass over every row

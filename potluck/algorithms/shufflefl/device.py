@@ -1,6 +1,7 @@
 """What a device holds, and how fast it is right now: claims don't change when devices do."""
 
 import torch
+from torch import Tensor
 
 from potluck.core.codec import value
 from potluck.core.job import Cost, Local, ModelSpec, Result
@@ -17,17 +18,17 @@ class Gauge:
 
     def cost(self, at: Local) -> Cost:
         net = at.models[self.model]
-        counts = torch.zeros(net.classes, dtype=torch.int64)
-        form = {"counts": counts, "row_bytes": 0, "ballast": at.inbox["ballast"]}
-        return Cost(float(self.passes * net.ops), form)
+        rows, x = len(at.rows), at.pool.x
+        counts = torch.full((net.classes,), rows)
+        form = {"counts": counts, "row_bytes": _count_row_bytes(x), "ballast": at.inbox["ballast"]}
+        return Cost(float(self.passes * net.ops), form, weight=float(rows))
 
     def run(self, at: Local) -> Result:
         net, x = at.models[self.model], at.pool.x
         with torch.no_grad():
             net(net.init(at.seed), x.new_zeros((self.passes, *x.shape[1:])))  # only the time is of interest
         counts = torch.bincount(at.y, minlength=net.classes).cpu()
-        size = x[0].numel() * x.element_size() + 8  # a row and its label
-        body = {"counts": counts, "row_bytes": int(size), "ballast": at.inbox["ballast"]}
+        body = {"counts": counts, "row_bytes": _count_row_bytes(x), "ballast": at.inbox["ballast"]}
         return Result(body, weight=float(len(at.rows)))
 
 
@@ -57,6 +58,11 @@ def read_gauge(reply: Reply, latency: float) -> DeviceGauge:
         _rate(nbytes(reply.body), spent.up, latency),
         _rate(nbytes(reply.task.send), spent.down, latency),
     )
+
+
+def _count_row_bytes(x: Tensor) -> int:
+    """Of a row and its label."""
+    return int(x.shape[1:].numel() * x.element_size() + 8)
 
 
 def _rate(size: int, seconds: float, latency: float) -> float:

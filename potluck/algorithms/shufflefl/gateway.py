@@ -36,8 +36,8 @@ class Solve:
             seconds = slsqp_seconds(self.gateway, problem.devices, problem.classes)
         else:
             seconds = self._find(at).steps * step_seconds(self.gateway)
-        devices, classes = at.inbox["counts"].shape
-        plan = torch.zeros((devices, classes, devices), dtype=torch.int64)
+        counts = torch.as_tensor(at.inbox["counts"], dtype=torch.int64)
+        plan = counts.unsqueeze(2).repeat(1, 1, len(counts))  # nobody gives more than it has
         return Cost(0.0, {"plan": plan, "before": 0.0, "after": 0.0}, seconds)
 
     def run(self, at: Local) -> Result:
@@ -61,7 +61,7 @@ class Group:
 
     def cost(self, at: Local) -> Cost:
         net = at.models[self.model]
-        groups = torch.zeros(net.classes, dtype=torch.int64)
+        groups = torch.full((net.classes,), net.classes - 1)
         return Cost(float(len(_pick_rows(_to_array(at.y))) * net.ops), {"groups": groups})
 
     def run(self, at: Local) -> Result:

@@ -15,7 +15,8 @@ class Examine:
     model: ModelSpec
 
     def cost(self, at: Local) -> Cost:
-        return Cost(float(len(at.rows) * at.models[self.model].ops), {"right": 0})
+        rows = len(at.rows)
+        return Cost(float(rows * at.models[self.model].ops), {"right": rows}, weight=float(rows))
 
     def run(self, at: Local) -> Result:
         net, x, y = at.models[self.model], at.x, at.y

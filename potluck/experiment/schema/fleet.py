@@ -62,14 +62,17 @@ class Attackers(Table):
     """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
 
     kind: Annotated[
-        Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed"], "how they lie"
+        Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed", "misreport"],
+        "how they lie",
     ]
     share: Annotated[Share | None, "of all devices, or"] = None
     per_edge: Annotated[Count | None, "so many of every edge's, or"] = None
     nodes: Annotated[list[Annotated[int, Field(ge=0)]] | None, "these"] = None
     scale: Annotated[AtLeast0 | None, "of the lie; its unit goes by kind"] = None
     start: Annotated[AtLeast0, "virtual seconds: true answers before"] = 0.0
-    what: Annotated[str | None, "of malformed: always this flaw; else one by hash each time"] = None
+    what: Annotated[
+        str | None, "of malformed and misreport: always this flaw; else one by hash each time"
+    ] = None
 
 
 class Devices(Table):

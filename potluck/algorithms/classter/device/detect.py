@@ -40,6 +40,10 @@ class Balanced:
         target, other = self._kinds(at, batch)
         return sum(k for _, k in (target, other)) * self._steps(at, batch, epochs, steps)
 
+    def most(self, at: Local, batch: int) -> float:
+        """Its rows, each counted once; none where there is no target row."""
+        return float(len(at.rows))
+
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
         kinds = self._kinds(at, batch)
         count = self._steps(at, batch, epochs, steps) if kinds[0][1] else 0
@@ -106,13 +110,17 @@ class Detect(Objective):
         half = len(x) // 2  # no target row lies beyond, with or without padding
         if not self.contrast or half < 2:  # a row alone differs from nothing
             loss = _balance(binary_losses(net(params, x, batch.key), wanted), wanted, other | fake)
-            return loss, {"loss": loss.detach()}
+            told = {"loss": loss.detach()}
+            return loss, {**told, "contrast": torch.zeros_like(told["loss"])} if self.contrast else told
         views = self.augment.view(x[:half], keys.fold_in(batch.key, _VIEWS))
         # Each by itself: dropout goes by place, and views must not move with the padding before them.
         z, again = net.features(params, x, batch.key), keys.fold_in(batch.key, _DROPS)
         loss = _balance(binary_losses(net.head(params, z), wanted), wanted, other | fake)
         apart = nt_xent(z[:half], net.features(params, views, again), self.temperature, wanted[:half])
         return loss + self.contrast * apart, {"loss": loss.detach(), "contrast": apart.detach()}
+
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return ("loss", "contrast") if self.contrast else ("loss",)
 
     def row_losses(self, net: Net, params: Params, batch: Batch, target: Tensor) -> Tensor:
         """Per row as it is, of the class or not: how badly it is told apart."""
@@ -145,6 +153,9 @@ class Fall(AroundObjective):
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         return {"fall": own.seen["before"] - self.inner.row_losses(net, params, own, held)}
+
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return (*self.inner.tells(sent), "fall")
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return self.inner.ops(net, at, passes) + 2.0 * len(at.rows) * net.ops

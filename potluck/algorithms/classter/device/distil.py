@@ -109,6 +109,10 @@ class Distil(Objective):
         scales = {name: own.seen[name].unbind(-1) for name in (MEAN, DEVIATION)}
         return {f"{name} {k}": column for name, columns in scales.items() for k, column in enumerate(columns)}
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        each = range(len(sent["models"]))
+        return ("loss", *(f"{name} {k}" for name in (MEAN, DEVIATION) for k in each))
+
     def ops(self, net: Net, at: Local, passes: int) -> float:
         rows = len(at.rows) + self.calibration.extra
         return float(rows * len(at.inbox["models"]) * at.models[self.detector].ops)

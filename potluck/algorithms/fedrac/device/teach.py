@@ -104,6 +104,9 @@ class Teach(Objective):
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
         return {"taught": own.seen["known"]}
 
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return "loss", "loss_teacher", "taught"
+
     def finish(
         self, delta: Params, sent: Tree, keep: Tree, held: Tree, trace: Trace
     ) -> tuple[dict[str, Tree], Tree]:

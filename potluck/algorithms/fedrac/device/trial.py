@@ -17,7 +17,8 @@ class Trial:
     passes: int = 3
 
     def cost(self, at: Local) -> Cost:
-        return Cost(float(self.passes * at.models[self.model].ops), {"ballast": at.inbox["ballast"]})
+        ops, sends = float(self.passes * at.models[self.model].ops), {"ballast": at.inbox["ballast"]}
+        return Cost(ops, sends, weight=float(len(at.rows)))
 
     def run(self, at: Local) -> Result:
         net, x = at.models[self.model], at.pool.x
