@@ -172,10 +172,7 @@ def is_number(thing: Tree) -> bool:
 def within(tree: Tree, most: Tree) -> bool:
     """Whether whole numbers lie between 0 and those of a tree of the same form; others aren't looked at."""
     if isinstance(most, dict):
-        for k, v in most.items():  # every task that isn't training does this
-            if not within(tree[k], v):
-                return False
-        return True
+        return not most or all(within(tree[k], v) for k, v in most.items())
     if isinstance(most, Tensor):
         if most.dtype.is_floating_point or most.dtype.is_complex or most.dtype == torch.bool:
             return True

@@ -353,6 +353,12 @@ def left(name, start):
     return codec.encode((served, kept)), records, sim.now, sim.round, sim.asked
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_honest_is_refused(name):
+    """What a job's cost states is enough for all that comes of it."""
+    assert straight(name).accounts.lost.get("bad", 0) == 0
+
+
 @pytest.mark.parametrize("start", [0.0, 2.0], ids=["always", "later"])  # later: once they are known
 @pytest.mark.parametrize("name", NAMES)
 def test_false_weights_and_metrics_leave_what_lost_ones_leave(name, start):
