@@ -8,20 +8,21 @@ from potluck.engine.checks import find_problem
 from potluck.execute.reference import run_alone
 
 SENDS = {"delta": numbers()}
+PROMISED = Cost(sends=SENDS)
 SPOILT = {"delta": numbers(float("nan"), 1.0)}
 
 
 def test_who_says_that_its_numbers_are_finite_is_believed_only_if_it_is_ours():
     lie = Result(SPOILT, finite=True)
-    assert find_problem(lie, SENDS, trusted=False) == "NaN or infinite numbers"
-    assert find_problem(Result(SPOILT), SENDS, trusted=True) == "NaN or infinite numbers"
-    assert find_problem(lie, SENDS, trusted=True) is None  # our executors have looked: nobody looks twice
-    assert find_problem(Result(SENDS, finite=True), SENDS, trusted=False) is None
+    assert find_problem(lie, PROMISED, trusted=False) == "NaN or infinite numbers"
+    assert find_problem(Result(SPOILT), PROMISED, trusted=True) == "NaN or infinite numbers"
+    assert find_problem(lie, PROMISED, trusted=True) is None  # our executors have looked: nobody looks twice
+    assert find_problem(Result(SENDS, finite=True), PROMISED, trusted=False) is None
 
 
 def test_a_form_is_checked_whoever_sends_it():
     wrong = Result({"delta": {"w": torch.zeros(3)}}, finite=True)
-    assert "keys, shapes or types differ" in find_problem(wrong, SENDS, trusted=True)
+    assert "keys, shapes or types differ" in find_problem(wrong, PROMISED, trusted=True)
 
 
 class Boast:
