@@ -129,6 +129,15 @@ def test_a_request_says_cohort_affinity_and_side():
     assert (word["times"], word["affinity"], lost.keep) == (0, 0.0, None)
 
 
+@pytest.mark.parametrize(
+    "head", [(2, 0.5, b"." * 9, 1), (0, float("nan"), b"." * 9, 1), (0, 0.5, b"....x....", 1)]
+)
+def test_bytes_that_say_nothing_are_no_request(head):
+    """No cohort of this place, no number, no side."""
+    assert device.unpack_request(device._HEAD.pack(*head), ["0", "1"]) is None
+    assert device.unpack_request(device._HEAD.pack(1, 0.5, b"0.......9", 1), ["0", "1"])["cohort"] == "1"
+
+
 def test_feedback_of_a_round_that_split_marks_the_own_side():
     told = {"cohort": "", "side": {2: 1}, "gain": None, "leaves": ["0", "1"], "others": {}}
     kept = TakeFeedback().run(local([], [], {"feedback": told})).keep

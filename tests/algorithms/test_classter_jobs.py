@@ -120,6 +120,7 @@ def test_batches_are_target_rows_then_others(target, others, size, steps, seed):
         evenly = [count[row] for row in np.flatnonzero(at.y.numpy() == kind)]
         assert max(evenly) - min(evenly) <= 1
     assert Balanced().passes(at, size, 3, steps) == rows.weight.sum()
+    assert rows.count == Balanced().most(at, size) == len(at.rows)  # however often they come
 
 
 def test_without_the_class_there_are_no_steps_and_no_weight():

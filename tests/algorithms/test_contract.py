@@ -232,11 +232,13 @@ def test_what_a_job_sends_depends_on_neither_rows_nor_memory(name):
         def place(rows=mine, keep=kept, pool=where.pool, item=item):
             return Local(item.to, rows, item.send, keep, 0, where.models, pool)
 
-        expected = item.job.cost(place()).sends
+        cost = item.job.cost(place())
+        expected, names = cost.sends, cost.metrics
         unseen = place(mine[:0], None, nothing)
         others = [*(place(rows) for rows in own.values()), *(place(keep=k) for k in keeps)]
         for at in (unseen, *others):
             found = item.job.cost(at).sends
+            assert item.job.cost(at).metrics == names
             assert same_form(found, expected), item.job
             assert same_form(expected, found), item.job
             assert nbytes(found) == nbytes(expected), item.job

@@ -113,6 +113,8 @@ def test_bits_and_values_there_and_back():
     numbers = torch.arange(10.0) + 1
     assert pack(numbers, mask, 3).tolist() == [1.0, 4.0, 10.0]
     assert spread(pack(numbers, mask, 3), mask).tolist() == [1, 0, 0, 4, 0, 0, 0, 0, 0, 10]
+    # A false mask, with more open places than values: the last one again, rather than an error.
+    assert spread(pack(numbers, mask, 3), torch.ones_like(mask)).tolist() == [1, 4, *[10] * 8]
 
 
 def test_a_device_uses_shared_weights_where_both_masks_are_open_and_own_ones_elsewhere():

@@ -111,6 +111,8 @@ def test_what_is_told_is_what_is_trained():
         assert rows.index.shape == (1, 4)
         assert JOB.cost(here).ops == 3 * len(used) * TwoClasses.ops
         assert nbytes(NextCounts(2, 4).cost(here).sends) == 16
+        assert JOB.cost(here).weight == NextCounts(2, 4).cost(here).weight == 4.0
+    assert JOB.cost(at(rows=3)).weight == 3.0
 
 
 def test_every_row_has_its_turn_before_any_comes_again():

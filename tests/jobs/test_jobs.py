@@ -104,7 +104,7 @@ def test_every_row_once_an_epoch_and_padding_at_its_end(n, batch, epochs, limit,
     use_model = n if limit is None else min(n, limit)
     per_epoch = -(-use_model // batch)
     assert rows.index.shape == rows.weight.shape == (epochs * per_epoch, batch)
-    assert rows.count == use_model
+    assert rows.count == sampler.most(at, batch) == use_model
     assert sampler.passes(at, batch, epochs, None) == rows.weight.sum() == use_model * epochs
     for epoch in range(epochs):
         mine = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
