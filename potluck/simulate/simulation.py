@@ -73,20 +73,17 @@ class Simulation:
     def _assemble(self, state: RunState) -> None:
         """Build all parts around a state, which is theirs from now on."""
         self.clock, self.accounts = state.clock, state.accounts
-        shared = (self.clock, self.executor, self.memories, self.accounts, self.record, self.seed)
-        promised = state.links.promised
-        self.devices = Devices(
-            self.federation, self.topology, self.machines, *shared, promised, state.devices
-        )
+        federation, executor, often, links = self.federation, self.executor, self.often, state.links
+        shared = (self.clock, executor, self.memories, self.accounts, self.record, self.seed, links.promised)
+        self.devices = Devices(federation, self.topology, self.machines, *shared, state.devices)
         self.always, self.busy = self.devices.always, self.devices.queues.first
-        self.links = Links(self.topology, self.machines, self.clock, self.accounts, state.links)
+        self.links = Links(self.topology, self.machines, self.clock, self.accounts, links)
         carrier = Carrier(self.devices, self.links, self.record)
         self.points = {
             node: Point(node, algorithm, self, carrier, state.points[node])
             for node, algorithm in self.algorithms.items()
         }
         self.cloud = self.points[self.root]
-        federation, executor, often = self.federation, self.executor, self.often
         self.evaluator = Evaluator(federation, self, self.points, self.devices, executor, often)
         self.panel = self.evaluator.panel
         self.evaluations, self.evaluated, self.accuracy = state.evaluations, state.evaluated, state.accuracy
