@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from potluck.cli import main
+from potluck.experiment import code
+from potluck.models.registry import MODELS
 
 pytestmark = pytest.mark.slow
 
@@ -438,6 +440,19 @@ def test_what_was_begun_without_code_goes_on_without(potluck, mine, tmp_path):
     potluck("compare", "plain.toml", *small, "--out", "plain", cwd=tmp_path)
     said = potluck("resume", "plain", "--code", mine, cwd=tmp_path, code=2)
     assert f"--code {mine}: plain was begun without; leave it out" in said
+
+
+def test_a_file_is_executed_once_unless_it_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(code, "_loaded", None)
+    for name in ("_values", "_modules"):
+        monkeypatch.setattr(MODELS, name, dict(getattr(MODELS, name)))
+    file, made = tmp_path / "mine.py", []
+    text = 'import potluck\npotluck.register_model("counted", lambda shape, classes: None)\n'
+    for changed in ("", "", "# changed\n"):
+        file.write_text(text + changed)
+        code.load_code(file)
+        made.append(MODELS["counted"])
+    assert made[0] is made[1] is not made[2]
 
 
 def test_what_is_wrong_with_code_is_told_in_a_line(tmp_path, monkeypatch, capsys):
