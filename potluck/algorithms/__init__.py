@@ -33,7 +33,6 @@ from potluck.core.errors import ConfigError, nearest_or_own, require
 from potluck.core.notes import Notes
 from potluck.core.parts import bare
 from potluck.core.registry import Registry
-from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
 __all__ = [
@@ -98,7 +97,9 @@ def register(name: str, build: Build) -> None:
     Its parameters are what experiments may set, as of those of this folder.
     """
     if not callable(build):
-        raise ConfigError(f"algorithm {name!r}: register what makes it, a function or a class, not {build!r}")
+        raise ConfigError(
+            f"algorithm {name!r}: register what makes it, a function or a class, not a {type(build).__name__}"
+        )
     others = {bare(known): known for known in names() if known not in _REGISTERED or known != name}
     if taken := others.get(bare(name)):
         raise ConfigError(f"algorithm {name!r}: there is {taken!r} already; register yours by another name")
@@ -126,12 +127,9 @@ def find(name: str, key: str = "algorithm") -> Build:
 
 def make(name: str, local: Train, /, **params: object) -> Any:
     """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
-    from potluck.algorithms._parameters import fit  # here: rules alone need no pydantic
+    from potluck.algorithms._parameters import check_rule, fit  # here: rules alone need no pydantic
 
-    made = fit(find(name), params, f"algorithms.{canonical(name)}", local).make()
-    if not isinstance(made, Rule | Algorithm | Tiered):
-        raise ConfigError(f"algorithm = {name!r}: what makes it gave {made!r}, not a rule; return one")
-    return made
+    return check_rule(name, fit(find(name), params, f"algorithms.{canonical(name)}", local).make())
 
 
 def check(name: str, /, **params: object) -> None:

@@ -8,6 +8,7 @@ by its name alone, `select = "uniform"`.
 import dataclasses
 import functools
 import inspect
+import math
 import operator
 import re
 import types
@@ -22,9 +23,11 @@ from potluck.algorithms import Build
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, call_named, error_context, nearest, nearest_or_own, require
 from potluck.core.parts import bare, parts, role_of
+from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
 ALGORITHM = "rule"  # the role that algorithms themselves are offered for
+_METHODS = ("start", "lanes", "plan", "merge", "serve")  # of a rule
 _CONFIG = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
@@ -85,6 +88,17 @@ def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> C
     return Call(build, filled, path)
 
 
+def check_rule(name: str, made: Any) -> Any:
+    """What was made, if it can be run; else an error that says what it lacks."""
+    if isinstance(made, Rule | Algorithm | Tiered):
+        return made
+    lacks = [method for method in _METHODS if method not in dir(made)]
+    raise ConfigError(
+        f"algorithm = {name!r}: what makes it gave a {type(made).__name__}, which is no rule: "
+        f"it lacks {', '.join(lacks)}"
+    )
+
+
 def list_settings(table: object) -> dict[str, Json]:
     """A table of settings, those that it was given and its defaults, as TOML can hold them."""
     if isinstance(table, Call):
@@ -101,6 +115,8 @@ def list_settings(table: object) -> dict[str, Json]:
 
 def plain(value: object) -> Json:
     """A value as TOML can hold it; None where it can't."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # a file may not say so: a default that isn't written stays one
     if isinstance(value, bool | int | float | str | dict):
         return value
     if isinstance(value, list | tuple):

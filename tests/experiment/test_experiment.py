@@ -637,3 +637,13 @@ def test_defaults_of_parts_are_described_without_their_training():
     assert described["inner"].default.startswith("FedAvg(clients=10, select=Uniform(), ")
     assert described["mode"].type == "Mode"
     assert "explore='told'" in described["mode"].default
+
+
+def test_a_default_without_end_is_not_written(monkeypatch):
+    def endless(local: Train = Train(), most: float = float("inf")):
+        return algorithms.make("fedavg", local)
+
+    monkeypatch.setattr(algorithms._REGISTERED, "_values", dict(algorithms._REGISTERED._values))
+    algorithms.register("endless", endless)
+    assert algorithms.complete("endless") == {}  # a file may not say inf
+    assert algorithms.complete("endless", most=3.0) == {"most": 3.0}

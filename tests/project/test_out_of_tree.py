@@ -531,7 +531,11 @@ potluck.register_partition("dealt", dealt)
 @pytest.mark.parametrize(
     "options, message",
     [
-        (("--algorithm", "none"), "algorithm = 'none': what makes it gave None, not a rule; return one"),
+        (
+            ("--algorithm", "none"),
+            "algorithm = 'none': what makes it gave a NoneType, which is no rule: "
+            "it lacks start, lanes, plan, merge, serve",
+        ),
         (
             ("--algorithm", "boom"),
             "algorithms.boom: ZeroDivisionError: division by zero (broken.py, line 11)",
