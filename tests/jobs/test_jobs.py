@@ -101,17 +101,17 @@ def test_a_stack_of_clients_trains_like_each_of_them(optim, rates):
 def test_every_row_once_an_epoch_and_padding_at_its_end(n, batch, epochs, limit, seed):
     at, sampler = local(np.zeros(n), np.zeros(n), {}, seed=seed), Shuffled(limit)
     rows = sampler.draw(at, batch, epochs, None)
-    use_model = n if limit is None else min(n, limit)
-    per_epoch = -(-use_model // batch)
+    used = n if limit is None else min(n, limit)
+    per_epoch = -(-used // batch)
     assert rows.index.shape == rows.weight.shape == (epochs * per_epoch, batch)
-    assert rows.count == sampler.most(at, batch) == use_model
-    assert sampler.passes(at, batch, epochs, None) == rows.weight.sum() == use_model * epochs
+    assert rows.count == sampler.most(at, batch) == used
+    assert sampler.passes(at, batch, epochs, None) == rows.weight.sum() == used * epochs
     for epoch in range(epochs):
         mine = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
         weight, index = rows.weight[mine].ravel(), rows.index[mine].ravel()
-        assert weight.tolist() == [1.0] * use_model + [0.0] * (per_epoch * batch - use_model)
-        drawn = index[:use_model].tolist()
-        assert len(set(drawn)) == use_model
+        assert weight.tolist() == [1.0] * used + [0.0] * (per_epoch * batch - used)
+        drawn = index[:used].tolist()
+        assert len(set(drawn)) == used
         assert set(drawn) <= set(range(n))
 
 
