@@ -284,7 +284,7 @@ def test_trials_go_to_their_end_and_may_be_shorter(tmp_path):
     ("table", "message"),
     [
         ({"lrs": [0.1]}, "tune.lrs = [0.1]: no such key; did you mean 'lr'?"),
-        ({"lr": []}, "tune.lr = []: List should have at least 1 item"),
+        ({"lr": []}, "tune.lr = []: should have at least 1 item"),
         ({"lr": [0.1, -1.0]}, "tune.lr.1 = -1.0: should be greater than 0"),
         ({"lr": [0.1, 0.1]}, "tune: lr = [0.1, 0.1]: name each once"),
         ({"length": 1.5}, "tune.length = 1.5: should be less than or equal to 1"),

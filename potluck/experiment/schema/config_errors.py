@@ -48,7 +48,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "too_short":
-        return f"should have at least {context['min_length']}"
+        least = context["min_length"]
+        return f"should have at least {least} {'item' if least == 1 else 'items'}"
     return problem["msg"].removeprefix("Input ")
 
 
