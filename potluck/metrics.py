@@ -121,44 +121,34 @@ def summarise(records: Sequence[Record], target: float | None = None) -> Outcome
     }
 
 
-class Spread(NamedTuple):
-    """Several runs' values of one thing: their mean, and their sample deviation when there are several."""
+FEWEST_SEEDS = 3  # for an interval: with two, t is 12.7, and mean ± half would say next to nothing
 
-    mean: float | None
-    deviation: float | None
+
+class Estimate(NamedTuple):
+    """A mean over seeds, and half of its 95 % interval (Student's t): what `mean ± half` means everywhere."""
+
+    mean: float | None  # None: a seed has no value
+    half: float | None  # None: too few seeds
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> "Spread":
+    def of(cls, values: Sequence[float | None]) -> "Estimate":
         """Of all values, or nothing if one is missing: a mean over those that got there would flatter."""
         known = [v for v in values if v is not None]
         if not known or len(known) < len(values):
             return cls(None, None)
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+        mean, seeds = statistics.fmean(known), len(known)
+        if seeds < FEWEST_SEEDS:
+            return cls(mean, None)
+        from scipy import stats  # here: it takes a second to import
+
+        return cls(mean, float(stats.t.ppf(0.975, seeds - 1)) * statistics.stdev(known) / seeds**0.5)
 
 
-class Interval(NamedTuple):
-    """A mean over seeds, and half of its 95 % t-interval: mean ± half."""
-
-    mean: float
-    half: float
-
-
-def interval(values: Sequence[float | None]) -> Interval | None:
-    """Where the mean lies; None for fewer than two values, or if one is missing."""
-    spread = Spread.of(values)
-    if spread.mean is None or spread.deviation is None:
-        return None
-    from scipy import stats  # here: it takes a second to import
-
-    n = len(values)
-    return Interval(spread.mean, float(stats.t.ppf(0.975, n - 1)) * spread.deviation / n**0.5)
-
-
-def paired_difference(values: Sequence[float | None], base: Sequence[float | None]) -> Interval | None:
+def paired_difference(values: Sequence[float | None], base: Sequence[float | None]) -> Estimate:
     """How far one method lies above another, from runs that share seeds pair by pair.
 
     What a seed does to both (its division, its devices) cancels out, so few seeds may tell two methods apart
     whose own means scatter widely.
     """
     pairs = zip(values, base, strict=True)
-    return interval([None if a is None or b is None else a - b for a, b in pairs])
+    return Estimate.of([None if a is None or b is None else a - b for a, b in pairs])

@@ -1,7 +1,7 @@
 """What the pages of Fed-RAC's studies tell: performances over time, tiers, distillation."""
 
 from collections.abc import Callable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from _fedrac import ALONE, TAUGHT, TIERS, mean, overall, tier_levels
 
@@ -14,7 +14,8 @@ from potluck.algorithms.fedrac.results import (
 from potluck.core.units import NONE, duration, percent
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Results
-from potluck.metrics import Measurement
+from potluck.metrics import Estimate, Measurement
+from potluck.report.columns import explain_intervals, tell_points
 from potluck.report.reproduction import make_markdown_table, make_tables
 
 
@@ -80,15 +81,6 @@ def scales(results: Results, scenario: str = "") -> str:
     return make_markdown_table(["", *(f"C{tier + 1} (phones)" for tier in range(most))], [names, *columns])
 
 
-def with_error(differences: Sequence[float | None]) -> str:
-    """Mean of paired differences in percentage points, and its standard error."""
-    known = [100 * d for d in differences if d is not None]
-    if not known:
-        return NONE
-    error = f" ± {stdev(known) / len(known) ** 0.5:.1f}" if len(known) > 1 else ""
-    return f"{fmean(known):+.1f}{error}"
-
-
 def _first(points: Sequence[Measurement], goal: float) -> Measurement | None:
     return next((p for p in points if p.value >= goal), None)
 
@@ -113,9 +105,10 @@ def _at(points: Sequence[Measurement], share: float) -> float:
 
 def lessons(results: Results) -> str:
     """All measures; then, in every scenario, tiers with and without distillation and rounds to goals."""
-    parts = [make_tables(results)]
+    parts, explained = [make_tables(results)], explain_intervals(len(results.plan.scale.seeds))
+    ends = f"; {explained}" if explained else ""
     for scenario in results.plan.scenarios:
-        parts += [f"Tiers, {scenario}; differences are paired by seed, ± their standard error:",
+        parts += [f"Tiers, {scenario}; differences are paired by seed{ends}:",
                   taught(results, scenario), f"Rounds to a performance, {scenario} (Table VII):",
                   required(results, scenario, (0.8, 0.85, 0.9))]  # fmt: skip
     return "\n\n".join(parts)
@@ -130,7 +123,11 @@ def taught(results: Results, scenario: str) -> str:
         for of in (tier_levels, list_device_accuracies):
             found = [[of(run)[tier] if tier < count_tiers(run) else None for run in runs] for runs in both]
             apart = [None if a is None or b is None else b - a for a, b in zip(*found, strict=True)]
-            line += [percent(mean(found[0])), percent(mean(found[1])), with_error(apart)]
+            line += [
+                percent(mean(found[0])),
+                percent(mean(found[1])),
+                tell_points(Estimate.of([d for d in apart if d is not None])),
+            ]
         rows.append(line)
     head = ["", "without", "with", "difference", "on own rows: without", "with", "difference"]
     return make_markdown_table(head, [list(column) for column in zip(*rows, strict=True)])

@@ -18,8 +18,8 @@ from potluck import metrics
 from potluck.core.units import NONE, duration
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Results
-from potluck.metrics import Measurement
-from potluck.report.columns import tell_points
+from potluck.metrics import Estimate, Measurement
+from potluck.report.columns import tell_estimate, tell_points
 from potluck.report.reproduction import make_markdown_table, make_tables
 
 DEVICES_PER_USER = 3.5
@@ -222,9 +222,8 @@ def _speed_up(found: list[float | None]) -> str:
     there = [times for times in found if times is not None]
     if not there:
         return NONE
-    around = metrics.interval(there)
-    half = "" if around is None else f" ± {around.half:.2f}"
-    return f"{fmean(there):.2f}x{half}" + _of(there, found)
+    told = tell_estimate(Estimate.of(there), lambda mean: f"{mean:.2f}x", lambda half: f"{half:.2f}")
+    return told + _of(there, found)
 
 
 def _rounds(results: Results, scenario: str, arm: str, seconds: list[float | None]) -> str:

@@ -12,7 +12,14 @@ from potluck.core.units import duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.metrics import Outcome, Privacy
-from potluck.report.columns import JUDGED_BY, Column, list_columns, list_rates, tell_choice
+from potluck.report.columns import (
+    JUDGED_BY,
+    Column,
+    explain_intervals,
+    list_columns,
+    list_rates,
+    tell_choice,
+)
 
 console = Console(highlight=False)
 if not console.is_terminal:
@@ -143,11 +150,16 @@ def _tell_privacy(spent: Privacy | None) -> str:
 
 def _make_comparison(comparison: Comparison, shown: list[Column]) -> Table:
     seeds, name = len(comparison.experiment.seeds), comparison.experiment.name
+    notes = [
+        "accuracy: mean over devices on their own test data",
+        "times are virtual",
+        "* is best",
+        *(["vs: difference in points, paired by seed", explain_intervals(seeds)] if seeds > 1 else []),
+    ]
     table = Table(
         title=f"{name}: mean of {seeds} seeds" if seeds > 1 else name,
         title_style="bold",
-        caption="accuracy: mean over devices on their own test data; times are virtual; * is best"
-        + ("; vs: paired difference, 95 % interval" if seeds > 1 else ""),
+        caption="; ".join(notes),
         caption_justify="left",
     )
     table.add_column("algorithm", no_wrap=True)

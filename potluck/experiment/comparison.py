@@ -21,7 +21,7 @@ from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.tune import Tuning, count_trials, fill_tune, load_tuning, search, set_rate
 from potluck.federation import Federation
-from potluck.metrics import Interval, Spread
+from potluck.metrics import Estimate
 
 Shown = Literal[
     "accuracy_mean", "accuracy_worst10", "accuracy_best10", "global_accuracy", "rounds", "device_seconds"
@@ -33,16 +33,16 @@ class Row:
     """What one algorithm came to, over its seeds."""
 
     algorithm: str
-    accuracy: Spread
-    difference: Interval | None  # in accuracy, against the first algorithm, seed by seed
-    worst: Spread
-    best: Spread
-    everywhere: Spread  # accuracy on the global test set
-    seconds_to_target: Spread  # virtual
+    accuracy: Estimate
+    difference: Estimate | None  # in accuracy, against the first algorithm, over two seeds or more
+    worst: Estimate
+    best: Estimate
+    everywhere: Estimate  # accuracy on the global test set
+    seconds_to_target: Estimate  # virtual
     speed_up: float | None  # against the first algorithm
-    rounds: Spread
-    bytes: Spread
-    device_seconds: Spread
+    rounds: Estimate
+    bytes: Estimate
+    device_seconds: Estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,41 +69,47 @@ class Comparison:
     def target(self) -> float | None:
         """The accuracy that algorithms race to: the experiment's, or what the first one ends with."""
         wanted = self.experiment.stop.target or self.experiment.evaluate.target
-        return wanted or Spread.of([run.summary["accuracy_mean"] for run in self.of(self.algorithms[0])]).mean
+        return (
+            wanted or Estimate.of([run.summary["accuracy_mean"] for run in self.of(self.algorithms[0])]).mean
+        )
 
     @cached_property
     def rows(self) -> list[Row]:
         rows: list[Row] = []
         for name in self.algorithms:
             taken = [self.time(run) for run in self.of(name)]
-            base = rows[0].seconds_to_target.mean if rows else Spread.of(taken).mean
-            own = Spread.of(taken).mean
+            base = rows[0].seconds_to_target.mean if rows else Estimate.of(taken).mean
+            own = Estimate.of(taken).mean
             rows.append(
                 Row(
                     algorithm=name,
-                    accuracy=self._spread(name, "accuracy_mean"),
+                    accuracy=self._estimate(name, "accuracy_mean"),
                     difference=self._difference(name) if rows else None,
-                    worst=self._spread(name, "accuracy_worst10"),
-                    best=self._spread(name, "accuracy_best10"),
-                    everywhere=self._spread(name, "global_accuracy"),
-                    seconds_to_target=Spread.of(taken),
+                    worst=self._estimate(name, "accuracy_worst10"),
+                    best=self._estimate(name, "accuracy_best10"),
+                    everywhere=self._estimate(name, "global_accuracy"),
+                    seconds_to_target=Estimate.of(taken),
                     speed_up=base / own if base is not None and own else None,
-                    rounds=self._spread(name, "rounds"),
-                    bytes=Spread.of([r.summary["bytes_up"] + r.summary["bytes_down"] for r in self.of(name)]),
-                    device_seconds=self._spread(name, "device_seconds"),
+                    rounds=self._estimate(name, "rounds"),
+                    bytes=Estimate.of(
+                        [r.summary["bytes_up"] + r.summary["bytes_down"] for r in self.of(name)]
+                    ),
+                    device_seconds=self._estimate(name, "device_seconds"),
                 )
             )
         return rows
 
-    def _spread(self, algorithm: str, key: Shown) -> Spread:
-        return Spread.of([run.summary[key] for run in self.of(algorithm)])
+    def _estimate(self, algorithm: str, key: Shown) -> Estimate:
+        return Estimate.of([run.summary[key] for run in self.of(algorithm)])
 
-    def _difference(self, algorithm: str) -> Interval | None:
+    def _difference(self, algorithm: str) -> Estimate | None:
         base, own = (
             {run.summary["seed"]: run.summary["accuracy_mean"] for run in self.of(name)}
             for name in (self.algorithms[0], algorithm)
         )
         common = [seed for seed in base if seed in own]  # a comparison that is under way may lack some
+        if len(common) < 2:
+            return None
         return metrics.paired_difference([own[seed] for seed in common], [base[seed] for seed in common])
 
 

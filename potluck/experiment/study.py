@@ -27,7 +27,7 @@ from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import Tune
 from potluck.experiment.tune import Tuning, count_trials, fill_tune, set_rate
-from potluck.metrics import Interval, Spread
+from potluck.metrics import Estimate
 
 LIMIT = 40  # runs of a study, trials included
 SCALES = ("quick", "paper")
@@ -192,14 +192,11 @@ class Results:
         """One for each seed."""
         return [measure.value(run) for run in self.runs[scenario, arm]]
 
-    def mean(self, measure: Measure, arm: str, scenario: str = "") -> float | None:
-        """Over seeds; None if one has no value: a mean over those that got there would flatter."""
-        return Spread.of(self.values(measure, arm, scenario)).mean
+    def estimate(self, measure: Measure, arm: str, scenario: str = "") -> Estimate:
+        """Over seeds."""
+        return Estimate.of(self.values(measure, arm, scenario))
 
-    def interval(self, measure: Measure, arm: str, scenario: str = "") -> Interval | None:
-        return metrics.interval(self.values(measure, arm, scenario))
-
-    def difference(self, measure: Measure, arm: str, scenario: str = "") -> Interval | None:
+    def difference(self, measure: Measure, arm: str, scenario: str = "") -> Estimate:
         """Against the first arm."""
         first = self.plan.arms[0].name
         return metrics.paired_difference(

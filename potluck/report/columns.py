@@ -6,7 +6,7 @@ from typing import NamedTuple
 from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Experiment, Tuning
 from potluck.experiment.comparison import Row
-from potluck.metrics import Interval, Spread
+from potluck.metrics import FEWEST_SEEDS, Estimate
 
 JUDGED_BY = "mean accuracy on devices' validation rows"
 
@@ -104,23 +104,38 @@ def describe_end(e: Experiment) -> str:
     return " or ".join(limit for limit in limits if limit)
 
 
-def tell_percents(shares: Spread) -> str:
-    """A mean share and how far seeds lie apart: `95.6 ± 0.4 %`."""
-    if shares.mean is None or shares.deviation is None:
-        return percent(shares.mean)
-    return f"{100 * shares.mean:.1f} ± {100 * shares.deviation:.1f} %"
+def tell_estimate(
+    found: Estimate | None, tell_mean: Callable[[float], str], tell_half: Callable[[float], str]
+) -> str:
+    """A mean over seeds, and half of its 95 % interval where seeds suffice for one: `95.6 ± 0.4`."""
+    if found is None or found.mean is None:
+        return NONE
+    return tell_mean(found.mean) + ("" if found.half is None else f" ± {tell_half(found.half)}")
 
 
-def tell_points(difference: Interval | None) -> str:
-    """A difference of shares with its interval, in percentage points: `+1.2 ± 0.4`."""
-    return NONE if difference is None else f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"
+def tell_percents(shares: Estimate) -> str:
+    """A mean share: `95.6 ± 0.4 %`."""
+    told = tell_estimate(shares, lambda mean: f"{100 * mean:.1f}", lambda half: f"{100 * half:.1f}")
+    return told if told == NONE else f"{told} %"
+
+
+def tell_points(difference: Estimate | None) -> str:
+    """A difference of shares, in percentage points: `+1.2 ± 0.4`."""
+    return tell_estimate(difference, lambda mean: f"{100 * mean:+.1f}", lambda half: f"{100 * half:.1f}")
+
+
+def explain_intervals(seeds: int) -> str:
+    """What ± means, or why there is none; empty for one seed, which has no mean over seeds."""
+    if seeds >= FEWEST_SEEDS:
+        return f"± is half of the 95 % interval of the mean over {seeds} seeds (Student's t)"
+    return f"{seeds} seeds: too few for intervals ({FEWEST_SEEDS} have them)" if seeds > 1 else ""
 
 
 def _mark_winners(
     name: str,
     rows: list[Row],
-    value: Callable[[Row], Spread],
-    text: Callable[[Spread], str],
+    value: Callable[[Row], Estimate],
+    text: Callable[[Estimate], str],
     best: Callable[[list[float]], float],
 ) -> Column:
     means = [value(row).mean for row in rows]
@@ -133,5 +148,5 @@ def _tell_whole(share: float | None) -> str:
     return percent(share).replace(".0 %", " %")
 
 
-def _tell_durations(times: Spread) -> str:
+def _tell_durations(times: Estimate) -> str:
     return duration(times.mean) if times.mean is not None else "not reached"

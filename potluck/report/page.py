@@ -8,7 +8,13 @@ import plotly.offline
 
 from potluck.experiment import Comparison, Tuning
 from potluck.report.canvas import Facts, ReportFigure
-from potluck.report.columns import describe_federation, list_columns, list_rates, tell_choice
+from potluck.report.columns import (
+    describe_federation,
+    explain_intervals,
+    list_columns,
+    list_rates,
+    tell_choice,
+)
 from potluck.report.contents import draw_all
 from potluck.report.csv_files import make_slug, write_figure
 from potluck.report.gather import is_one_federation
@@ -70,14 +76,16 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds or [e.seed])
     versus = (
         f" The column “vs {escape(comparison.algorithms[0])}” holds differences in accuracy, in percentage "
-        "points, paired by seed, with 95 % t-intervals."
+        "points, paired by seed."
         if any(row.difference for row in comparison.rows)
         else ""
     )
+    means = explain_intervals(len(comparison.experiment.seeds))
+    explained = f" {means[0].upper()}{means[1:]}." if means else ""
     bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
     lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
-no device holds. Times are on the virtual clock. ± is the deviation between seeds{bold}.{versus}</p>
+no device holds. Times are on the virtual clock{bold}.{explained}{versus}</p>
 {"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
     drawn = draw_all(comparison) if figures is None else figures
     what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"

@@ -7,12 +7,14 @@ from pathlib import Path
 from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results
-from potluck.metrics import Interval
 from potluck.report.columns import (
     describe_end,
     describe_federation,
+    explain_intervals,
     list_rates,
     tell_choice,
+    tell_estimate,
+    tell_percents,
     tell_points,
     tell_rate,
 )
@@ -22,6 +24,9 @@ HEAD = """# Reproduction
 Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py` or, if
 it is a variant, from the file whose name its own begins with. Sections marked as quick show that a study
 works; they say nothing about the methods.
+
+± is half of the 95 % interval of a mean over seeds, by Student's t; with fewer than three seeds there is
+none.
 """
 
 
@@ -143,7 +148,7 @@ def make_markdown_table(head: Sequence[str], columns: Sequence[Sequence[str]]) -
 
 
 def _mark_best(results: Results, measure: Measure, arms: Sequence[str], scenario: str) -> list[str]:
-    means = [results.mean(measure, arm, scenario) for arm in arms]
+    means = [results.estimate(measure, arm, scenario).mean for arm in arms]
     known = [mean for mean in means if mean is not None]
     best = {"more": max, "less": min}[measure.better](known) if measure.better and known else None
     texts = [_tell_value(results, measure, arm, scenario) for arm in arms]
@@ -157,23 +162,21 @@ def _tell_value(results: Results, measure: Measure, arm: str, scenario: str) -> 
     if len(there) < len(values):
         missing = "not reached" if measure.unit == "seconds" else NONE
         return f"{len(there)} of {len(values)} seeds" if there else missing
-    mean, around = sum(there) / len(there), results.interval(measure, arm, scenario)
+    found = results.estimate(measure, arm, scenario)
     if measure.unit == "share":
-        half = "" if around is None else f" ± {100 * around.half:.1f}"
-        return f"{100 * mean:.1f}{half} %"
+        return tell_percents(found)
     text: dict[str, Callable[[float], str]] = {"seconds": duration, "bytes": size}
     tell = text.get(measure.unit, number)
-    return tell(mean) if around is None else f"{tell(mean)} ± {tell(around.half)}"
+    return tell_estimate(found, tell, tell)
 
 
 def _tell_difference(results: Results, measure: Measure, arm: str, scenario: str) -> str:
-    found: Interval | None = results.difference(measure, arm, scenario)
-    if arm == results.plan.arms[0].name or found is None:
+    if arm == results.plan.arms[0].name:
         return NONE
+    found = results.difference(measure, arm, scenario)
     if measure.unit == "share":
         return tell_points(found)
-    sign = "+" if found.mean >= 0 else ""
-    return f"{sign}{number(found.mean)} ± {number(found.half)}"
+    return tell_estimate(found, lambda mean: f"{'+' if mean >= 0 else ''}{number(mean)}", number)
 
 
 def _write_legend(results: Results) -> str:
@@ -181,6 +184,6 @@ def _write_legend(results: Results) -> str:
     if seeds < 2:
         return "\n\nOne seed. Times are on the virtual clock; bold is best."
     return (
-        f"\n\nMeans of {seeds} seeds ± half of their 95 % t-intervals; differences are paired by seed, those "
-        "of accuracies in percentage points. Times are on the virtual clock; bold is best."
+        f"\n\nMeans of {seeds} seeds; {explain_intervals(seeds)}. Differences are paired by seed, those of "
+        "accuracies in percentage points. Times are on the virtual clock; bold is best."
     )

@@ -7,7 +7,7 @@ from potluck.experiment.comparison import Row
 from potluck.report.columns import tell_points
 
 ALIKE = 0.05  # costs that differ by less are called the same
-CLOSE = 0.01  # so is accuracy of a single seed: seeds alone differ by more
+CLOSE = 0.01  # so is accuracy where seeds are too few for an interval: seeds alone differ by more
 
 
 def tell_verdict(comparison: Comparison) -> str:
@@ -21,20 +21,21 @@ def tell_verdict(comparison: Comparison) -> str:
     best, *others = sorted(rows, key=lambda row: -(row.accuracy.mean or 0.0))
     rival = others[0] if best is rows[0] else rows[0]  # the first is what the others are measured against
     seeds = min(len(comparison.of(row.algorithm)) for row in rows)
-    if seeds < 2:
+    if seeds < metrics.FEWEST_SEEDS:
+        few = "one seed" if seeds == 1 else f"{seeds} seeds"
         level = [row for row in rows if (best.accuracy.mean or 0.0) - (row.accuracy.mean or 0.0) < CLOSE]
         if len(level) > 1:
             names, first = join_names([row.algorithm for row in level]), _tell_first(comparison, level)
             tie = f"{names} end within a point of {percent(best.accuracy.mean)}"
-            return f"No clear winner: {tie}, with one seed (--seeds 1,2,3 would tell){first}."
+            return f"No clear winner: {tie}, with {few} (--seeds 1,2,3 would tell){first}."
         lead = f"{best.algorithm} came out ahead: {_compare_two(comparison, best, rival)}"
-        return f"{lead}; one seed only, so this may be chance (--seeds 1,2,3 would tell)."
+        return f"{lead}; {few} only, so this may be chance (--seeds 1,2,3 would tell)."
     close = [row for row in others if not _is_above(comparison, best, row)]
     if not close:
         return f"{best.algorithm} won: {_compare_two(comparison, best, rival)}."
     nearest = close[0]
     apart = _measure_difference(comparison, best, nearest)
-    gap = "" if apart is None else f" (paired difference {tell_points(apart)} points over {seeds} seeds)"
+    gap = f" (paired difference {tell_points(apart)} points over {seeds} seeds, a 95 % interval)"
     first = _tell_first(comparison, [best, *close])
     also = f", nor can {join_names([row.algorithm for row in close[1:]])}" if close[1:] else ""
     return (
@@ -47,8 +48,8 @@ def _compare_two(comparison: Comparison, best: Row, rival: Row) -> str:
     """Accuracies, time and traffic of the best against another."""
     parts = [f"{percent(best.accuracy.mean)} against {rival.algorithm}'s {percent(rival.accuracy.mean)}"]
     goal, own, other = _tell_goal(comparison), best.seconds_to_target.mean, rival.seconds_to_target.mean
-    if own and other:
-        parts.append(_tell_speed(other / own, goal))
+    if own is not None and other is not None:
+        parts.append(_tell_speed(other, own, goal))
     elif own is not None and other is None:
         parts.append(
             f"at {goal} after {duration(own)}, which {rival.algorithm} missed"
@@ -69,9 +70,12 @@ def _count_missed(comparison: Comparison, row: Row) -> str:
     return "" if missed == len(runs) else f" with {missed} of {len(runs)} seeds"
 
 
-def _tell_speed(factor: float, goal: str) -> str:
-    if abs(factor - 1) < ALIKE:
+def _tell_speed(other: float, own: float, goal: str) -> str:
+    if abs(other - own) <= ALIKE * own:
         return f"as soon to {goal}"
+    if min(other, own) == 0:  # before anything was trained
+        return f"at {goal} {'sooner' if own < other else 'later'}"
+    factor = other / own
     return f"{factor:.1f} times sooner to {goal}" if factor > 1 else f"{1 / factor:.1f} times later to {goal}"
 
 
@@ -93,10 +97,10 @@ def _tell_first(comparison: Comparison, rows: list[Row]) -> str:
 def _is_above(comparison: Comparison, best: Row, other: Row) -> bool:
     """Whether the interval of the paired difference leaves no doubt."""
     apart = _measure_difference(comparison, best, other)
-    return apart is not None and apart.mean - apart.half > 0
+    return apart.mean is not None and apart.half is not None and apart.mean - apart.half > 0
 
 
-def _measure_difference(comparison: Comparison, one: Row, other: Row) -> metrics.Interval | None:
+def _measure_difference(comparison: Comparison, one: Row, other: Row) -> metrics.Estimate:
     mine, theirs = (
         {run.summary["seed"]: run.summary["accuracy_mean"] for run in comparison.of(row.algorithm)}
         for row in (one, other)

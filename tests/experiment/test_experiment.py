@@ -573,7 +573,9 @@ def test_compare_in_memory():
     assert second.speed_up == pytest.approx(first.seconds_to_target.mean / second.seconds_to_target.mean)
     mean = sum(run.summary["accuracy_mean"] for run in compared.of("fedavg")) / 2
     assert first.accuracy.mean == pytest.approx(mean)
-    assert first.accuracy.deviation is not None
+    assert first.accuracy.half is None  # two seeds
+    assert second.difference is not None
+    assert second.difference.half is None
 
 
 def test_without_a_target_the_first_algorithm_sets_it():

@@ -1,7 +1,7 @@
 import pytest
 
 from potluck import metrics
-from potluck.metrics import Measurement, Spread
+from potluck.metrics import Estimate, Measurement
 
 
 def record(round, time, metric, value, **whose):
@@ -86,9 +86,17 @@ def test_summary_of_nothing():
     assert summary["rounds"] == 0
 
 
-def test_spread():
-    assert Spread.of([0.5]) == (0.5, None)
-    assert Spread.of([0.4, 0.6]) == (0.5, pytest.approx(0.02**0.5))
+def test_a_mean_over_seeds_and_half_of_its_interval():
+    # Deviation 0.1, t of two degrees of freedom 4.302653.
+    assert Estimate.of([0.4, 0.5, 0.6]) == (pytest.approx(0.5), pytest.approx(4.302653 * 0.1 / 3**0.5))
+    assert Estimate.of([0.5, 0.5, 0.5]) == (0.5, 0.0)
     # One seed that never got there must not vanish from the mean.
-    assert Spread.of([10.0, None]) == (None, None)
-    assert Spread.of([]) == (None, None)
+    assert Estimate.of([10.0, 11.0, None]) == (None, None)
+    assert Estimate.of([]) == (None, None)
+
+
+def test_fewer_than_three_seeds_have_no_interval():
+    assert Estimate.of([0.5]) == (0.5, None)
+    assert Estimate.of([0.4, 0.6]) == (0.5, None)  # t would be 12.7: -8.2 ± 123.2 says nothing
+    assert metrics.paired_difference([0.5, 0.9], [0.4, 0.6]) == (pytest.approx(0.2), None)
+    assert metrics.paired_difference([0.5, 0.9, 0.7], [0.4, 0.6, None]) == (None, None)

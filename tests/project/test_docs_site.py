@@ -204,6 +204,22 @@ def test_numbers_stand_where_they_were_measured(path):
             assert found in measured, f"{found}: no study says so (any more)"
 
 
+@pytest.mark.parametrize(
+    "path", [*PAGES, DOCS.parent / "README.md"], ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_intervals_are_explained_where_they_stand(path):
+    told = " ".join(path.read_text().split())
+    assert "±" not in told or "half of the 95 % interval" in told or "half of a 95 % interval" in told
+
+
+def test_intervals_are_computed_and_written_in_one_place():
+    code = [file for room in ("potluck", "studies") for file in (DOCS.parent / room).rglob("*.py")]
+    assert [file.name for file in code if " ± {" in file.read_text()] == ["columns.py"]
+    assert [file.name for file in code if "stdev(" in file.read_text() or "t.ppf" in file.read_text()] == [
+        "metrics.py"
+    ]
+
+
 def test_a_first_experiment_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (toml,), (code,) = blocks(text("start.md"), "toml"), blocks(text("start.md"))

@@ -5,7 +5,7 @@ import pytest
 import potluck
 from potluck.core import units
 from potluck.experiment import Comparison, Experiment, Run
-from potluck.metrics import Spread
+from potluck.metrics import Estimate
 from potluck.report import columns as tables
 from potluck.report import curves, per_device
 from potluck.report.columns import list_columns
@@ -101,7 +101,7 @@ def test_devices(compared):
 
 def test_columns(compared):
     table = {column.name: (column.texts, column.best) for column in list_columns(compared)}
-    assert table["accuracy"] == (["70.0 ± 14.1 %", "85.0 ± 7.1 %"], {1})
+    assert table["accuracy"] == (["70.0 %", "85.0 %"], {1})
     assert table["time to 60 %"] == (["30 s", "10 s"], {1})  # 40 and 20 s; 10 and 10 s
     assert table["speed-up"][0] == ["1.0x", "3.0x"]
     assert table["traffic"][0] == ["60.0 MB", "30.0 MB"]
@@ -190,6 +190,6 @@ def test_numbers():
 
 
 def test_percents():
-    assert tables.tell_percents(Spread(0.956, 0.004)) == "95.6 ± 0.4 %"
-    assert tables.tell_percents(Spread(0.956, None)) == "95.6 %"
-    assert tables.tell_percents(Spread(None, None)) == "–"
+    assert tables.tell_percents(Estimate(0.956, 0.004)) == "95.6 ± 0.4 %"
+    assert tables.tell_percents(Estimate(0.956, None)) == "95.6 %"
+    assert tables.tell_percents(Estimate(None, None)) == "–"

@@ -43,7 +43,7 @@ def test_seeds_that_do_not_tell_them_apart():
     # Differences 0.10, -0.10, 0.03: mean 0.01, deviation 0.1015, half 4.303 * 0.1015 / sqrt(3) = 0.252.
     assert tell_verdict(race(*one, *two)) == (
         "No clear winner: b's 86.0 % and fedavg's 85.0 % can't be told apart (paired difference +1.0 ± 25.2 "
-        "points over 3 seeds); of these, b was first at 50 %, after 6.0 s against 9.0 s."
+        "points over 3 seeds, a 95 % interval); of these, b was first at 50 %, after 6.0 s against 9.0 s."
     )
 
 
@@ -65,10 +65,24 @@ def test_missed_targets():
     assert "which fedavg missed with 2 of 3 seeds" in tell_verdict(race(*some, *better))
 
 
+def test_a_target_that_is_met_before_anything_is_trained_is_not_missed():
+    base, better = runs("fedavg", [0.8, 0.8, 0.81], reached=0.0), runs("b", [0.9, 0.9, 0.91], reached=0.0)
+    assert tell_verdict(race(*base, *better)) == (
+        "b won: 90.3 % against fedavg's 80.3 %, as soon to 50 %, with the same traffic."
+    )
+    later = runs("b", [0.9, 0.9, 0.91], reached=4.0)
+    assert "fedavg's 80.3 %, at 50 % later, with" in tell_verdict(race(*base, *later))
+    assert "b's 80.3 %, at 50 % sooner, with" in tell_verdict(
+        race(*runs("b", [0.8, 0.8, 0.81], reached=4.0), *runs("c", [0.9, 0.9, 0.91], reached=0.0))
+    )
+
+
 def test_one_seed_says_so():
     said = tell_verdict(race(run("fedavg", 1, 0.8), run("b", 1, 0.9)))
     assert said.startswith("b came out ahead: 90.0 % against fedavg's 80.0 %")
     assert "one seed only, so this may be chance" in said
+    two = tell_verdict(race(*runs("fedavg", [0.8, 0.81]), *runs("b", [0.9, 0.91])))
+    assert "; 2 seeds only, so this may be chance (--seeds 1,2,3 would tell)." in two
     assert tell_verdict(race(run("a", 1, 0.8), run("b", 1, 0.795), run("c", 1, 0.7))) == (
         "No clear winner: a and b end within a point of 80.0 %, with one seed (--seeds 1,2,3 would tell)."
     )
