@@ -12,7 +12,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from federations import LOCAL, SIZES, simulate, small, weights
-from kill_many import PLANS, same
+from interrupted import PLANS, same
 
 from potluck import algorithms, fleet
 from potluck.core.job import Result

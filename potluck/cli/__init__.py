@@ -10,10 +10,13 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console entry point; user errors print one line and exit with code 2."""
-    from potluck.cli.commands import app
-
     try:
+        from potluck.cli.commands import app  # slow enough for somebody to change her mind
+
         app(None if arguments is None else list(arguments), prog_name="potluck")
     except (PotluckError, OSError) as error:
         print(f"potluck: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("potluck: interrupted", file=sys.stderr)
+        sys.exit(130)

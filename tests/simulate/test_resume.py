@@ -8,7 +8,7 @@ import subprocess
 import time
 from dataclasses import dataclass, replace
 
-import kill_many
+import interrupted
 import numpy as np
 import pytest
 import torch
@@ -366,16 +366,16 @@ def test_killed_at_any_moment(name, plan, tmp_path):
     calm, hunted = tmp_path / "calm", tmp_path / "hunted"
 
     def start(folder):
-        return kill_many.forked(lambda: kill_many.go(name, plan, folder, LENGTH))
+        return interrupted.forked(lambda: interrupted.go(name, plan, folder, LENGTH))
 
     begun = time.monotonic()
-    kill_many.go(name, plan, calm, LENGTH)  # here, so that children needn't load what they need
+    interrupted.go(name, plan, calm, LENGTH)  # here, so that children needn't load what they need
     whole, rng = time.monotonic() - begun, random.Random(f"{name} {plan}")
-    killed = kill_many.endure(start, hunted, 4, iter(lambda: rng.uniform(0.1, 0.5) * whole, None))
+    killed = interrupted.endure(start, hunted, 4, iter(lambda: rng.uniform(0.1, 0.5) * whole, None))
     assert killed >= 1
-    first, second = (kill_many.outcome(name, plan, folder, LENGTH) for folder in (calm, hunted))
+    first, second = (interrupted.outcome(name, plan, folder, LENGTH) for folder in (calm, hunted))
     assert first[0].count(b"\n") > 50
-    assert kill_many.same(first, second)
+    assert interrupted.same(first, second)
 
 
 def dying(call, count, name, plan, folder):
@@ -390,26 +390,26 @@ def dying(call, count, name, plan, folder):
         return real(*args, **named)
 
     setattr(os, call, fatal)
-    kill_many.go(name, plan, folder, LENGTH, snapshot_every=0.0)
+    interrupted.go(name, plan, folder, LENGTH, snapshot_every=0.0)
 
 
 def test_killed_at_every_stage_of_a_snapshot(tmp_path):
     """Four calls of fsync (both logs, the snapshot, its folder) and one of replace make a snapshot."""
     name, plan, calm, hunted = "scaffold", "loop", tmp_path / "calm", tmp_path / "hunted"
-    kill_many.go(name, plan, calm, LENGTH)
+    interrupted.go(name, plan, calm, LENGTH)
     for count in range(1, 6):
         for call in ("fsync", "replace"):
-            child = kill_many.forked(lambda call=call, count=count: dying(call, count, name, plan, hunted))
-            assert kill_many.ended(child) == -signal.SIGKILL
-    assert kill_many.ended(kill_many.forked(lambda: kill_many.go(name, plan, hunted, LENGTH))) == 0
-    first, second = (kill_many.outcome(name, plan, folder, LENGTH) for folder in (calm, hunted))
-    assert kill_many.same(first, second)
+            child = interrupted.forked(lambda call=call, count=count: dying(call, count, name, plan, hunted))
+            assert interrupted.ended(child) == -signal.SIGKILL
+    assert interrupted.ended(interrupted.forked(lambda: interrupted.go(name, plan, hunted, LENGTH))) == 0
+    first, second = (interrupted.outcome(name, plan, folder, LENGTH) for folder in (calm, hunted))
+    assert interrupted.same(first, second)
     assert any(first[2][node] is not None for node in range(len(SIZES)))
 
 
 def test_killed_in_a_process_of_its_own(tmp_path):
     """As in life: a fresh interpreter, found dead, and another one."""
-    script = kill_many.command("fedavg", "loop", tmp_path / "run", 200.0)
+    script = interrupted.command("fedavg", "loop", tmp_path / "run", 200.0)
     first = subprocess.Popen(script)
     for _ in range(2000):
         if len(snapshots(tmp_path / "run")) == 3 or first.poll() is not None:
@@ -418,6 +418,6 @@ def test_killed_in_a_process_of_its_own(tmp_path):
     first.kill()
     assert first.wait() in (-signal.SIGKILL, 0)  # 0: this process was held up for longer than it ran
     assert subprocess.run(script, check=False).returncode == 0
-    kill_many.go("fedavg", "loop", tmp_path / "calm", 200.0)
+    interrupted.go("fedavg", "loop", tmp_path / "calm", 200.0)
     records = [(tmp_path / folder / "records.jsonl").read_bytes() for folder in ("run", "calm")]
     assert records[0] == records[1]

@@ -1,15 +1,11 @@
-"""Kill runs with SIGKILL again and again, resume them, and compare them with runs that were never killed.
+"""Runs that are killed and go on, in forked processes or in fresh ones, and what is compared of them.
 
-`python tests/kill_many.py --kills 10` does so for every algorithm and executor named, in fresh processes.
+`python tests/interrupted.py NAME PLAN FOLDER LENGTH` is such a fresh process.
 """
 
-import argparse
 import os
-import random
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +51,7 @@ def go(name, plan, folder, *length, **changes):
 
 def command(name, plan, folder, length):
     """The command line of a process that does so."""
-    return [sys.executable, __file__, "--length", str(length), "--go", name, plan, str(folder)]
+    return [sys.executable, __file__, name, plan, str(folder), str(length)]
 
 
 def forked(action):
@@ -83,15 +79,14 @@ def ended(pid, within=None):
         time.sleep(0.001)
 
 
-def endure(start, folder, kills, moments, ready=lambda folder: None):
+def endure(start, folder, kills, moments):
     """Start, kill and resume until it was killed so often or has finished; then let it finish. How often.
 
-    `moments`: seconds until it is killed, from when it is ready on.
+    `moments`: seconds until it is killed.
     """
     killed = 0
     while killed < kills:
         pid = start(folder)
-        ready(folder)
         code = ended(pid, within=next(moments))
         if code is None:
             os.kill(pid, signal.SIGKILL)
@@ -115,20 +110,6 @@ def outcome(name, plan, folder, *length):
     return (folder / "records.jsonl").read_bytes(), served, kept
 
 
-def at_work(rng):
-    """Waits until a fresh process has loaded torch and goes on with a run; one time in five it doesn't."""
-
-    def ready(folder):
-        def newest():
-            return max((f.stat().st_mtime_ns for f in folder.glob("snapshots/*.snapshot")), default=0)
-
-        before, until = newest(), time.monotonic() + (20 if rng.random() < 0.8 else 0)
-        while newest() == before and time.monotonic() < until:
-            time.sleep(0.005)
-
-    return ready
-
-
 def same(a, b):
     if isinstance(a, torch.Tensor):
         return torch.equal(a, b)
@@ -139,45 +120,5 @@ def same(a, b):
     return a == b
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10, help="of each run")
-    parser.add_argument("--algorithms", nargs="+", default=["fedavg", "fedasync", "fedbuff", "scaffold"])
-    parser.add_argument("--executors", nargs="+", default=["workers", "stacked"])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--length", type=float, default=DEVICE_SECONDS, help="device-seconds of each run")
-    parser.add_argument("--go", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.go:
-        go(given.go[0], given.go[1], Path(given.go[2]), given.length)
-        return
-    rng = random.Random(given.seed)
-    bad = 0
-    for name in given.algorithms:
-        for plan in given.executors:
-            with tempfile.TemporaryDirectory() as place:
-
-                def start(folder, name=name, plan=plan):
-                    return subprocess.Popen(command(name, plan, folder, given.length)).pid
-
-                calm, hunted = Path(place, "calm"), Path(place, "hunted")
-                pid = start(calm)
-                at_work(random.Random(1))(calm)
-                begun = time.monotonic()
-                assert ended(pid) == 0
-                whole = time.monotonic() - begun  # without loading torch
-                moments = iter(lambda whole=whole: rng.uniform(0, 1.2 / given.kills) * whole, None)
-                killed = endure(start, hunted, given.kills, moments, at_work(rng))
-                good = same(*(outcome(name, plan, folder, given.length) for folder in (calm, hunted)))
-                bad += not good
-                size = (hunted / "records.jsonl").stat().st_size
-                print(
-                    f"{name:10} {plan:8} {whole:5.1f} s  killed {killed:2}  records {size:,} bytes: "
-                    + ("the same" if good else "DIFFERENT"),
-                    flush=True,
-                )
-    sys.exit(1 if bad else 0)
-
-
 if __name__ == "__main__":
-    main()
+    go(sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4]))
