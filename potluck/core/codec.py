@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from potluck.core.errors import DecodeError, PotluckError
+from potluck.core.trees import DEPTH
 
 T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -32,6 +33,7 @@ _KINDS = "biufcSUmM"  # of NumPy's types: all but objects and records
 _DTYPE = re.compile(rf"[<>|][{_KINDS}][0-9]{{1,9}}(\[[0-9]*[A-Za-z]+\])?")
 _KEYS = {"$s": 1, "$v": 2, "$t": 1, "$d": 1, "$e": 1, "$f": 1, "$x": 1, "$n": 3, "$r": 1, "$b": 1}  # how many
 _ENDLESS = 1 << 62  # a limit where none is said
+_SOME, _SHARED = 1_000_000, 2_000  # items that text may stand for by sharing: some, and these a letter
 
 
 @overload
@@ -86,7 +88,7 @@ class Limits:
 
     bytes: int = _ENDLESS
     tensors: int = _ENDLESS
-    depth: int = _ENDLESS  # containers and values in one another
+    depth: int = DEPTH  # containers and values in one another
     items: int = _ENDLESS  # entries and fields; those of what is shared count wherever it is used
 
 
@@ -161,6 +163,7 @@ class _Reader:
         self, tensors: dict[str, Tensor], device: str, allow: Collection[str] | None, limits: Limits
     ) -> None:
         self.tensors, self.device = tensors, device
+        self.left = sum(t.nbytes for t in tensors.values())  # bytes that arrays may still take
         self.allow = None if allow is None else frozenset(allow)
         self.most_items, self.most_depth = limits.items, limits.depth
         self.moved: dict[int, Tensor] = {}  # by the stored one's id: shared ones stay shared
@@ -265,26 +268,27 @@ class _Reader:
     def _rare(self, v: dict[str, Json]) -> bytes | range | npt.NDArray[np.generic]:
         try:
             if "$n" in v:
-                return _array(self._find_stored(v["$n"]), v.get("dtype"), _whole(v.get("shape")))
+                return self._array(self._find_stored(v["$n"]), v.get("dtype"), _whole(v.get("shape")))
             if "$r" in v:
                 return range(*_whole(v["$r"]))
             return base64.b64decode(_expect(str, v["$b"]), validate=True)
         except (ValueError, TypeError, OverflowError) as error:
             raise DecodeError(f"{next(iter(v))} can't be built: {error}") from error
 
-
-def _array(raw: Tensor, dtype: Json, shape: list[int]) -> npt.NDArray[np.generic]:
-    name = _expect(str, dtype)
-    if raw.dtype != torch.uint8 or min(shape, default=0) < 0 or not _DTYPE.fullmatch(name):
-        raise DecodeError(f"no array: type {_brief(name)}, shape {_brief(shape)}, stored as {raw.dtype}")
-    kind: np.dtype[np.generic] = np.dtype(name)
-    return np.frombuffer(raw.numpy().tobytes(), kind).reshape(shape).copy()
+    def _array(self, raw: Tensor, dtype: Json, shape: list[int]) -> npt.NDArray[np.generic]:
+        name = _expect(str, dtype)
+        self.left -= raw.nbytes  # every array has bytes of its own
+        if raw.dtype != torch.uint8 or min(shape, default=0) < 0 or not _DTYPE.fullmatch(name):
+            raise DecodeError(f"no array: type {_brief(name)}, shape {_brief(shape)}, stored as {raw.dtype}")
+        if self.left < 0:
+            raise DecodeError("arrays of more bytes than there are")
+        return np.frombuffer(raw.numpy().tobytes(), name).reshape(shape).copy()
 
 
 def _whole(v: Json) -> list[int]:
-    if not all(type(x) is int for x in _expect(list, v)):
-        raise DecodeError(f"whole numbers were expected, not {_brief(v)}")
-    return _expect(list, v)
+    if all(type(x) is int for x in _expect(list, v)):
+        return _expect(list, v)
+    raise DecodeError(f"whole numbers were expected, not {_brief(v)}")
 
 
 def _expect(kind: type[T], v: Json) -> T:
@@ -296,8 +300,7 @@ def _expect(kind: type[T], v: Json) -> T:
 def encode(v: Any) -> bytes:
     """A value as bytes."""
     writer = _Writer()
-    root = writer.put(v)
-    text = json.dumps({"shared": writer.shared, "root": root}, separators=(",", ":"))
+    text = json.dumps({"shared": writer.shared, "root": writer.put(v)}, separators=(",", ":"))
     return safetensors.torch.save(writer.tensors, metadata={"potluck": text})
 
 
@@ -314,7 +317,8 @@ def decode(
         raise DecodeError(f"{len(data)} bytes, more than {limits.bytes}")
     try:
         content = _content(data, limits.tensors)
-        reader = _Reader(_tensors(data), device, allow, limits)
+        items = min(limits.items, _SOME + _SHARED * int.from_bytes(data[:8], "little"))
+        reader = _Reader(_tensors(data), device, allow, dataclasses.replace(limits, items=items))
         for entry in _expect(list, content["shared"]):
             reader.share(entry)
         return reader.get(content["root"])

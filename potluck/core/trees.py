@@ -1,6 +1,8 @@
 """Trees of tensors: nested dicts, lists and tuples, and what the engine does with them.
 
 Nothing here changes a tensor in place. A tree's other leaves (numbers, strings, None) are carried along.
+What is shared is looked at once where that will do: a few references can stand for more than anyone could
+walk through. What compares two trees goes as far as the second, which is our own.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -11,28 +13,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from potluck.core.errors import JobError
+
 Tree = Any  # nested dict / list / tuple whose leaves are tensors and plain values
 Params = dict[str, Tensor]
+DEPTH = 250  # containers in one another; a walk may take three of Python's 1000 frames for each
+LEAVES = 10_000_000  # tensors in a list of them, however few there are
 _HOLE = torch.empty(0)
+_NESTS = (dict, list, tuple)
 
 
 def leaves(tree: Tree) -> list[Tensor]:
     """The tensors of a tree, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
     found: list[Tensor] = []
-    _collect(tree, found)
+    if isinstance(tree, _NESTS):
+        _collect(tree, found, {}, 1)
     return found
 
 
-def _collect(tree: Tree, found: list[Tensor]) -> None:
+def _collect(tree: Tree, found: list[Tensor], spans: dict[int, tuple[int, int]], depth: int) -> None:
     """Into a list, not by generators within generators: every task does this."""
-    if isinstance(tree, Tensor):
-        found.append(tree)
-    elif isinstance(tree, dict | list | tuple):
-        for child in tree.values() if isinstance(tree, dict) else tree:
-            if type(child) is Tensor:
-                found.append(child)
+    for child in tree.values() if isinstance(tree, dict) else tree:
+        if type(child) is Tensor:
+            found.append(child)
+        elif isinstance(child, _NESTS):
+            span = spans.get(id(child))
+            if span is None:
+                begin = len(found)
+                _collect(child, found, spans, _descend(depth))
+                spans[id(child)] = begin, len(found)
             else:
-                _collect(child, found)
+                found += found[span[0] : span[1]]
+                if len(found) > LEAVES:
+                    raise JobError(f"a tree of more than {LEAVES:,} tensors")
+        elif isinstance(child, Tensor):
+            found.append(child)
+
+
+def _descend(depth: int) -> int:
+    if depth >= DEPTH:
+        raise JobError(f"a tree nested deeper than {DEPTH}")
+    return depth + 1
 
 
 def tmap(fn: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
@@ -56,13 +79,14 @@ def tmap(fn: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
 
 def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
     """A tree's tensors, and the function that puts others in their places."""
+    tensors = leaves(tree)  # first: it refuses what nobody could walk through
     hollow = tmap(lambda _: _HOLE, tree)  # whoever keeps the function doesn't keep the tensors
 
     def rebuild(tensors: Sequence[Tensor]) -> Tree:
         rest = iter(tensors)
         return tmap(lambda _: next(rest), hollow)
 
-    return leaves(tree), rebuild
+    return tensors, rebuild
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
@@ -87,23 +111,54 @@ def zeros(a: Tree) -> Tree:
 
 def copy_tree(tree: Tree) -> Tree:
     """A copy that shares no memory: a kept row must not pin the stack that it was computed in."""
-    return tmap(lambda x: x.detach().clone(memory_format=torch.contiguous_format), tree)
+    return _copy(tree, {}, 0)
+
+
+def _copy(tree: Tree, copies: dict[int, Tree], depth: int) -> Tree:
+    """What was shared is shared again, so that the copy takes no more memory than the tree."""
+    made: Tree = copies.get(id(tree))
+    if made is not None:
+        return made
+    if isinstance(tree, Tensor):
+        made = tree.detach().clone(memory_format=torch.contiguous_format)
+    elif isinstance(tree, dict):
+        depth = _descend(depth)
+        made = {k: _copy(v, copies, depth) for k, v in tree.items()}
+    elif isinstance(tree, list | tuple):
+        depth = _descend(depth)
+        parts = [_copy(v, copies, depth) for v in tree]
+        named = isinstance(tree, tuple) and hasattr(tree, "_fields")
+        made = parts if isinstance(tree, list) else type(tree)(*parts) if named else tuple(parts)
+    else:
+        return tree
+    copies[id(tree)] = made
+    return made
 
 
 def nbytes(tree: Tree) -> int:
     """Bytes that a tree takes on the wire: tensors as they are, other leaves 8 bytes each."""
+    if isinstance(tree, _NESTS):
+        return _count_bytes(tree, {}, 1)
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
-    if isinstance(tree, dict):
-        total = 0
-        for v in tree.values():
-            total += v.nbytes if type(v) is Tensor else nbytes(v)
-        return total
-    if isinstance(tree, list | tuple):
-        return sum(nbytes(v) for v in tree)
     if isinstance(tree, str | bytes):
         return len(tree)
     return 0 if tree is None else 8
+
+
+def _count_bytes(tree: Tree, known: dict[int, int], depth: int) -> int:
+    total = 0
+    for child in tree.values() if isinstance(tree, dict) else tree:
+        if type(child) is Tensor:
+            total += child.nbytes
+        elif isinstance(child, _NESTS):
+            size = known.get(id(child))
+            if size is None:
+                size = known[id(child)] = _count_bytes(child, known, _descend(depth))
+            total += size
+        else:
+            total += 8 if type(child) is float else nbytes(child)
+    return total
 
 
 def same_form(tree: Tree, like: Tree) -> bool:
@@ -147,18 +202,29 @@ def form(tree: Tree) -> Hashable:
 
 def finite(tree: Tree) -> bool:
     """Whether no number of a tree is NaN or infinite."""
-    if isinstance(tree, float):
-        return tree - tree == 0.0
-    if isinstance(tree, Tensor):
-        if not (tree.is_floating_point() or tree.is_complex()):
+    if not isinstance(tree, _NESTS):
+        return _is_finite(tree)
+    nests, seen = [tree], {id(tree)}
+    for nest in nests:
+        for child in nest.values() if isinstance(nest, dict) else nest:
+            if not isinstance(child, _NESTS):
+                if not _is_finite(child):
+                    return False
+            elif id(child) not in seen:
+                seen.add(id(child))
+                nests.append(child)
+    return True
+
+
+def _is_finite(leaf: Tree) -> bool:
+    if isinstance(leaf, Tensor):
+        if not (leaf.is_floating_point() or leaf.is_complex()):
             return True
         # A finite sum proves it in one pass; an infinite one may be an overflow, so it is looked at again.
-        return bool(torch.isfinite(tree.sum())) or bool(torch.isfinite(tree).all())
-    if isinstance(tree, dict):
-        return all(finite(v) for v in tree.values())
-    if isinstance(tree, list | tuple):
-        return all(finite(v) for v in tree)
-    return is_number(tree) if isinstance(tree, Real) else not isinstance(tree, complex)
+        return bool(torch.isfinite(leaf.sum())) or bool(torch.isfinite(leaf).all())
+    if isinstance(leaf, float):
+        return leaf - leaf == 0.0
+    return is_number(leaf) if isinstance(leaf, Real) else not isinstance(leaf, complex)
 
 
 def is_number(thing: Tree) -> bool:

@@ -240,7 +240,14 @@ class Positive:
             raise ZeroDivisionError("not positive")
 
 
+@value
+class Both:
+    a: Any
+    b: Any
+
+
 NAME, STRICT = f"{Thing.__module__}.Thing", f"{Positive.__module__}.Positive"
+PAIR = f"{Both.__module__}.Both"
 
 
 def opened(data):
@@ -499,6 +506,37 @@ def test_limits_count_what_is_shared_wherever_it_is_used():
     with pytest.raises(DecodeError, match="deeper than 100"):
         codec.decode(forged({"$s": 500}, *chain), limits=Limits(depth=100))
     assert codec.decode(forged([{"$s": 0}] * 5, THING), limits=Limits(items=15, depth=2))[4].a == 1
+
+
+def doubling(count, first=None):
+    """Values of two references each to the one before: 2 ** count in all, in some 40 bytes each."""
+    pair = {"$v": PAIR}
+    return [first or {"x": 1}, *({**pair, "f": [{"$s": i}, {"$s": i}]} for i in range(count))]
+
+
+@pytest.mark.parametrize("root", [{"$s": 40}, {"$e": [{"$s": 40}]}, {"$d": [[{"$s": 40}, 1]]}])
+def test_few_bytes_that_stand_for_very_much_are_refused_without_being_told_to(root):
+    data = forged(root, *doubling(40, {"$v": PAIR, "f": [1, 2]}))
+    assert len(data) < 3_000
+    with pytest.raises(DecodeError, match=r"more than \d+ items"):
+        codec.decode(data)
+    chain = [{"x": 1}, *({"a": {"$s": i}} for i in range(5000))]
+    with pytest.raises(DecodeError, match="deeper than 250"):
+        codec.decode(forged({"$s": 5000}, *chain))
+
+
+def test_an_array_is_not_made_again_and_again_of_the_same_bytes():
+    many = {"$n": 0, "dtype": "|u1", "shape": [43_000]}
+    with pytest.raises(DecodeError, match="more bytes than there are"):
+        codec.decode(forged([many] * 20_000, tensors=[torch.zeros(43_000, dtype=torch.uint8)]))
+    assert len(again([np.zeros(0), np.zeros(0), np.ones(3)])) == 3  # none has bytes to share
+
+
+def test_what_is_honestly_shared_is_read():
+    """A thousand tasks of one model of a thousand tensors."""
+    model = {str(i): REAL for i in range(1000)}
+    tasks = again([Thing(i, {"model": model}) for i in range(1000)])
+    assert tasks[999].b["model"] is tasks[0].b["model"]
 
 
 def test_depth_that_can_be_written_can_be_read():

@@ -3,7 +3,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from potluck.core.errors import JobError
+from potluck.core.job import Cost, Result
 from potluck.core.trees import (
+    DEPTH,
     add,
     copy_tree,
     finite,
@@ -15,8 +18,10 @@ from potluck.core.trees import (
     sub,
     tmap,
     weighted_sum,
+    within,
     zeros,
 )
+from potluck.engine.checks import find_problem
 
 
 class Pair(NamedTuple):
@@ -179,3 +184,58 @@ def test_other_forms_are_told_apart(other):
 def test_same_form_ignores_values():
     assert same_form(scale(tree(), 5.0), tree())
     assert same_form({"n": 1}, {"n": 2.5})
+
+
+def double(times, tree, wide=2):
+    """So few containers that a walk through each of their references would never end."""
+    for _ in range(times):
+        tree = [tree] * wide
+    return tree
+
+
+def nest(depth, tree=1.0):
+    for _ in range(depth):
+        tree = {"a": tree}
+    return tree
+
+
+ONE = torch.ones(10_000)
+
+
+def test_what_is_shared_is_looked_at_once():
+    huge = double(60, {"w": ONE, "n": 1.5})
+    assert finite(huge)
+    assert not finite(double(60, {"w": ONE / 0}))
+    assert nbytes(huge) == 2**60 * 40_008
+    assert not leaves(double(60, {}))
+    with pytest.raises(JobError, match="more than 10,000,000 tensors"):
+        leaves(huge)
+    with pytest.raises(JobError, match="more than 10,000,000 tensors"):
+        split(double(7, [ONE], 1000))
+    copied = copy_tree(huge)
+    assert copied[0] is copied[1] is not huge[0]
+    many = copy_tree([ONE] * 20_000)  # 800 MB if each were copied
+    assert many[0] is many[-1] is not ONE
+    assert torch.equal(many[0], ONE)
+
+
+def test_what_compares_goes_as_far_as_our_own_tree():
+    huge, ours = double(60, ONE), {"w": ONE, "k": [1, 2]}
+    assert not same_form(huge, ours)
+    assert not same_form({"w": huge, "k": huge}, ours)
+    assert not same_form(huge, [ONE, ONE])
+    assert within({"w": ONE, "k": [1, 2]}, ours)
+
+
+@pytest.mark.parametrize("promised", [None, {"w": ONE}, [ONE, ONE]])
+@pytest.mark.parametrize("body", [double(60, ONE / 0), nest(100_000, ONE / 0), double(9, ONE / 0, 1000)])
+def test_nobody_can_send_what_takes_for_ever_to_check(body, promised):
+    problem = find_problem(Result(body), Cost(sends=promised), trusted=False)
+    assert problem in ("NaN or infinite numbers", "keys, shapes or types differ from what the job promised")
+
+
+def test_depth_ends_in_a_line():
+    for walk in (nbytes, leaves, copy_tree):
+        assert walk(nest(DEPTH, ONE))
+        with pytest.raises(JobError, match=f"deeper than {DEPTH}"):
+            walk(nest(DEPTH + 1))
