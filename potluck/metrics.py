@@ -75,7 +75,10 @@ class Outcome(TypedDict):
     accuracy_worst10: float | None
     accuracy_best10: float | None
     accuracy_variance: float | None
-    global_accuracy: float | None
+    global_accuracy: float | None  # on rows that no device holds: the mean over devices of each one's model
+    global_view: str | None  # whose models these are
+    global_models: int | None  # how many there are
+    global_used: bool | None  # False: devices use models of their own, and these are shared ones beside them
     virtual_seconds: float
     rounds: int
     target: float | None
@@ -94,20 +97,24 @@ def summarise(records: Sequence[Record], target: float | None = None) -> Outcome
     view = headline(records)
 
     def last(metric: str) -> float | None:
-        points = series(records, metric, view) or series(records, metric)
+        points = series(records, metric, view)
         return points[-1].value if points else None
 
     def count(metric: str) -> float:
         points = totals(records, metric)
         return points[-1].value if points else 0
 
+    tested = next((r for r in reversed(records) if r["metric"] == "global_test"), None)
     return {
         "view": view,
         "accuracy_mean": last("accuracy_mean"),
         "accuracy_worst10": last("accuracy_worst10"),
         "accuracy_best10": last("accuracy_best10"),
         "accuracy_variance": last("accuracy_variance"),
-        "global_accuracy": last("global_accuracy"),
+        "global_accuracy": None if tested is None else tested["value"]["accuracy"],
+        "global_view": None if tested is None else tested["view"],
+        "global_models": None if tested is None else tested["value"]["models"],
+        "global_used": None if tested is None else tested["value"]["used"],
         "virtual_seconds": max((r["time"] for r in records), default=0.0),
         "rounds": max((r["round"] for r in records), default=0),
         "target": target,

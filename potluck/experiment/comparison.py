@@ -19,6 +19,7 @@ from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
+from potluck.experiment.summary import tell_tested
 from potluck.experiment.tune import Tuning, count_trials, fill_tune, load_tuning, search, set_rate
 from potluck.federation import Federation
 from potluck.metrics import Estimate
@@ -38,6 +39,7 @@ class Row:
     worst: Estimate
     best: Estimate
     everywhere: Estimate  # accuracy on the global test set
+    tested: str  # which models that is of
     seconds_to_target: Estimate  # virtual
     speed_up: float | None  # against the first algorithm
     rounds: Estimate
@@ -88,6 +90,7 @@ class Comparison:
                     worst=self._estimate(name, "accuracy_worst10"),
                     best=self._estimate(name, "accuracy_best10"),
                     everywhere=self._estimate(name, "global_accuracy"),
+                    tested=self._tell_tested(name),
                     seconds_to_target=Estimate.of(taken),
                     speed_up=base / own if base is not None and own else None,
                     rounds=self._estimate(name, "rounds"),
@@ -101,6 +104,11 @@ class Comparison:
 
     def _estimate(self, algorithm: str, key: Shown) -> Estimate:
         return Estimate.of([run.summary[key] for run in self.of(algorithm)])
+
+    def _tell_tested(self, algorithm: str) -> str:
+        """Seeds may differ in how many models there are."""
+        told = dict.fromkeys(tell_tested(run.summary) for run in self.of(algorithm))
+        return ", or ".join(text for text in told if text)
 
     def _difference(self, algorithm: str) -> Estimate | None:
         base, own = (

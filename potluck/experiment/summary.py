@@ -35,3 +35,17 @@ def summarise_run(
         "wall_seconds": round(wall, 3),
         "finished": finished,
     }
+
+
+def tell_tested(s: metrics.Outcome) -> str:
+    """Which models the global test is of, in words; empty where there was none."""
+    view, models = s["global_view"], s["global_models"]
+    if view is None:
+        return ""
+    several = models is not None and models > 1
+    whose = f"view {view}, {models} models" if several else f"view {view}"
+    if s["global_used"]:
+        each, all_ = "mean over devices of the model that each uses", "the model that all devices use"
+        return f"{each if several else all_} ({whose})"
+    shared = "mean over devices of shared models" if several else "the shared model"
+    return f"{shared} ({whose}), while devices use models of their own"

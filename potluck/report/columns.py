@@ -8,6 +8,7 @@ from potluck.experiment import Comparison, Experiment, Tuning
 from potluck.experiment.comparison import Row
 from potluck.metrics import FEWEST_SEEDS, Estimate
 
+GLOBAL_TEST = "global test"
 JUDGED_BY = "mean accuracy on devices' validation rows"
 
 
@@ -39,7 +40,7 @@ def list_columns(comparison: Comparison) -> list[Column]:
         *rates,
         _mark_winners("accuracy", rows, lambda r: r.accuracy, tell_percents, max),
         *versus,
-        _mark_winners("global test", rows, lambda r: r.everywhere, tell_percents, max),
+        _mark_winners(GLOBAL_TEST, rows, lambda r: r.everywhere, tell_percents, max),
         _mark_winners(
             f"time to {_tell_whole(comparison.target)}",
             rows,
@@ -53,6 +54,17 @@ def list_columns(comparison: Comparison) -> list[Column]:
         Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),
         Column("device time", [duration(r.device_seconds.mean) for r in rows], set()),
     ]
+
+
+def tell_global_test(comparison: Comparison) -> str:
+    """Which models the global test is of, algorithm by algorithm where they differ."""
+    whose: dict[str, list[str]] = {}
+    for row in comparison.rows:
+        if row.tested:
+            whose.setdefault(row.tested, []).append(row.algorithm)
+    told = (f"{', '.join(names)}: {text}" for text, names in whose.items())
+    how = next(iter(whose), "") if len(whose) == 1 else "; ".join(told)
+    return f"{GLOBAL_TEST}: on rows that no device holds, {how}" if whose else f"no {GLOBAL_TEST}"
 
 
 def list_rates(tuning: Tuning) -> list[RateLine]:

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from potluck.core.safe_files import write_file
 from potluck.experiment import Comparison
 from potluck.report.canvas import ReportFigure
-from potluck.report.columns import list_columns
+from potluck.report.columns import GLOBAL_TEST, list_columns
 
 Cell: TypeAlias = "str | int | float | np.generic | None"
 Column: TypeAlias = "Sequence[Cell] | np.ndarray | str | int | float | None"  # one value: of every point
@@ -53,8 +53,9 @@ def save_all(comparison: Comparison, drawn: Iterable[ReportFigure], folder: Path
     columns = list_columns(comparison)
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["algorithm", *(column.name for column in columns)])
-    lines.writerows(zip(comparison.algorithms, *(column.texts for column in columns), strict=True))
+    lines.writerow(["algorithm", *(column.name for column in columns), f"{GLOBAL_TEST} of"])
+    tested = [row.tested for row in comparison.rows]
+    lines.writerows(zip(comparison.algorithms, *(column.texts for column in columns), tested, strict=True))
     write_file(folder, "table.csv", out.getvalue().encode())
     for each in drawn:
         write_file(folder, f"{make_slug(each.title)}.csv", write_figure(each.figure).encode())

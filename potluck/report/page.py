@@ -14,6 +14,7 @@ from potluck.report.columns import (
     list_columns,
     list_rates,
     tell_choice,
+    tell_global_test,
 )
 from potluck.report.contents import draw_all
 from potluck.report.csv_files import make_slug, write_figure
@@ -83,9 +84,10 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     means = explain_intervals(len(comparison.experiment.seeds))
     explained = f" {means[0].upper()}{means[1:]}." if means else ""
     bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
+    tested = escape(tell_global_test(comparison))
     lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
-<p class="soft">Accuracy is the mean over devices, each on its own test data; the global test is on rows that
-no device holds. Times are on the virtual clock{bold}.{explained}{versus}</p>
+<p class="soft">Accuracy is the mean over devices, each on its own test data; {tested}.
+Times are on the virtual clock{bold}.{explained}{versus}</p>
 {"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
     drawn = draw_all(comparison) if figures is None else figures
     what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"

@@ -6,6 +6,7 @@ what it computes is thrown away but for the scores. Means over devices leave att
 is served is scored and recorded like everybody's.
 """
 
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from potluck.core import keys
 from potluck.core.errors import require
-from potluck.core.job import Local, trains
+from potluck.core.job import trains
 from potluck.core.messages import Choice, Node, Task
 from potluck.data import Partition
 from potluck.engine.host import Host
@@ -26,6 +27,7 @@ from potluck.engine.seeds import EVALUATION, seed_choice, seed_score
 from potluck.execute.plan import Executor
 from potluck.execute.reference import SCORING_BATCH, Item, identify_model, score_together
 from potluck.federation import Federation
+from potluck.simulate.global_test import choose_models, identify_shared, set_test
 
 Scores = dict[str, float]  # means over the rows that a model was tested on, and how many these were
 
@@ -89,7 +91,8 @@ class Evaluator:
         lines = self._tell_truth(nodes) if not serial else []
         offers = self._collect([*nodes, root] if self.often.on == "test" else nodes, serial)
         lines += [Line("chosen", o.chosen, o.node, o.view) for o in offers if o.chosen is not None]
-        scores = self._score(offers, serial, self.federation.find_partition(now))
+        items = self._place(offers, serial, self.federation.find_partition(now))
+        scores = score(items, self.executor)
         honest, by_view = self._find_honest(), dict[str, list[float]]()
         for (node, view, *_), found in zip(offers, scores, strict=True):
             prefix, whose = ("global_", None) if node == root else ("", node)
@@ -99,6 +102,7 @@ class Evaluator:
         for view, accuracies in by_view.items():
             spread = summarise(np.array(accuracies))
             lines += [Line(f"accuracy_{name}", number, view=view) for name, number in spread.items()]
+        lines += self._test_globally(offers, items, scores)
         headline = next(iter(by_view.values()), None)
         return Evaluation(lines, None if headline is None else float(np.mean(headline)))
 
@@ -112,7 +116,8 @@ class Evaluator:
         lines, offers = [], self._collect(self._find_honest(), last)
         for share in self.often.shifts:
             by_view: dict[str, list[Scores]] = {}
-            scores = self._score(offers, last, self.federation.find_shifts(self.host.now)[share])
+            items = self._place(offers, last, self.federation.find_shifts(self.host.now)[share])
+            scores = score(items, self.executor)
             for offer, found in zip(offers, scores, strict=True):
                 if "accuracy" in found:
                     by_view.setdefault(offer.view, []).append(found)
@@ -128,15 +133,42 @@ class Evaluator:
             for view, settled in self.find_served(node, serial).items()
         ]
 
-    def _score(self, offers: Sequence[Offer], serial: int, partition: Partition) -> list[Scores]:
+    def _place(self, offers: Sequence[Offer], serial: int, partition: Partition) -> list[Item]:
         """On the rows that these nodes hold, and the cloud on the global test set."""
-        places = []
+        items = []
         for node, _, task, _ in offers:
+            assert trains(task.job), f"{type(task.job).__name__} can't be scored"
             root = node == self.host.root
             test = self.federation.test_rows(self.host.now) if root else partition.rows(node, self.often.on)
             seed = seed_score(self.host.seed, serial, node)
-            places.append(look_up(self.home, node, task.send, task.slot, seed, test))
-        return score([offer.task for offer in offers], places, self.executor)
+            items.append(Item(task.job, look_up(self.home, node, task.send, task.slot, seed, test)))
+        return items
+
+    def _test_globally(
+        self, offers: Sequence[Offer], items: Sequence[Item], scores: Sequence[Scores]
+    ) -> list[Line]:
+        """The models that devices use, on the global test set; what the cloud serves itself is known."""
+        if self.often.on != "test":
+            return []
+        honest, devices = self._find_honest(), dict[str, list[Item]]()
+        cloud, known = dict[str, Item](), dict[Hashable, Scores]()
+        for (node, view, *_), item, found in zip(offers, items, scores, strict=True):
+            if node in honest:
+                devices.setdefault(view, []).append(item)
+            elif node == self.host.root:
+                cloud[view] = item
+                known[identify_shared(item)] = found
+        chosen = choose_models(devices, cloud) if devices else None
+        if chosen is None:
+            return []
+        rows = self.federation.test_rows(self.host.now)
+        new = {name: set_test(item, rows) for name, item in chosen.models.items() if name not in known}
+        known |= dict(zip(new, score(list(new.values()), self.executor), strict=True))
+        if "accuracy" not in known[chosen.uses[0]]:
+            return []  # there is no such row
+        mean = statistics.mean(known[name]["accuracy"] for name in chosen.uses)  # exact, if it is one model
+        told = {"accuracy": mean, "models": len(chosen.models), "used": chosen.used}
+        return [Line("global_test", told, view=chosen.view)]
 
     def _find_honest(self) -> dict[Node, None]:
         """The panel's devices that don't attack, in order: means are over these alone."""
@@ -156,17 +188,11 @@ class Evaluator:
         return lines
 
 
-def score(tasks: Sequence[Task], places: Sequence[Local], executor: Executor) -> list[Scores]:
-    """What served tasks come to on the rows that they are tested on; each where it would run."""
-    items = []
-    for task, at in zip(tasks, places, strict=True):
-        assert trains(task.job), f"{type(task.job).__name__} can't be scored"
-        items.append(Item(task.job, at))
+def score(items: Sequence[Item], executor: Executor) -> list[Scores]:
+    """What served jobs come to on the rows that they are tested on; each where it would run."""
     out: list[Scores] = [{} for _ in items]
     still: dict[Hashable, list[int]] = {}  # models used as they are, by the tensors that they share
-    alone: dict[
-        Hashable, list[int]
-    ] = {}  # models of their own, or trained before they are used: many at once
+    alone: dict[Hashable, list[int]] = {}  # of their own, or trained before they are used: many at once
     for i, item in enumerate(items):
         needs_training = len(item.job.draw(item.at).index) > 0
         group, name = (alone, item.job.shape()) if needs_training else (still, identify_model(item))

@@ -15,7 +15,9 @@ RECORDS = [
     record(2, 10.0, "accuracy", 0.3, view="personal", node=4),
     record(2, 10.0, "accuracy_mean", 0.6, view="personal"),
     record(2, 10.0, "accuracy_mean", 0.9, view="global"),
-    record(2, 10.0, "global_accuracy", 0.5, view="global"),
+    record(2, 10.0, "global_accuracy", 0.3, view="tier 0"),
+    record(2, 10.0, "global_accuracy", 0.9, view="global"),
+    record(2, 10.0, "global_test", {"accuracy": 0.5, "models": 2, "used": True}, view="personal"),
     record(2, 10.0, "bytes_up", 100.0, group="device"),
     record(2, 10.0, "bytes_up", 7.0, group="edge"),
     record(2, 10.0, "lost", 1, group="late"),
@@ -66,7 +68,10 @@ def test_summary_by_hand():
         "accuracy_worst10": 0.4,
         "accuracy_best10": None,
         "accuracy_variance": None,
-        "global_accuracy": 0.5,  # of the view that has one
+        "global_accuracy": 0.5,  # of what devices use, not of what was written last
+        "global_view": "personal",
+        "global_models": 2,
+        "global_used": True,
         "virtual_seconds": 26.0,
         "rounds": 5,
         "target": 0.7,

@@ -1,14 +1,17 @@
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
 import potluck
+from potluck.cli.tables import show_comparison, show_run
 from potluck.core import units
 from potluck.experiment import Comparison, Experiment, Run
 from potluck.metrics import Estimate
 from potluck.report import columns as tables
 from potluck.report import curves, per_device
-from potluck.report.columns import list_columns
+from potluck.report.columns import list_columns, tell_global_test
 from potluck.report.page import render
 
 
@@ -28,6 +31,9 @@ def run(algorithm, seed, times, accuracies, sent=1e6):
         "accuracy_worst10": accuracies[-1] / 2,
         "accuracy_best10": 1.0,
         "global_accuracy": 0.5,
+        "global_view": "global",
+        "global_models": 1,
+        "global_used": True,
         "virtual_seconds": times[-1],
         "rounds": 2 * (len(times) - 1),
         "bytes_up": sent * times[-1],
@@ -105,6 +111,47 @@ def test_columns(compared):
     assert table["time to 60 %"] == (["30 s", "10 s"], {1})  # 40 and 20 s; 10 and 10 s
     assert table["speed-up"][0] == ["1.0x", "3.0x"]
     assert table["traffic"][0] == ["60.0 MB", "30.0 MB"]
+
+
+def test_it_is_said_which_models_the_global_test_is_of(compared):
+    several = {"global_view": "tier", "global_models": 4, "global_used": True}
+    own = {"global_view": "classter", "global_models": 1, "global_used": False}
+    assert tell_global_test(compared) == (
+        "global test: on rows that no device holds, the model that all devices use (view global)"
+    )
+    told = [
+        {**run.summary, **more} for run, more in zip(compared.runs, [several] * 2 + [own] * 2, strict=True)
+    ]
+    runs = [
+        Run(run.experiment, s, None, _lines=run.lines) for run, s in zip(compared.runs, told, strict=True)
+    ]
+    mixed = Comparison(compared.experiment, runs)
+    sentence = tell_global_test(mixed)
+    assert sentence == (
+        "global test: on rows that no device holds, "
+        "slow<b>: mean over devices of the model that each uses (view tier, 4 models); "
+        "fast: the shared model (view classter), while devices use models of their own"
+    )
+    assert escape(sentence) in render(mixed)
+    assert "slow<b>: mean over devices of the model that each uses" in printed(show_comparison(mixed))
+    more = {
+        "evaluated_on": "test",
+        "target": None,
+        "participants": 1,
+        "tasks": 1,
+        "lost": {},
+        "wall_seconds": 1,
+    }
+    alone = printed(show_run(Run(runs[0].experiment, {**runs[0].summary, **more}, None)))
+    assert "50.0 % on rows that no device holds: mean over devices of the model that each uses" in alone
+
+
+def printed(what):
+    """As a terminal shows it, its lines joined."""
+    shown = Console(width=200)
+    with shown.capture() as capture:
+        shown.print(what)
+    return " ".join(capture.get().split())
 
 
 def test_a_target_that_one_seed_missed_is_not_reached(compared):

@@ -30,6 +30,7 @@ def made(*lines, algorithm="fedavg", seed=1, devices=None, end=100.0, **summary)
     """A finished run with these records."""
     told = {"algorithm": algorithm, "seed": seed, "view": "global", "virtual_seconds": end, "rounds": 10}
     told |= {"accuracy_mean": 0.5, "accuracy_worst10": 0.2, "accuracy_best10": 0.9, "global_accuracy": 0.5}
+    told |= {"global_view": "global", "global_models": 1, "global_used": True}
     told |= {"bytes_up": 0.0, "bytes_down": 0.0, "device_seconds": 1.0, "finished": "now"}
     return Run(Experiment(), {**told, **summary}, None, _lines=list(lines), _devices=devices)
 
@@ -436,3 +437,4 @@ def test_csv_files_and_the_table_in_a_folder(tmp_path):
     table = list(csv.reader(io.StringIO((tmp_path / "new" / "table.csv").read_text())))
     assert table[0][:2] == ["algorithm", "accuracy"]
     assert table[1][:2] == ["fedavg", "50.0 %"]
+    assert (table[0][-1], table[1][-1]) == ("global test of", "the model that all devices use (view global)")

@@ -126,7 +126,7 @@ class HeteroFL:
         if node == ctx.me:
             narrow = range(1, len(self.rates))
             views = {f"rate {self.rates[k]:g}": self._serve_level(m, k, node, ctx) for k in narrow}
-            return {**views, "global": whole}  # the last is what a run's table tells
+            return {**views, "global": whole}
         level = self.levels(m, [node], ctx)[0]
         mine = len(self.rates) - 1 if level is None else level  # the narrowest, for one that can train none
         return {"level": self._serve_level(m, mine, node, ctx), "global": whole}

@@ -8,6 +8,7 @@ import torch
 from potluck.algorithms.ifca.device import Pick
 from potluck.authoring import (
     Average,
+    Choice,
     Command,
     Context,
     Got,
@@ -27,6 +28,7 @@ from potluck.authoring import (
     value,
 )
 from potluck.core import keys
+from potluck.jobs.least_loss import LeastLoss
 from potluck.rules.select import Picks
 from potluck.rules.server_optim import Opt
 
@@ -82,11 +84,13 @@ class BestOfSeveral:
     def resize(self, clients: int, rate: float) -> Self:
         return replace(self, clients=clients, local=self.local.scale_rate(rate))
 
-    def serve(self, m: ModelsState, node: Node, ctx: Context) -> dict[str, Task]:
-        model = self.local.model
+    def serve(self, m: ModelsState, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+        job = use_model(self.local.model)
+        tasks = {f"model {k}": Task(node, job, {"params": p}) for k, p in enumerate(m.params)}
         if node == ctx.me:
-            return {f"model {k}": Task(node, use_model(model), {"params": p}) for k, p in enumerate(m.params)}
-        return {"chosen": Task(node, use_model(model, Pick(self.models)), {"models": stack_models(m.params)})}
+            return {**tasks}
+        models = {name: task.send["params"] for name, task in tasks.items()}
+        return {"chosen": Choice(LeastLoss(self.local.model), {"models": models}, tasks)}
 
 
 def stack_models(params: list[Params]) -> Params:
