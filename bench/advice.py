@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from potluck.advise.pilot import measure_file, run_pilot
-from potluck.advise.recommendation import judge
+from potluck.advice.measure import measure_file
+from potluck.advice.pilot import run_pilot
+from potluck.advice.recommendation import judge
 from potluck.experiment import Experiment
 from potluck.fleet import fedrac40
 

@@ -11,18 +11,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from potluck.advice import Advised, advise
     from potluck.algorithms import register as register_algorithm
     from potluck.data import register_partition, register_source
-    from potluck.experiment import Comparison, Experiment, Run, compare, load, resume, run
+    from potluck.experiment import (
+        Comparison,
+        Experiment,
+        Run,
+        compare,
+        load,
+        resume,
+        resume_comparison,
+        run,
+    )
+    from potluck.experiment.tune import Tuning, tune
     from potluck.models import register as register_model
     from potluck.report import write_report
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Advised": ("potluck.advice", "Advised"),
     "Comparison": ("potluck.experiment", "Comparison"),
     "Experiment": ("potluck.experiment", "Experiment"),
     "Run": ("potluck.experiment", "Run"),
+    "Tuning": ("potluck.experiment", "Tuning"),
+    "advise": ("potluck.advice", "advise"),
     "compare": ("potluck.experiment", "compare"),
     "load": ("potluck.experiment", "load"),
     "register_algorithm": ("potluck.algorithms", "register"),
@@ -30,15 +44,20 @@ _WHERE = {
     "register_partition": ("potluck.data", "register_partition"),
     "register_source": ("potluck.data", "register_source"),
     "resume": ("potluck.experiment", "resume"),
+    "resume_comparison": ("potluck.experiment", "resume_comparison"),
     "run": ("potluck.experiment", "run"),
+    "tune": ("potluck.experiment", "tune"),
     "write_report": ("potluck.report", "write_report"),
 }
 
 __all__ = [
+    "Advised",
     "Comparison",
     "Experiment",
     "Run",
+    "Tuning",
     "__version__",
+    "advise",
     "compare",
     "load",
     "register_algorithm",
@@ -46,7 +65,9 @@ __all__ = [
     "register_partition",
     "register_source",
     "resume",
+    "resume_comparison",
     "run",
+    "tune",
     "write_report",
 ]
 

@@ -1,6 +1,5 @@
 """Which system suits a federation: measured before anything is trained, and tried out if that is wanted."""
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,16 +7,14 @@ import typer
 from potluck.cli.options import AsJson, Code, File, Quiet, Settings
 from potluck.cli.output import open_screen, print_json
 
-ADVICE = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # for machines
 WIDTH = 100  # columns, at most: sentences across a wide screen are hard to read
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from potluck.advise.pilot import Pilot
-    from potluck.advise.recommendation import Verdict
+    from potluck.advice.advised import Advised
+    from potluck.advice.pilot import Pilot
     from potluck.core.advice import Measured
-    from potluck.core.codec import Json
 
 
 def advise(
@@ -37,26 +34,14 @@ def advise(
     Rows, labels and machines are measured, whatever settings made them; nothing is written.
     """
     from potluck import experiment as ex
-    from potluck.advise import pilot as pilots
-    from potluck.advise.recommendation import judge
+    from potluck.advice.advised import advise as find_advice
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    _, measured = pilots.measure_file(wanted)
-    verdict = judge(measured)
-    tried = pilots.run_pilot(wanted, verdict, measured, open_screen(quiet)) if pilot else None
-    if not print_json(_summarise(measured, verdict, tried), as_json) and not quiet:
-        for part in _show(measured, verdict, tried):
+    advised = find_advice(wanted, pilot=pilot, show=open_screen(quiet))
+    if not print_json(advised.summary(), as_json) and not quiet:
+        for part in _show(advised):
             tables.console.print(part, width=min(WIDTH, tables.console.width))
-
-
-def tell_headline(verdict: "Verdict") -> str:
-    """The advice in a line."""
-    from potluck.advise.recommendation import ENOUGH
-
-    best = verdict.first
-    rest = ", ".join(f"{a.algorithm} ({a.verdict})" for a in verdict.runners_up)
-    return f"{ENOUGH if best is None else f'try {best.algorithm}'}{f'; then: {rest}' if rest else ''}"
 
 
 def list_facts(m: "Measured") -> list[tuple[str, str]]:
@@ -95,22 +80,22 @@ def list_facts(m: "Measured") -> list[tuple[str, str]]:
     return lines
 
 
-def _show(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> "list[RenderableType]":
+def _show(advised: "Advised") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
     from potluck.core.advice import NO_REASON
 
     grid = Table.grid(padding=(0, 2))
-    for key, text in list_facts(m):
+    for key, text in list_facts(advised.measured):
         grid.add_row(f"  {key}", Text(text, overflow="fold"))
     table = Table("system", "verdict", "score", "why, and what was seen", box=None, padding=(0, 2, 0, 0))
-    for a in verdict.advice:
+    for a in advised.verdict.advice:
         table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why))
         if a.verdict != NO_REASON:
             table.add_row("", "", "", Text(f"seen: {a.evidence}", style="dim"))
-    shown: list[RenderableType] = [Text(tell_headline(verdict), style="bold"), grid, "", table]
-    return shown if tried is None else [*shown, "", *_show_pilot(tried)]
+    shown: list[RenderableType] = [Text(advised.headline, style="bold"), grid, "", table]
+    return shown if advised.pilot is None else [*shown, "", *_show_pilot(advised.pilot)]
 
 
 def _show_pilot(tried: "Pilot") -> "list[RenderableType]":
@@ -137,32 +122,3 @@ def tell_outcome(tried: "Pilot") -> str:
     if tried.agrees:
         return f"pilots agree with the advice ({span})"
     return f"pilots don't agree: {given} was advised, {tried.best} did best ({span})"
-
-
-def _summarise(m: "Measured", verdict: "Verdict", tried: "Pilot | None") -> dict[str, "Json"]:
-    """The same for machines."""
-    found = m.conflict
-    keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
-    summary: dict[str, Json] = {
-        "advice": tell_headline(verdict),
-        "recommended": None if verdict.first is None else verdict.first.algorithm,
-        "runners_up": [a.algorithm for a in verdict.runners_up],
-        "systems": [{key: getattr(a, key) for key in ADVICE} for a in verdict.advice],
-        "measured": {
-            "devices": m.devices,
-            "looked_at": len(m.looked_at),
-            "server_rows": m.server,
-            "conflict": {key: getattr(found, key) for key in keys},
-            **{k: asdict(getattr(m, k)) for k in ("labels", "speeds", "memory")},
-            **{k: None if (v := getattr(m, k)) is None else asdict(v) for k in ("users", "edges")},
-        },
-    }
-    if tried is not None:
-        summary["pilot"] = {
-            "trials": [asdict(t) for t in tried.trials],
-            "margin": tried.margin,
-            "best": tried.best,
-            "agrees": tried.agrees,
-            "remarks": [*tried.remarks],
-        }
-    return summary

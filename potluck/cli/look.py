@@ -9,6 +9,9 @@ import typer
 from potluck.cli.options import AsJson, Code, File, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from potluck.core.codec import Json
     from potluck.report.canvas import Facts, ReportFigure
 
 Picture = Annotated[
@@ -31,38 +34,43 @@ def fleet(
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     federation = build_federation(wanted)
-    _show(
-        wanted.name,
-        "fleet",
-        list_fleet_facts(federation, wanted),
-        draw_fleet(federation, wanted),
-        out,
-        as_json,
-    )
+    facts = list_fleet_facts(federation, wanted)
+    _show(wanted.name, "fleet", facts, draw_fleet(federation, wanted), out, as_json)
 
 
 def data(
     file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: AsJson = False
 ) -> None:
-    """Show who holds what in the federation of FILE, before anything is trained.
+    """Show where every row went and who holds what in the federation of FILE, before anything is trained.
 
     Example: [bold]potluck data examples/demo.toml[/bold]
 
     Prints a summary and draws it into runs/NAME-data.html unless --out names another.
     """
+    from dataclasses import asdict
+
+    from potluck.data import count_rows
     from potluck.experiment import Experiment
-    from potluck.experiment.build import build_federation
+    from potluck.experiment.build import build_federation, deal_rows, load_rows
     from potluck.report.holding_figures import draw_data, list_data_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
-    federation = build_federation(wanted)
-    _show(wanted.name, "data", list_data_facts(federation), draw_data(federation), out, as_json)
+    rows = load_rows(wanted)
+    count, federation = count_rows(len(rows), *deal_rows(wanted, rows)), build_federation(wanted, rows)
+    facts = list_data_facts(federation, count, wanted.data.test_from)
+    _show(wanted.name, "data", facts, draw_data(federation), out, as_json, {"count": asdict(count)})
 
 
 def _show(
-    name: str, what: str, facts: "Facts", figures: "list[ReportFigure]", out: Path | None, as_json: bool
+    name: str,
+    what: str,
+    facts: "Facts",
+    figures: "list[ReportFigure]",
+    out: Path | None,
+    as_json: bool,
+    more: "Mapping[str, Json] | None" = None,
 ) -> None:
-    """Print facts, and write them and their figures into a page."""
+    """Print facts (for machines, and more), and write them and their figures into a page."""
     from rich.table import Table
 
     from potluck.cli.tables import console
@@ -75,7 +83,7 @@ def _show(
     write_file(place.parent, place.name, page.encode())
     lines = [*facts, ("picture", str(place))]
     if as_json:
-        typer.echo(json.dumps(dict(lines), indent=2))
+        typer.echo(json.dumps({**dict(lines), **(more or {})}, indent=2))
         return
     grid = Table.grid(padding=(0, 2))
     for key, text in lines:

@@ -4,6 +4,7 @@ from potluck.data.arrange import Arrangement, Phase, arrange
 from potluck.data.changes import CHANGE_KINDS, Change
 from potluck.data.flip import FLIP_KINDS, Flip
 from potluck.data.groups import GROUP_KINDS, Groups
+from potluck.data.held_out import choose_tests
 from potluck.data.holding import Cut, Partition, Procedural, Split, StoredPartition
 from potluck.data.partition.external import columns, from_flwr, from_rows
 from potluck.data.partition.label_shards import shards
@@ -20,6 +21,7 @@ from potluck.data.pool import (
     reserve_rows,
     set_validators,
 )
+from potluck.data.row_count import RowCount, count_rows
 from potluck.data.server_rows import list_stocks, stock_server
 from potluck.data.sources import builtin as builtin  # registers the sources of the package
 from potluck.data.sources.registry import SOURCES, list_options, load
@@ -42,12 +44,15 @@ __all__ = [
     "Phase",
     "Pool",
     "Procedural",
+    "RowCount",
     "Split",
     "StoredPartition",
     "arrange",
     "assemble",
     "by_user",
+    "choose_tests",
     "columns",
+    "count_rows",
     "dirichlet",
     "divide",
     "drop_class",

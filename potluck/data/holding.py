@@ -10,7 +10,7 @@ from potluck.core.errors import ConfigError, DataError
 from potluck.core.keys import derive, hash_all, permute
 
 Split = Literal["train", "validation", "test"]
-_SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}
+SPLITS: dict[Split, int] = {"train": 0, "validation": 1, "test": 2}
 
 
 @runtime_checkable
@@ -70,6 +70,8 @@ class Cut:
     smallest: int = 5  # rows of a client, all splits together
     # Rows of people whom nobody trains on: everybody's validation rows, in even shares, in place of own ones.
     validators: NDArray[np.int64] | None = field(default=None, compare=False)
+    # Of every row of the pool: rows are cut in this order, the last ones to test on. None: by chance.
+    order: NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, share in (("validation", self.validation), ("test", self.test)):
@@ -112,7 +114,7 @@ class StoredPartition:
         return np.repeat(np.arange(3 * self.clients), np.diff(self.offsets))
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
-        cell = 3 * _check(client, self.clients) + _SPLITS[split]
+        cell = 3 * _check(client, self.clients) + SPLITS[split]
         return self.order[self.offsets[cell] : self.offsets[cell + 1]]
 
     def size(self, client: int) -> int:
@@ -137,7 +139,7 @@ class Procedural:
     user: NDArray[np.int32] | None = None
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
-        number = _SPLITS[split]
+        number = SPLITS[split]
         count = int(self._sizes(client)[number])
         key = derive(stream(self.key, b"rows"), client)
         kinds = permute(derive(key, 3), self.by_class.clients)[: self.classes_per_client]
@@ -169,11 +171,13 @@ def build_partition(
 ) -> StoredPartition:
     """A partition from the owner of every row of the pool (-1: nobody), each client having 3 or more.
 
-    Splits go by hash of key and row, so that they don't depend on the order in which rows were dealt.
+    Splits go by hash of key and row, so that they don't depend on the order in which rows were dealt; or by
+    the order of the cut: first train, then validation, then test rows.
     """
     rows = np.flatnonzero(owner >= 0)
     sizes = cut.sizes(np.bincount(owner[rows], minlength=clients)).reshape(-1)
-    rows = rows[np.lexsort((hash_all(stream(key, b"split"), rows), owner[rows]))]
+    place = hash_all(stream(key, b"split"), rows) if cut.order is None else cut.order[rows]
+    rows = rows[np.lexsort((place, owner[rows]))]
     cells = np.repeat(np.arange(3 * clients), sizes)
     if cut.validators is not None:
         more = cut.validators[np.argsort(hash_all(stream(key, b"validators"), cut.validators), kind="stable")]
@@ -182,7 +186,7 @@ def build_partition(
                 f"validation_from = 'users': they have {len(more)} rows, fewer than the {clients} clients; "
                 "raise validation or lower clients"
             )
-        dealt = 3 * (np.arange(len(more)) % clients) + _SPLITS["validation"]
+        dealt = 3 * (np.arange(len(more)) % clients) + SPLITS["validation"]
         rows, cells = np.concatenate([rows, more]), np.concatenate([cells, dealt])
     return lay_out(rows, cells, clients, left_out, user)
 
@@ -204,7 +208,7 @@ def lay_out(
 
 def store(partition: Partition) -> StoredPartition:
     """A partition written out: for thousands of clients, quicker to read than to work out each time."""
-    cells = [partition.rows(c, split) for c in range(partition.clients) for split in _SPLITS]
+    cells = [partition.rows(c, split) for c in range(partition.clients) for split in SPLITS]
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in cells])])
     order = np.concatenate(cells)
     order.setflags(write=False)

@@ -17,6 +17,8 @@ _TEST_KEY = derive(0, int.from_bytes(b"test"))
 _LIMIT_KEY = derive(0, int.from_bytes(b"limit"))
 _VALIDATORS_KEY = derive(0, int.from_bytes(b"validators"))
 _SERVER = int.from_bytes(b"server")
+# What columns may hold, by NumPy's letters for it.
+_KINDS = {"b": "bool", "iu": "integers", "iuU": "integers or text", "iufM": "numbers or dates"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,10 @@ class Pool:
     std: float = 1.0
     server: NDArray[np.bool_] | None = None  # [M] rows of the server, which no client has either
     validators: NDArray[np.bool_] | None = None  # [M] rows of users who do nothing but validate
+    drawn: bool = False  # test rows were drawn by us: the source names none
+    time: NDArray[np.int64] | None = None  # [M] which row was before which, where rows have an order
+    by_time: bool = False  # clients' own rows are cut in that order, the last ones to be tested on
+    names: tuple[str, ...] | None = None  # of users 0, 1, ..., where they came as text
 
     @property
     def free(self) -> NDArray[np.int64]:
@@ -45,6 +51,11 @@ class Pool:
     def validating(self) -> NDArray[np.int64] | None:
         """Rows of users who do nothing but validate, if some were set apart for it."""
         return None if self.validators is None else np.flatnonzero(self.validators)
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """What clients' own rows are cut by, train rows first; None: by chance."""
+        return self.time if self.by_time else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,6 +73,7 @@ def assemble(
     *,
     test: NDArray[np.generic] | None = None,
     user: NDArray[np.generic] | None = None,
+    time: NDArray[np.generic] | None = None,
     classes: int | None = None,
     top: int = 255,
     normalise: bool = True,
@@ -71,7 +83,8 @@ def assemble(
 
     Bytes (uint8) are divided by `top`; then the mean and the standard deviation of all values of the
     non-test rows are taken out, as two numbers that the pool states. Tokens stay the integers they are.
-    `classes` defaults to the largest label + 1, `test` to a fixed, stratified fifth.
+    `classes` defaults to the largest label + 1, `test` to a fixed, stratified fifth. Users may be numbers or
+    names, which are numbered in sorted order; `time` (numbers or dates) says which row was before which.
     """
     if x.dtype.kind not in "buif" or x.ndim < 2 or not x.size:
         raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_describe(x)}")
@@ -84,12 +97,24 @@ def assemble(
     )
     if held_out.all() or not held_out.any():
         raise DataError(f"{name}: {held_out.sum()} of {len(x)} rows are test rows: both kinds are needed")
-    users = _column(name, "user", user, len(x), "iu").astype(np.int64) if user is not None else None
-    if tokens:
-        whole = torch.from_numpy(_check_tokens(name, x))
-        return Pool(whole, torch.from_numpy(labels), classes, held_out, users, name)
-    values, mean, std = _standardise(name, x, ~held_out, top, normalise)
-    return Pool(torch.from_numpy(values), torch.from_numpy(labels), classes, held_out, users, name, mean, std)
+    users, names = (None, None) if user is None else number_users(_column(name, "user", user, len(x), "iuU"))
+    values, mean, std = (
+        (_check_tokens(name, x), 0.0, 1.0) if tokens else _standardise(name, x, ~held_out, top, normalise)
+    )
+    return Pool(
+        *(torch.from_numpy(values), torch.from_numpy(labels), classes, held_out, users, name, mean, std),
+        drawn=test is None,
+        time=None if time is None else _rank(name, _column(name, "time", time, len(x), "iufM")),
+        names=names,
+    )
+
+
+def number_users(user: NDArray[np.generic]) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+    """Users as numbers; names are numbered in sorted order, and given beside them."""
+    if user.dtype.kind != "U":
+        return user.astype(np.int64), None
+    names, numbers = np.unique(user, return_inverse=True)
+    return numbers.astype(np.int64), tuple(names.tolist())
 
 
 def check_people(name: str, noun: str, user: NDArray[np.generic], test: NDArray[np.bool_]) -> None:
@@ -131,6 +156,7 @@ def _keep_rows(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
         user=None if pool.user is None else pool.user[keep],
         server=None if pool.server is None else pool.server[keep],
         validators=None if pool.validators is None else pool.validators[keep],
+        time=None if pool.time is None else pool.time[keep],
     )
 
 
@@ -173,6 +199,8 @@ def fingerprint(pool: Pool) -> bytes:
         if part is not None:
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         digest.update(b"|")
+    if pool.order is not None:
+        digest.update(np.ascontiguousarray(pool.order).data.cast("B"))
     return digest.digest()
 
 
@@ -181,12 +209,21 @@ def _describe(array: NDArray[np.generic]) -> str:
 
 
 def _column(name: str, key: str, values: NDArray[np.generic], rows: int, kinds: str) -> NDArray[np.generic]:
-    wanted = "bool" if kinds == "b" else "integers"
+    wanted = _KINDS[kinds]
     if values.dtype.kind not in kinds or values.ndim != 1:
         raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_describe(values)}")
     if len(values) != rows:
         raise DataError(f"{name}: {key} has {len(values)} entries, x has {rows} rows")
     return values
+
+
+def _rank(name: str, time: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Moments as numbers in their order; equal ones are equal."""
+    unknown = np.isnat(time) if time.dtype.kind == "M" else ~np.isfinite(time)
+    if unknown.any():
+        raise DataError(f"{name}: time of row {int(np.flatnonzero(unknown)[0])} is no moment; leave none out")
+    ranks: NDArray[np.int64] = np.unique(time, return_inverse=True)[1].astype(np.int64)
+    return ranks
 
 
 def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) -> int:

@@ -133,5 +133,6 @@ def develop(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: N
         user=None if pool.user is None else pool.user[of],
         server=None if pool.server is None else mark(pool.server),
         validators=None,  # who holds their rows is known
+        time=None if pool.time is None else pool.time[of],
     )
     return Album(grown, place, of)

@@ -1,8 +1,19 @@
 """Experiments: described in one file, run, resumed, compared, tuned and studied."""
 
-from potluck.experiment.comparison import Comparison, compare
+from potluck.experiment.comparison import Comparison, compare, resume_comparison
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.tune import Tuning, tune
 
-__all__ = ["Comparison", "Experiment", "Run", "Tuning", "compare", "load", "resume", "run", "tune"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Run",
+    "Tuning",
+    "compare",
+    "load",
+    "resume",
+    "resume_comparison",
+    "run",
+    "tune",
+]

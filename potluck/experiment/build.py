@@ -28,6 +28,7 @@ Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 
 # Streams of the run's seed.
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DIVIDED_BY = (
     *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),
     *("smallest", "largest", "validation", "test"),
@@ -37,27 +38,12 @@ _DIVIDED_BY = (
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
     """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
-    dtype = {"float32": torch.float32, "float64": torch.float64}[experiment.run.dtype]
-    root = None if d.root is None else Path(d.root)
-    if pool is None:
-        pool = data.load(d.source, root=root, **_list_source_options(d))
-    if d.validation_from == "users":  # first: a limit is on what is trained on
-        pool = data.set_validators(pool, d.validation)
-    if d.limit is not None:
-        pool = data.limit_rows(pool, d.limit)
-    if d.without is not None:
-        pool = data.drop_class(pool, d.without)
-    if pool.x.is_floating_point():
-        pool = replace(pool, x=pool.x.to(dtype))
-    if d.server is not None:
-        pool = data.reserve_rows(pool, d.server, derive(seed, _SERVER))
-        pool = data.stock_server(pool, d.server_from or "data", derive(seed, _SERVER), root)
-    partition = _divide_rows(d, pool, derive(seed, _DIVIDE))
+    pool, partition = deal_rows(experiment, load_rows(experiment) if pool is None else pool)
     devices = _assign_users(build_fleet(f, partition.clients, seed), f, partition.user)
     if f.attack is not None:  # after the data have said who belongs to which edge
         devices = fleet.place_attackers(devices, derive(seed, _ATTACK), **_dump_set(f.attack))
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
-    models = Models(pool.shape, pool.classes, dtype, inputs)
+    models = Models(pool.shape, pool.classes, _DTYPES[experiment.run.dtype], inputs)
     levels = experiment.evaluate.shifts
     federation = _arrange(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
     return (
@@ -65,6 +51,34 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
         if f.memories is None
         else replace(federation, memories=_read_memories(f.memories, len(devices)))
     )
+
+
+def load_rows(experiment: Experiment) -> data.Pool:
+    """All rows of a resolved experiment's source."""
+    d = experiment.data
+    return data.load(d.source, root=_find_root(d), **_list_source_options(d))
+
+
+def deal_rows(experiment: Experiment, pool: data.Pool) -> tuple[data.Pool, data.Partition]:
+    """The rows of a pool that a resolved experiment uses, and who holds them at the start."""
+    d, seed = experiment.data, experiment.seed
+    pool = data.choose_tests(pool, d.test_from)
+    if d.validation_from == "users":  # first: a limit is on what is trained on
+        pool = data.set_validators(pool, d.validation)
+    if d.limit is not None:
+        pool = data.limit_rows(pool, d.limit)
+    if d.without is not None:
+        pool = data.drop_class(pool, d.without)
+    if pool.x.is_floating_point():
+        pool = replace(pool, x=pool.x.to(_DTYPES[experiment.run.dtype]))
+    if d.server is not None:
+        pool = data.reserve_rows(pool, d.server, derive(seed, _SERVER))
+        pool = data.stock_server(pool, d.server_from or "data", derive(seed, _SERVER), _find_root(d))
+    return pool, _divide_rows(d, pool, derive(seed, _DIVIDE))
+
+
+def _find_root(d: Data) -> Path | None:
+    return None if d.root is None else Path(d.root)
 
 
 def _read_memories(place: str, devices: int) -> Memories:

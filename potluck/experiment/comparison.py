@@ -10,11 +10,12 @@ from typing import Literal
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import SnapshotError, error_context
+from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, Show
 from potluck.experiment.launch.side_by_side import Missing
-from potluck.experiment.prepare import Setting, prepare
+from potluck.experiment.prepare import Setting, name_pool, prepare
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
@@ -131,11 +132,13 @@ def compare(
     force: bool = False,
     tuned: bool = False,
     jobs: int = 1,
+    pool: Pool | None = None,
 ) -> Comparison:
     """Run every algorithm with every seed; without `out`, in memory.
 
     `tuned`: each at the learning rate that does best on validation rows, among those of [tune].
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
+    `pool`: your own data, as `run` takes them; a comparison of them goes on by `resume_comparison`.
     """
     names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
     with error_context(experiment.source):
@@ -144,6 +147,8 @@ def compare(
     config_errors.check_distinct("compare", full.compare)
     config_errors.check_distinct("seeds", full.seeds)
     full = full.with_values(tune=dump_given(fill_tune(full)) if tuned else None)
+    if pool is not None:
+        full = name_pool(full, pool)
     path = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, path)
     if path is not None:
@@ -151,22 +156,31 @@ def compare(
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
-        settings.append(prepare(_one(full, seed, name), federation=federations.get(seed)))
+        settings.append(prepare(_one(full, seed, name), federation=federations.get(seed), pool=pool))
         federations[seed] = settings[-1].federation
     if path is not None:
         files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
         folder.create(path, files, force)
-    return _go_on(full, path, federations, show, jobs)
+    return _go_on(full, path, federations, show, jobs, pool)
 
 
-def resume_comparison(out: str | Path, show: Show | None = None, jobs: int = 1) -> Comparison:
-    """Finish a comparison: load what is finished, resume what was begun, run the rest."""
+def resume_comparison(
+    out: str | Path, show: Show | None = None, jobs: int = 1, *, pool: Pool | None = None
+) -> Comparison:
+    """Finish a comparison: load what is finished, resume what was begun, run the rest.
+
+    `pool`: the data of a comparison that was made with some.
+    """
     path = Path(out)
     side_by_side.check_jobs(jobs, path)
     experiment = _read(path)
+    if pool is not None and name_pool(experiment, pool).data.path != experiment.data.path:
+        raise SnapshotError(
+            f"{path}: compares algorithms on {experiment.data.path}, and this pool is another; give that one"
+        )
     code.check_same(path)
     packages.check_same(path)
-    return _go_on(experiment, path, {}, show, jobs)
+    return _go_on(experiment, path, {}, show, jobs, pool)
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -194,11 +208,12 @@ def _go_on(
     federations: dict[int, Federation],
     show: Show | None,
     jobs: int,
+    pool: Pool | None,
 ) -> Comparison:
     runs: list[Run] = []
-    tuning = _tune(experiment, path, show, jobs)
+    tuning = _tune(experiment, path, show, jobs, pool)
     missing = list(_missing(experiment, path, federations, tuning))
-    batch = RunBatch(len(missing), len(missing), show, jobs=jobs)
+    batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool)
     if len(missing) > 1 and batch.limit_jobs(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
     for seed, name in _each(experiment):
@@ -208,10 +223,10 @@ def _go_on(
             continue
         with show(f"{name}-{seed}") if show else nullcontext() as watch:
             if place is not None and folder.is_run(place):
-                runs.append(resume(place, watch, federation=federations.get(seed)))
+                runs.append(resume(place, watch, federation=federations.get(seed), pool=pool))
             else:
                 one = _one(experiment, seed, name, tuning)
-                runs.append(run(one, place, watch, federation=federations.get(seed)))
+                runs.append(run(one, place, watch, federation=federations.get(seed), pool=pool))
     return Comparison(experiment, runs, path, tuning)
 
 
@@ -234,13 +249,15 @@ def _missing(
         )
 
 
-def _tune(experiment: Experiment, path: Path | None, show: Show | None, jobs: int) -> Tuning | None:
+def _tune(
+    experiment: Experiment, path: Path | None, show: Show | None, jobs: int, pool: Pool | None
+) -> Tuning | None:
     table, names = experiment.tune, experiment.compare
     if table is None:
         return None
     total = count_trials(len(names), table)
     methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
-    batch = RunBatch(total, total * table.length, show, jobs=jobs)
+    batch = RunBatch(total, total * table.length, show, jobs=jobs, pool=pool)
     return search(methods, table, None if path is None else folder.find_below(path, folder.TUNING), batch)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.engine.timeline import make_columns
+from potluck.federation import Federation
 from potluck.fleet import list_machines
 from potluck.simulate import Simulation
 
@@ -23,6 +24,7 @@ class Belonging(TypedDict, total=False):
     user: list[int]
     edge: list[int]
     group: list[int]
+    name: list[str]  # whose rows it holds, where the data know that by name
 
 
 class DeviceSummary(Belonging):
@@ -57,6 +59,8 @@ def summarise_devices(sim: Simulation) -> DeviceSummary:
         belonging["edge"] = fleet.edge[nodes].tolist()
     if fleet.group.max() >= 0:
         belonging["group"] = fleet.group[nodes].tolist()
+    if names := _find_names(federation, nodes):
+        belonging["name"] = names
     return {
         "devices": len(fleet),
         "tiers": {tier: topology.members(tier).start for tier in ("cloud", *topology.tiers)},
@@ -81,7 +85,7 @@ def find_mismatch(devices: DeviceSummary) -> str | None:
     """What doesn't fit together in a summary that was read; None if all does."""
     count, classes = len(devices["nodes"]), {len(row) for row in devices["rows"]}
     lengths = {len(devices[key]) for key in ("compute", "up", "down", "latency", "memory")}
-    lengths |= {len(devices[key]) for key in ("user", "edge", "group") if key in devices}
+    lengths |= {len(devices[key]) for key in ("user", "edge", "group", "name") if key in devices}
     if not count or lengths != {count}:
         return "not one entry for each of nodes"
     for rows in (devices["rows"], devices["rows_at_end"]):
@@ -95,6 +99,15 @@ def find_mismatch(devices: DeviceSummary) -> str | None:
     if not all(number in range(len(tasks["barrier"])) for number in tasks["barrier"]):
         return "tasks of barriers that aren't there"
     return None if classes - {0} and len(classes) == 1 else "rows are no table"
+
+
+def _find_names(federation: Federation, nodes: NDArray[np.int64]) -> list[str]:
+    """Of the people whose rows devices hold; none where a device holds several people's."""
+    pool = federation.pool
+    if pool.user is None or pool.names is None:
+        return []
+    whose = [pool.user[federation.partition.rows(int(n), "train")] for n in nodes]
+    return [pool.names[of[0]] for of in whose] if all((of == of[0]).all() for of in whose) else []
 
 
 def _count_rows(rows: list[NDArray[np.int64]], labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

@@ -87,7 +87,7 @@ def prepare(
     """Build everything that can be wrong; a rule or a pool made in Python takes the experiment's place."""
     with error_context(experiment.source):
         if pool is not None:
-            experiment = _of_pool(experiment, pool)
+            experiment = name_pool(experiment, pool)
         full, rule = resolve_run(experiment, algorithm), make_rule(experiment, algorithm)
         mark = b"" if algorithm is None else _mark(algorithm)
         if federation is None:
@@ -161,7 +161,7 @@ def _recall(rule: Runnable, memories: Memories) -> Memories:
     return {(node, slot): kept for (node, slot), kept in memories.items() if slot in slots}
 
 
-def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
+def name_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
     """The experiment without what it says of its source: its file must not promise other data."""
     d = experiment.data
     way = data.PARTITIONS.find(d.partition, "data.partition")
@@ -171,7 +171,8 @@ def _of_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
         for key, value in dump_given(d).items()
         if key not in ("root", *SOURCE_KEYS, *own) or key in way.own
     }
-    return experiment.with_values(data={**kept, "source": "python", "path": pool.name})
+    path = f"{pool.name}@{data.fingerprint(pool).hex()[:12]}"  # other rows are another experiment
+    return experiment.with_values(data={**kept, "source": "python", "path": path})
 
 
 def _parameters(experiment: Experiment, name: str) -> dict[str, object]:

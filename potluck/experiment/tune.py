@@ -13,9 +13,11 @@ from potluck import algorithms as registry
 from potluck.core import safe_files
 from potluck.core.codec import Json
 from potluck.core.errors import PotluckError, error_context
+from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.prepare import name_pool
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import Tune, dump_given
@@ -60,10 +62,12 @@ def tune(
     *,
     force: bool = False,
     jobs: int = 1,
+    pool: Pool | None = None,
 ) -> Tuning:
     """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again.
 
     `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
+    `pool`: your own data, as `run` takes them.
     """
     place = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, place)
@@ -71,9 +75,11 @@ def tune(
     with error_context(experiment.source):
         names = names or [registry.canonical(experiment.algorithm)]
     config_errors.check_distinct("tune", names)
+    if pool is not None:
+        experiment = name_pool(experiment, pool)
     table = fill_tune(experiment)
     total = count_trials(len(names), table)
-    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs)
+    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
     methods = {name: experiment.with_values(algorithm=name) for name in names}
     return search(methods, table, place, batch)
 

@@ -1,5 +1,6 @@
 """Names of models, and how each is built."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +22,8 @@ class Builder(NamedTuple):
     takes: frozenset[str]
 
 
-_OFFERED = ("shape", "classes", "vocabulary", "width", "depth")
+_FACTORS = ("width", "depth")
+_OFFERED = ("shape", "classes", "vocabulary", *_FACTORS)
 
 
 def _load_offered() -> None:
@@ -42,6 +44,9 @@ def register(name: str, build: Build) -> None:
     takes: `shape` (of one row of the data), `classes` (outputs), `vocabulary` (classes of the data: tokens,
     where rows are text), and `width` and `depth`, the factors of a `ModelSpec` that make smaller variants. It
     is called once per initialisation, so its weights should be drawn anew.
+
+    A `width` or `depth` is such a factor where its default is 1.0, or where it has none. With any other
+    default (`width=64`: units of a layer) it is the builder's own: it stays, and the model has one size.
     """
     if isinstance(build, nn.Module) or not callable(build):
         raise ModelError(
@@ -49,7 +54,23 @@ def register(name: str, build: Build) -> None:
             f"to start from its present weights write register({name!r}, lambda: net)"
         )
     takes = pick_parameters(f"model {name!r}: its builder", build, _OFFERED, ModelError)
-    MODELS.add(name, Builder(build, takes), build)
+    given = inspect.signature(build).parameters
+    own = {key for key in _FACTORS if key not in given or not _is_factor(name, given[key])}
+    MODELS.add(name, Builder(build, takes - own), build)
+
+
+def _is_factor(name: str, parameter: inspect.Parameter) -> bool:
+    """Whether a width or a depth can only be meant as Potluck means it: a factor, 1.0 for the full size."""
+    whole = parameter.annotation in (int, "int")
+    if parameter.default is not parameter.empty:
+        number = isinstance(parameter.default, float) or parameter.annotation in (float, "float")
+        return number and not whole and bool(parameter.default == 1)
+    if whole:
+        raise ModelError(
+            f"model {name!r}: its builder's {parameter.name!r} is a whole number without a default, but "
+            f"what is offered is a factor; give it a default, or make it `{parameter.name}: float = 1.0`"
+        )
+    return True
 
 
 def find_builder(
@@ -59,11 +80,15 @@ def find_builder(
     if spec.name not in MODELS:
         raise ConfigError(f"unknown model {spec.name!r}: {nearest_or_own(spec.name, list(MODELS))}")
     build, takes = MODELS[spec.name]
-    for key, factor in (("width", spec.width), ("depth", spec.depth)):
+    for key, factor in zip(_FACTORS, (spec.width, spec.depth), strict=True):
         if not (factor > 0 and math.isfinite(factor)):
             raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be a number above 0")
         if factor != 1 and key not in takes:
-            raise ConfigError(f"model {spec.name!r} can't change its {key} ({key} = {factor}); leave it at 1")
+            own = key in inspect.signature(build).parameters
+            why = f": its builder's {key} is no factor, as `{key}: float = 1.0` would be" if own else ""
+            raise ConfigError(
+                f"model {spec.name!r} can't change its {key} ({key} = {factor}){why}; leave it at 1"
+            )
     sizes = {"shape": shape, "classes": classes, "vocabulary": vocabulary}
     offered = {**sizes, "width": spec.width, "depth": spec.depth}
     chosen = {key: value for key, value in offered.items() if key in takes}

@@ -1,5 +1,6 @@
 """Who holds what: rows by device and class, before training, at first and after rows have moved."""
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from potluck.data import Pool, RowCount
 from potluck.experiment import Run
 from potluck.federation import Federation
 from potluck.report.canvas import COLOURS, LOOKED_AT, SHADES, Facts, ReportFigure, make_figure
@@ -109,8 +111,8 @@ def count_rows(federation: Federation) -> NDArray[np.int64]:
     return np.stack([np.bincount(labels[partition.rows(int(n), "train")], minlength=classes) for n in nodes])
 
 
-def list_data_facts(federation: Federation) -> Facts:
-    """Who holds what, in numbers."""
+def list_data_facts(federation: Federation, count: RowCount, test_from: str) -> Facts:
+    """Where rows went and who holds what, in numbers."""
     pool, table = federation.pool, count_rows(federation)
     sizes, classes = table.sum(1), (table > 0).sum(1)
     share, whole = table / sizes[:, None].clip(1), table.sum(0) / table.sum().clip(1)
@@ -121,10 +123,17 @@ def list_data_facts(federation: Federation) -> Facts:
         if federation.flips is None
         else [("wrong labels", f"train rows of {federation.flips.sum():,} devices")]
     )
+    own = "the last of each device's" if pool.by_time else "by chance"
     return [
-        ("rows", f"{len(pool):,} of shape {list(pool.shape)}, {pool.classes} classes"),
-        ("test set", f"{len(federation.test_rows()):,} rows that no device holds"),
-        ("server's", f"{len(federation.server_rows()):,} rows"),
+        ("rows", f"{sum(asdict(count).values()):,} of shape {list(pool.shape)}, {pool.classes} classes"),
+        ("scaled", _tell_scale(pool)),
+        ("users", _tell_users(pool)),
+        ("to train on", f"{count.train:,} rows of devices"),
+        ("to validate on", f"{count.validation:,}"),
+        ("to test on", f"{count.test:,}, {own}"),
+        ("global test set", f"{count.global_test:,} that no device holds, {_tell_origin(pool, test_from)}"),
+        ("server's", f"{count.server:,}"),
+        ("left out", f"{count.dropped:,} by limit or without, {count.unheld:,} that no device was given"),
         (
             "devices",
             f"{federation.partition.clients:,}; {federation.partition.left_out:,} users with too few rows",
@@ -134,6 +143,30 @@ def list_data_facts(federation: Federation) -> Facts:
         ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
         *wrong,
     ]
+
+
+def _tell_scale(pool: Pool) -> str:
+    if not pool.x.is_floating_point():
+        return "no: tokens, as they are"
+    if (pool.mean, pool.std) == (0.0, 1.0):
+        return "no: values as they are, bytes in [0, 1]"
+    return f"(value - {pool.mean:.4g}) / {pool.std:.4g}: mean and deviation outside of the global test set"
+
+
+def _tell_users(pool: Pool) -> str:
+    if pool.user is None:
+        return "not known"
+    return f"{len(np.unique(pool.user[~pool.test])):,} with rows outside of the global test set"
+
+
+def _tell_origin(pool: Pool, test_from: str) -> str:
+    if not pool.drawn:
+        return "named by the source"
+    if test_from == "users":
+        return f"all rows of {len(np.unique(pool.user[pool.test])) if pool.user is not None else 0:,} users"
+    if test_from == "time":
+        return "the last fifth of " + ("all rows" if pool.user is None else "each user's rows")
+    return "a fifth of every class by chance"
 
 
 def draw_data(federation: Federation) -> list[ReportFigure]:

@@ -7,9 +7,9 @@ from federations import LOCAL, LOOP, STACKED, finished, lines, pool, small, valu
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
-from potluck.data import Change, Flip, Groups, arrange, iid, procedural
+from potluck.data import Change, Flip, Groups, arrange, count_rows, iid, procedural
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_federation
+from potluck.experiment.build import build_federation, deal_rows, load_rows
 from potluck.experiment.runs import run
 from potluck.federation import Federation
 from potluck.report.holding_figures import list_data_facts
@@ -131,7 +131,8 @@ def test_an_experiment_says_who_flips(tmp_path):
     assert [r["value"] for r in done.lines if r["metric"] == "flippers"] == [
         np.flatnonzero(federation.flips).tolist()
     ]
-    assert ("wrong labels", "train rows of 2 devices") in list_data_facts(federation)
+    count = count_rows(300, *deal_rows(experiment.resolve(), load_rows(experiment.resolve())))
+    assert ("wrong labels", "train rows of 2 devices") in list_data_facts(federation, count, "rows")
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").data.flip == experiment.data.flip
 
 

@@ -1,5 +1,7 @@
 import copy
+import inspect
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -448,6 +450,66 @@ def test_registration_is_checked():
 
 
 # ------------------------------------------------------------------------------------- users' own modules
+
+
+class Hidden(nn.Module):
+    """A class as people write it: its width is a number of units, its depth one of layers."""
+
+    def __init__(self, shape, classes, width=64, depth=2):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), *(nn.ReLU(),) * depth)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(self.inner(x))
+
+
+def count_own(build, name="own", **factors):
+    register(name, build)
+    return Model(ModelSpec(name, **factors), (12,), 5).size
+
+
+def test_a_modules_own_width_and_depth_stay():
+    assert count_own(Hidden) == 12 * 64 + 64 + 64 * 5 + 5 == 1157
+    assert count_own(partial(Hidden, width=8, depth=1), "small") == 12 * 8 + 8 + 8 * 5 + 5
+    # What this would make of a factor isn't known.
+    assert count_own(lambda vocabulary, **sizes: Hidden(**sizes)) == 1157
+    assert count_own(lambda classes, width=0.5: two_layers(classes, width)) == 12 * 5 + 5 + 5 * 5 + 5
+    for key in ("width", "depth"):
+        with pytest.raises(
+            ConfigError, match=rf"'own' can't change its {key} \({key} = 0.5\): its builder's"
+        ):
+            count_own(Hidden, **{key: 0.5})
+
+
+def test_a_factor_is_asked_for_in_plain_words():
+    def by_default(classes, width=1.0):
+        return two_layers(classes, width)
+
+    def by_type(classes, width: float = 1):
+        return two_layers(classes, width)
+
+    for build in (two_layers, by_default, by_type):
+        assert count_own(build) == 12 * 10 + 10 + 10 * 5 + 5
+        assert count_own(build, width=0.5) == 12 * 5 + 5 + 5 * 5 + 5
+    with pytest.raises(ModelError, match=r"'own': its builder's 'width' is a whole number without a default"):
+        count_own(of_units)
+
+
+def two_layers(classes, width):
+    hidden = round(10 * width)
+    return nn.Sequential(nn.Linear(12, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def of_units(classes, width: int):
+    return nn.Linear(12, width)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_models_of_the_package_take_factors_alone(name):
+    build, takes = MODELS[name]
+    given = inspect.signature(build).parameters
+    assert takes & {"width", "depth"} == {"width", "depth"} & set(given)
 
 
 def test_models_are_built_once():

@@ -1,6 +1,7 @@
 """The site: it builds, asks a network for nothing, and shows what the code says."""
 
 import importlib
+import json
 import logging
 import re
 import tomllib
@@ -222,7 +223,7 @@ def test_intervals_are_computed_and_written_in_one_place():
 
 def test_a_first_experiment_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (toml,), (code,) = blocks(text("start.md"), "toml"), blocks(text("start.md"))
+    (toml,), (code, more) = blocks(text("start.md"), "toml"), blocks(text("start.md"))
     (tmp_path / "first.toml").write_text(toml)
     quick = ("--set", "stop.seconds=2", "--set", "run.executor=loop", "--quiet")
     with pytest.raises(SystemExit) as ended:
@@ -233,6 +234,10 @@ def test_a_first_experiment_runs(tmp_path, monkeypatch, capsys):
     exec(compile(code, "start.md", "exec"), space)
     assert space["run"].summary["accuracy_mean"] > 0.5
     assert isinstance(space["model"], torch.nn.Module)
+    exec(compile(more, "start.md", "exec"), space)
+    assert [row.algorithm for row in space["compared"].rows] == ["fedavg", "fedprox"]
+    assert space["tuning"].choice("fedavg") in (0.03, 0.3)
+    assert space["advised"].measured.devices == 20
 
 
 def test_own_data_and_models_run(tmp_path, monkeypatch, capsys):
@@ -243,6 +248,14 @@ def test_own_data_and_models_run(tmp_path, monkeypatch, capsys):
     assert space["run"].summary["accuracy_mean"] > 0.5
     assert len(space["run"].models["global"][0].bias) == 16  # 32 units at half of the width
     assert isinstance(space["run"], potluck.Run)
+    assert space["compared"].algorithms == ["fedavg", "fedprox"]
+    (file,) = blocks(text("own/data.md"), "ini")
+    (tmp_path / "mine.toml").write_text(file)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "mine.toml", "--json"])
+    assert not ended.value.code
+    assert sum(json.loads(capsys.readouterr().out)["count"].values()) == 600
 
 
 def test_the_worked_example_works():

@@ -168,7 +168,7 @@ STUDY = Study(title="Twice", question="Does it matter?", arms=ARMS, quick=SCALE,
 WARM = """
 import atexit, gc, json, os, runpy, sys, traceback
 import pandas, plotly.graph_objects, scipy.optimize, sklearn.cluster, torch
-import potluck.cli.commands, potluck.experiment.study_runner, potluck.report.page, potluck.advise.pilot
+import potluck.cli.commands, potluck.experiment.study_runner, potluck.report.page, potluck.advice.pilot
 
 gc.freeze()
 for line in sys.stdin:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from potluck import algorithms
-from potluck.advise.pilot import measure_file, run_pilot
-from potluck.advise.recommendation import judge
+from potluck.advice.measure import measure_file
+from potluck.advice.pilot import run_pilot
+from potluck.advice.recommendation import judge
 from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Comparison, Experiment, Run, run
@@ -17,7 +18,7 @@ from potluck.report.contents import draw_all
 from potluck.report.note_figures import read_notes
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = [path for room in ("report", "advise", "cli") for path in (ROOT / "potluck" / room).rglob("*.py")]
+ROOMS = [path for room in ("report", "advice", "cli") for path in (ROOT / "potluck" / room).rglob("*.py")]
 FOLDERS = sorted(
     path.name for path in (ROOT / "potluck" / "algorithms").iterdir() if (path / "algorithm.py").exists()
 )

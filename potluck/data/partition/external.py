@@ -74,7 +74,7 @@ def from_rows(
         raise DataError("rows: no clients; give one array of row numbers for each")
     if user is not None and len(user) != len(rows):
         raise DataError(f"user has {len(user)} entries: give one for each of {len(rows)} clients")
-    cut = replace(cut, validators=pool.validating)
+    cut = replace(cut, validators=pool.validating, order=pool.order)
     return build_partition(owner, len(rows), key, cut, user=None if user is None else user.astype(np.int32))
 
 

@@ -100,7 +100,7 @@ def divide(
     were set apart to validate, their rows are everybody's validation rows, in even shares. `own` holds
     options that a registered way has beside all these.
     """
-    cut = Cut(validation, test, smallest, pool.validating)
+    cut = Cut(validation, test, smallest, pool.validating, pool.order)
     way = PARTITIONS.find(kind, "partition")
     if clients is None and not way.counts_clients:
         raise ConfigError(f"clients is missing: {kind} needs a number of clients")

@@ -71,6 +71,8 @@ def procedural(
     """
     if pool.validators is not None:
         raise ConfigError("validation_from = 'users': procedural clients share rows by class; use 'rows'")
+    if pool.by_time:
+        raise ConfigError("test_from = 'time': procedural clients share rows by class; use 'rows'")
     if clients < 1:
         raise ConfigError(f"clients = {clients}: must be at least 1")
     if largest < cut.smallest:

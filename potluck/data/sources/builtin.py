@@ -81,10 +81,11 @@ def shakespeare(root: Path | None, length: int = 80, stride: int = 20) -> Pool:
 
 
 def npz(root: Path | None, path: str = "", classes: int | None = None, normalise: bool = True) -> Pool:
-    """Your own data: one file with arrays `x`, `y` and, if you have them, `user` and `test` (bool).
+    """Your own data: a file with arrays `x`, `y` and, if you have them, `user`, `test` (bool) and `time`.
 
-    Without `test`, a fixed fifth of every class becomes the global test set, across users: name the test
-    rows yourself where rows of one person resemble each other (overlapping windows, say).
+    Without `test`, a fixed fifth of every class becomes the global test set, across users: where rows of one
+    person resemble each other (overlapping windows, say) set data.test_from. Without `time`, rows count as
+    being in the order of time.
     """
     if not path:
         raise ConfigError("data.path is missing: npz needs the file to read, such as data.path = 'mine.npz'")
@@ -92,13 +93,14 @@ def npz(root: Path | None, path: str = "", classes: int | None = None, normalise
     found = next((place for place in looked if place.is_file()), None)
     if found is None:
         raise DataError(f"npz: no file at {join_paths(looked)}; write it with numpy.savez, and {ROOT_HINT}")
-    arrays = read_arrays(found, ("x", "y"), ("user", "test"))
+    arrays = read_arrays(found, ("x", "y"), ("user", "test", "time"))
     pool = assemble(
         str(found),  # what errors name
         arrays["x"],
         arrays["y"],
         test=arrays.get("test"),
         user=arrays.get("user"),
+        time=arrays.get("time", np.arange(arrays["y"].size)),
         classes=classes,
         normalise=normalise,
     )
@@ -131,7 +133,8 @@ def python(root: Path | None, path: str = "") -> Pool:
     """Stands for a pool made in Python, in the files of its run: it can't be had by name."""
     raise ConfigError(
         f"data.source = 'python': {path or 'the data'} was made in Python and is in no file; "
-        f"run or resume it there, with potluck.run(..., pool=...) or potluck.resume(..., pool=...)"
+        f"run or resume it there, with potluck.run(..., pool=...), potluck.resume(..., pool=...) or "
+        "potluck.resume_comparison(..., pool=...)"
     )
 
 

@@ -34,7 +34,8 @@ def load_har(path: Path) -> Pool:
         found = list(x.shape[1:])
         raise DataError(f"{path}: expected windows of {CHANNELS} x {SAMPLES} values, found {found}")
     check_people(str(path), "person", user, test)
-    return assemble("har", x, y, test=test, user=user, classes=ACTIVITIES)
+    time = np.arange(len(y))  # a person's windows follow each other
+    return assemble("har", x, y, test=test, user=user, time=time, classes=ACTIVITIES)
 
 
 def _from_npz(path: Path) -> Windows:

@@ -41,7 +41,16 @@ def load_shakespeare(path: Path, length: int, stride: int) -> Pool:
     user = np.repeat([i for i, _, _ in texts], [len(window) for window in windows])
     test = np.isin(user, list(tested))
     x = np.ascontiguousarray(rows[:, :-1])
-    return assemble("shakespeare", x, rows[:, -1], test=test, user=user, classes=len(vocabulary), tokens=True)
+    return assemble(
+        "shakespeare",
+        x,
+        rows[:, -1],
+        test=test,
+        user=user,
+        time=np.arange(len(x)),  # a role's rows follow its text
+        classes=len(vocabulary),
+        tokens=True,
+    )
 
 
 def _read(path: Path) -> list[tuple[str, str]]:

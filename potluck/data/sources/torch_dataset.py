@@ -1,6 +1,7 @@
 """Your own data from Python: any map-style `torch.utils.data.Dataset`."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,13 +10,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from potluck.core.errors import DataError
-from potluck.data.pool import Pool, assemble
+from potluck.data.pool import Pool, assemble, number_users
 
 
 def from_dataset(
     train: "Dataset[object]",
     test: "Dataset[object] | None" = None,
     user: ArrayLike | None = None,
+    time: ArrayLike | None = None,
     classes: int | None = None,
     name: str = "dataset",
     normalise: bool = True,
@@ -23,7 +25,8 @@ def from_dataset(
     """A pool of the rows (x, y) of a data set, to be divided by an experiment: `potluck.run(e, pool=pool)`.
 
     `test` holds the rows of the global test set; without it, a fixed fifth of every class is taken. `user`
-    says who wrote each row of `train`, by number or by name. Bytes are scaled to [0, 1]; these and other
+    says who wrote each row of `train`, by number or by name, and `time` when, by number or by date (else rows
+    count as being in the order of time). Bytes are scaled to [0, 1]; these and other
     numbers then lose their mean and deviation, unless `normalise` is False. Rows of int64 are tokens, and
     stay. Rows are read once: a transform that draws at random does so once for a row.
     """
@@ -37,16 +40,19 @@ def from_dataset(
             )
         held_out = np.arange(len(y) + len(test_y)) >= len(y)
         x, y = torch.cat([x, test_x]), np.concatenate([y, test_y])
-    return assemble(
+    people, names = (None, None) if user is None else _people(name, user, rows, len(y))
+    pool = assemble(
         name,
         x.numpy(),
         y,
         test=held_out,
-        user=None if user is None else _people(name, user, rows, len(y)),
+        user=people,
+        time=np.arange(len(y)) if time is None else _moments(name, time, rows, len(y)),
         classes=classes,
         normalise=normalise,
         tokens=x.dtype == torch.int64,
     )
+    return replace(pool, names=names)
 
 
 def _rows(name: str, rows: "Dataset[object]") -> tuple[Tensor, NDArray[np.int64]]:
@@ -92,16 +98,28 @@ def _plain(x: Tensor) -> Tensor:
     return x.float() if x.dtype == torch.bfloat16 else x
 
 
-def _people(name: str, user: ArrayLike, train: int, rows: int) -> NDArray[np.int64]:
-    """Who wrote each row, as numbers; nobody (-1) wrote test rows that `user` doesn't speak of."""
-    found = np.asarray(user)
-    if found.shape not in ((train,), (rows,)):
-        raise DataError(f"{name}: user must have one entry a train row, {train}, found {list(found.shape)}")
-    if found.dtype.kind == "U":
-        found = np.unique(found, return_inverse=True)[1]
-    if found.dtype.kind not in "iu":
+def _people(
+    name: str, user: ArrayLike, train: int, rows: int
+) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+    """Who wrote each row, and names; nobody (-1) wrote test rows that `user` doesn't speak of."""
+    found = _one_each(name, "user", user, train, rows)
+    if found.dtype.kind not in "iuU":
         raise DataError(f"{name}: user must hold whole numbers or names, found {found.dtype}")
-    return np.concatenate([found.astype(np.int64), np.full(rows - len(found), -1)])
+    numbers, names = number_users(found)
+    return np.concatenate([numbers, np.full(rows - len(found), -1)]), names
+
+
+def _moments(name: str, time: ArrayLike, train: int, rows: int) -> NDArray[np.generic]:
+    """When each row was; test rows that `time` doesn't speak of are no earlier than others."""
+    found = _one_each(name, "time", time, train, rows)
+    return np.concatenate([found, np.repeat(found.max(keepdims=True), rows - len(found))])
+
+
+def _one_each(name: str, key: str, values: ArrayLike, train: int, rows: int) -> NDArray[np.generic]:
+    found = np.asarray(values)
+    if found.shape not in ((train,), (rows,)):
+        raise DataError(f"{name}: {key} must have one entry a train row, {train}, found {list(found.shape)}")
+    return found
 
 
 def _form(x: Tensor) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, error_context
+from potluck.data import Pool
 from potluck.engine.schedule import Progress
 from potluck.experiment import build, code, folder, packages, runs, toml
 from potluck.experiment.launch import side_by_side
@@ -57,13 +58,20 @@ class RunRequest(NamedTuple):
 class RunBatch:
     """A number of runs, `jobs` at a time (0: one a core, where that helps).
 
-    `force` replaces those that a folder holds with other settings.
+    `force` replaces those that a folder holds with other settings; `pool` holds their data, if no file does.
     """
 
     def __init__(
-        self, total: int, work: float, show: Show | None = None, *, force: bool = False, jobs: int = 1
+        self,
+        total: int,
+        work: float,
+        show: Show | None = None,
+        *,
+        force: bool = False,
+        jobs: int = 1,
+        pool: Pool | None = None,
     ) -> None:
-        self.total, self.show, self.force, self.jobs = total, show, force, jobs
+        self.total, self.show, self.force, self.jobs, self.pool = total, show, force, jobs, pool
         self.number = 0  # of the run that is under way
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
@@ -171,7 +179,7 @@ class RunBatch:
             while len(self._federations) >= KEPT_FEDERATIONS:
                 self._federations.pop(next(iter(self._federations)))
             with error_context(full.source):
-                self._federations[key] = build.build_federation(full)
+                self._federations[key] = build.build_federation(full, self.pool)
         return self._federations[key]
 
 

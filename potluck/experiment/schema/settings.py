@@ -102,6 +102,11 @@ class Data(Table):
         "Whose validation rows are: the client's own, or users' on whose rows nobody trains, in even shares.",
     ] = "rows"
     test: Annotated[Share, "share of a client's rows"] = 0.2
+    test_from: Annotated[
+        Literal["rows", "users", "time"],
+        "Which rows are tested on: drawn by chance; whole users, as the global test set; the last ones of "
+        "each user and of each client.",
+    ] = "rows"
     server: Annotated[Share | None, "share of the rows that the server has for itself, and no client"] = None
     server_from: Annotated[
         str | None, "what they are made of: data (as they are), noise, or another source"

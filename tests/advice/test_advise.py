@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bench.advice import FITS, MIXTURES, federation
-from potluck.advise import measure
-from potluck.advise.conflict import find_conflict
-from potluck.advise.labels import deal_again, measure_distance, measure_gini, share_unseen
-from potluck.advise.measure import LOOKED_AT
-from potluck.advise.recommendation import Verdict, judge
+from potluck.advice import measure
+from potluck.advice.conflict import find_conflict
+from potluck.advice.labels import deal_again, measure_distance, measure_gini, share_unseen
+from potluck.advice.measure import LOOKED_AT
+from potluck.advice.recommendation import Verdict, judge
 from potluck.core.advice import HELPS, MAY_HELP, NO_REASON, Advice, score
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from potluck.advise.conflict import find_conflict
-from potluck.advise.labels import count_rows, measure_gini, measure_skew, measure_unseen
-from potluck.advise.times import Floats, Times, find_links
+from potluck.advice.conflict import find_conflict
+from potluck.advice.labels import count_rows, measure_gini, measure_skew, measure_unseen
+from potluck.advice.times import Floats, Times, find_links
 from potluck.core.advice import Conflict, Edges, Ints, Labels, Measured, Memory, Speeds, Users
+from potluck.data import Pool
 from potluck.experiment import Experiment
+from potluck.experiment.build import build_federation
 from potluck.federation import Federation
 from potluck.fleet import Fleet, Topology, list_machines, transfer_seconds
 
@@ -22,6 +24,13 @@ ROWS = 200  # of each, at most, where rows are compared
 MOMENTS = 48  # at which it is asked who is online, over two days
 TWO_DAYS = 172_800.0
 LATE = 2.0  # times the median task: a server that waits no longer still hears from most
+
+
+def measure_file(experiment: Experiment, pool: Pool | None = None) -> tuple[Federation, Measured]:
+    """The federation of a file (with the data of a pool, if given) and what was measured of it."""
+    full = experiment.resolve()
+    federation = build_federation(full, pool)
+    return federation, measure(federation, full)
 
 
 def measure(federation: Federation, experiment: Experiment) -> Measured:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from potluck import algorithms as registry
 from potluck import metrics
-from potluck.advise.measure import measure
-from potluck.advise.recommendation import Verdict
+from potluck.advice.recommendation import Verdict
 from potluck.core.advice import Advice, Arm, Measured
 from potluck.core.codec import Json
 from potluck.core.errors import PotluckError
 from potluck.core.job import ModelSpec
-from potluck.data import Split
+from potluck.data import Pool, Split
 from potluck.data.holding import Overlay
 from potluck.experiment import Experiment, run
 from potluck.experiment.build import build_federation, build_training
@@ -125,8 +124,12 @@ def run_pilot(
     show: Show | None = None,
     rounds: int = ROUNDS,
     fleet: Fleet | None = None,
+    pool: Pool | None = None,
 ) -> Pilot:
-    """Trials of FedAvg, of the recommendation and of the best runner-up; `fleet`, in the file's place."""
+    """Trials of FedAvg, of the recommendation and of the best runner-up.
+
+    `fleet` and `pool` take the place of the file's.
+    """
     first, tried = verdict.first, _choose(verdict)
     remarks: list[str] = []
     needy = [a.algorithm for a in tried if a.server]
@@ -134,7 +137,7 @@ def run_pilot(
         remarks.append(f"the server was given {SERVER:.0%} of the rows, which {' and '.join(needy)} needs")
         experiment = experiment.with_values(data={**dump_given(experiment.data), "server": SERVER})
     experiment = experiment.resolve()
-    federation = build_federation(experiment)
+    federation = build_federation(experiment, pool)
     if fleet is not None:
         federation = replace(federation, fleet=fleet)
     if measured.labels.unseen >= REHEARSED:
@@ -236,10 +239,3 @@ def _find_width(federation: Federation, experiment: Experiment) -> float:
             break
         share /= 2
     return share
-
-
-def measure_file(experiment: Experiment) -> tuple[Federation, Measured]:
-    """The federation of a file and what was measured of it."""
-    full = experiment.resolve()
-    federation = build_federation(full)
-    return federation, measure(federation, full)

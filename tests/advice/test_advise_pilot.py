@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from potluck.advise.pilot import (
+from potluck.advice.measure import measure_file
+from potluck.advice.pilot import (
     Pilot,
     Trial,
     _average_last_third,
     _run_trial,
-    measure_file,
     rehearse,
     run_pilot,
 )
-from potluck.advise.recommendation import judge
+from potluck.advice.recommendation import judge
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation
@@ -118,13 +118,13 @@ def test_rehearsed_rows_meet_unseen_classes_as_test_rows_do():
 
 def test_no_test_row_is_evaluated_on(monkeypatch):
     """Accuracies of a pilot stay the same when every test row's image is blank."""
-    import potluck.advise.pilot as module
+    import potluck.advice.pilot as module
 
     wanted = Experiment(data={"source": "digits", "clients": 10}, model={"name": "linear"})
     _, measured = measure_file(wanted)
 
-    def blank(experiment):
-        federation = build_federation(experiment)
+    def blank(experiment, pool):
+        federation = build_federation(experiment, pool)
         test = [*np.flatnonzero(federation.pool.test)]
         test += [int(r) for n in range(10) for r in federation.partition.rows(n, "test")]
         x = federation.pool.x.clone()  # the pool may be another test's too
