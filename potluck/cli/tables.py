@@ -46,7 +46,7 @@ def show_run(run: Run) -> RenderableType:
     lines = {
         "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own {s['evaluated_on']} data",
         "": f"worst tenth {percent(s['accuracy_worst10'])}, best tenth {percent(s['accuracy_best10'])}",
-        "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested(s)}"
+        "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",
         "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
@@ -160,7 +160,7 @@ def _make_comparison(comparison: Comparison, shown: list[Column]) -> Table:
         "times are virtual",
         "* is best",
         *(["vs: difference in points, paired by seed", explain_intervals(seeds)] if seeds > 1 else []),
-        *([tell_global_test(comparison)] if any(c.name == GLOBAL_TEST for c in shown) else []),
+        *([tell_global_test(comparison.tested)] if any(c.name == GLOBAL_TEST for c in shown) else []),
     ]
     table = Table(
         title=f"{name}: mean of {seeds} seeds" if seeds > 1 else name,

@@ -76,6 +76,11 @@ class Comparison:
             wanted or Estimate.of([run.summary["accuracy_mean"] for run in self.of(self.algorithms[0])]).mean
         )
 
+    @property
+    def tested(self) -> dict[str, str]:
+        """Which models the global test is of, by algorithm."""
+        return {row.algorithm: row.tested for row in self.rows}
+
     @cached_property
     def rows(self) -> list[Row]:
         rows: list[Row] = []
@@ -91,7 +96,7 @@ class Comparison:
                     worst=self._estimate(name, "accuracy_worst10"),
                     best=self._estimate(name, "accuracy_best10"),
                     everywhere=self._estimate(name, "global_accuracy"),
-                    tested=self._tell_tested(name),
+                    tested=tell_tested(run.summary for run in self.of(name)),
                     seconds_to_target=Estimate.of(taken),
                     speed_up=base / own if base is not None and own else None,
                     rounds=self._estimate(name, "rounds"),
@@ -105,11 +110,6 @@ class Comparison:
 
     def _estimate(self, algorithm: str, key: Shown) -> Estimate:
         return Estimate.of([run.summary[key] for run in self.of(algorithm)])
-
-    def _tell_tested(self, algorithm: str) -> str:
-        """Seeds may differ in how many models there are."""
-        told = dict.fromkeys(tell_tested(run.summary) for run in self.of(algorithm))
-        return ", or ".join(text for text in told if text)
 
     def _difference(self, algorithm: str) -> Estimate | None:
         base, own = (

@@ -1,6 +1,6 @@
 """What a run came to, as its summary.json tells it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from potluck import metrics
 from potluck.core.records import Record
@@ -37,15 +37,19 @@ def summarise_run(
     }
 
 
-def tell_tested(s: metrics.Outcome) -> str:
-    """Which models the global test is of, in words; empty where there was none."""
-    view, models = s["global_view"], s["global_models"]
-    if view is None:
-        return ""
-    several = models is not None and models > 1
-    whose = f"view {view}, {models} models" if several else f"view {view}"
-    if s["global_used"]:
-        each, all_ = "mean over devices of the model that each uses", "the model that all devices use"
-        return f"{each if several else all_} ({whose})"
-    shared = "mean over devices of shared models" if several else "the shared model"
-    return f"{shared} ({whose}), while devices use models of their own"
+def tell_tested(runs: Iterable[metrics.Outcome]) -> str:
+    """Which models the global test is of, in words, of one run or of several seeds; empty without one."""
+    counts: dict[tuple[str, bool | None], list[int]] = {}
+    for s in runs:
+        if s["global_view"] is not None:
+            counts.setdefault((s["global_view"], s["global_used"]), []).append(s["global_models"] or 0)
+    return ", or ".join(_tell_models(*whose, min(found), max(found)) for whose, found in counts.items())
+
+
+def _tell_models(view: str, used: bool | None, fewest: int, most: int) -> str:
+    if most > 1:
+        many = f", {most} models" if fewest == most else f", {fewest} to {most} models"
+        how = f"mean over devices of {'the model that each uses' if used else 'shared models'}"
+    else:
+        many, how = "", f"the {'model that all devices use' if used else 'shared model'}"
+    return f"{how} (view {view}{many})" + ("" if used else ", while devices use models of their own")

@@ -1,6 +1,6 @@
 """What is shown of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from potluck.core.units import NONE, duration, percent, size
@@ -56,12 +56,12 @@ def list_columns(comparison: Comparison) -> list[Column]:
     ]
 
 
-def tell_global_test(comparison: Comparison) -> str:
-    """Which models the global test is of, algorithm by algorithm where they differ."""
+def tell_global_test(tested: Mapping[str, str]) -> str:
+    """Which models the global test is of, method by method where they differ (`summary.tell_tested`)."""
     whose: dict[str, list[str]] = {}
-    for row in comparison.rows:
-        if row.tested:
-            whose.setdefault(row.tested, []).append(row.algorithm)
+    for name, text in tested.items():
+        if text:
+            whose.setdefault(text, []).append(name)
     told = (f"{', '.join(names)}: {text}" for text, names in whose.items())
     how = next(iter(whose), "") if len(whose) == 1 else "; ".join(told)
     return f"{GLOBAL_TEST}: on rows that no device holds, {how}" if whose else f"no {GLOBAL_TEST}"

@@ -54,7 +54,7 @@ def save_all(comparison: Comparison, drawn: Iterable[ReportFigure], folder: Path
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(["algorithm", *(column.name for column in columns), f"{GLOBAL_TEST} of"])
-    tested = [row.tested for row in comparison.rows]
+    tested = comparison.tested.values()
     lines.writerows(zip(comparison.algorithms, *(column.texts for column in columns), tested, strict=True))
     write_file(folder, "table.csv", out.getvalue().encode())
     for each in drawn:

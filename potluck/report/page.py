@@ -84,7 +84,7 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     means = explain_intervals(len(comparison.experiment.seeds))
     explained = f" {means[0].upper()}{means[1:]}." if means else ""
     bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
-    tested = escape(tell_global_test(comparison))
+    tested = escape(tell_global_test(comparison.tested))
     lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; {tested}.
 Times are on the virtual clock{bold}.{explained}{versus}</p>

@@ -7,6 +7,7 @@ from pathlib import Path
 from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results
+from potluck.experiment.summary import tell_tested
 from potluck.report.columns import (
     describe_end,
     describe_federation,
@@ -14,6 +15,7 @@ from potluck.report.columns import (
     list_rates,
     tell_choice,
     tell_estimate,
+    tell_global_test,
     tell_percents,
     tell_points,
     tell_rate,
@@ -26,7 +28,8 @@ it is a variant, from the file whose name its own begins with. Sections marked a
 works; they say nothing about the methods.
 
 ± is half of the 95 % interval of a mean over seeds, by Student's t; with fewer than three seeds there is
-none.
+none. The global test is on rows that no device holds: the mean over devices of the model that each uses, or
+the shared model where devices use models of their own.
 """
 
 
@@ -182,8 +185,23 @@ def _tell_difference(results: Results, measure: Measure, arm: str, scenario: str
 def _write_legend(results: Results) -> str:
     seeds = len(results.plan.scale.seeds)
     if seeds < 2:
-        return "\n\nOne seed. Times are on the virtual clock; bold is best."
+        return f"\n\nOne seed. Times are on the virtual clock; bold is best.{_tell_models(results)}"
     return (
         f"\n\nMeans of {seeds} seeds; {explain_intervals(seeds)}. Differences are paired by seed, those of "
         "accuracies in percentage points. Times are on the virtual clock; bold is best."
+        f"{_tell_models(results)}"
     )
+
+
+def _tell_models(results: Results) -> str:
+    """Which models the global test is of, if that is told."""
+    if all(measure.of != "global_accuracy" for measure in results.plan.study.measures):
+        return ""
+    tested = {
+        arm.name: tell_tested(
+            run.summary for (_, name), runs in results.runs.items() if name == arm.name for run in runs
+        )
+        for arm in results.plan.arms
+    }
+    told = tell_global_test(tested)
+    return f" {told[0].upper()}{told[1:]}."

@@ -1,6 +1,7 @@
 import pytest
 
 from potluck import metrics
+from potluck.experiment.summary import tell_tested
 from potluck.metrics import Estimate, Measurement
 
 
@@ -105,3 +106,18 @@ def test_fewer_than_three_seeds_have_no_interval():
     assert Estimate.of([0.4, 0.6]) == (0.5, None)  # t would be 12.7: -8.2 ± 123.2 says nothing
     assert metrics.paired_difference([0.5, 0.9], [0.4, 0.6]) == (pytest.approx(0.2), None)
     assert metrics.paired_difference([0.5, 0.9, 0.7], [0.4, 0.6, None]) == (None, None)
+
+
+def test_which_models_the_global_test_is_of():
+    def told(view, models, used):
+        return {"global_view": view, "global_models": models, "global_used": used}
+
+    assert tell_tested([told(None, None, None)]) == ""
+    assert tell_tested([told("global", 1, True)] * 2) == "the model that all devices use (view global)"
+    three, four = told("tier", 3, True), told("tier", 4, True)
+    mean = "mean over devices of the model that each uses"
+    assert tell_tested([four, four]) == f"{mean} (view tier, 4 models)"
+    assert tell_tested([four, three]) == f"{mean} (view tier, 3 to 4 models)"
+    own = "the shared model (view global), while devices use models of their own"
+    assert tell_tested([told("global", 1, False)]) == own
+    assert tell_tested([four, told("global", 1, False)]) == f"{mean} (view tier, 4 models), or {own}"

@@ -216,6 +216,17 @@ def test_measures_and_pages_of_ones_own(here):
         Measure("x", "accuracy_men").value(results.runs["", "plain"][0])
 
 
+def test_a_table_with_the_global_test_says_which_models_it_is_of(here):
+    source = TWO.replace('Arm("q = 2", "qfedavg", {"clients": 3, "q": 2.0})', 'Arm("best", "ifca")')
+    measure = 'measures=[Measure("global test", "global_accuracy", "share", "more")], quick'
+    (here / "studies" / "two.py").write_text(source.replace("quick", measure))
+    text = reproduction.write_section(study_runner.run_study("two"))
+    assert "Global test: on rows that no device holds, plain: the model that all devices use (view g" in text
+    assert re.search(
+        r"; best: mean over devices of the model that each uses \(view chosen, .* models\)\.", text
+    )
+
+
 def test_sections_are_replaced_and_quick_ones_give_way(command, here):
     page = here / "docs" / "reproduction.md"
     assert command("study", "two", "-q")[0] == 0

@@ -116,7 +116,7 @@ def test_columns(compared):
 def test_it_is_said_which_models_the_global_test_is_of(compared):
     several = {"global_view": "tier", "global_models": 4, "global_used": True}
     own = {"global_view": "classter", "global_models": 1, "global_used": False}
-    assert tell_global_test(compared) == (
+    assert tell_global_test(compared.tested) == (
         "global test: on rows that no device holds, the model that all devices use (view global)"
     )
     told = [
@@ -126,7 +126,7 @@ def test_it_is_said_which_models_the_global_test_is_of(compared):
         Run(run.experiment, s, None, _lines=run.lines) for run, s in zip(compared.runs, told, strict=True)
     ]
     mixed = Comparison(compared.experiment, runs)
-    sentence = tell_global_test(mixed)
+    sentence = tell_global_test(mixed.tested)
     assert sentence == (
         "global test: on rows that no device holds, "
         "slow<b>: mean over devices of the model that each uses (view tier, 4 models); "
