@@ -150,7 +150,9 @@ def _tell_scale(pool: Pool) -> str:
         return "no: tokens, as they are"
     if (pool.mean, pool.std) == (0.0, 1.0):
         return "no: values as they are, bytes in [0, 1]"
-    return f"(value - {pool.mean:.4g}) / {pool.std:.4g}: mean and deviation outside of the global test set"
+    return (
+        f"mean {pool.mean:.4g} and deviation {pool.std:.4g}, of all rows but the global test set, taken out"
+    )
 
 
 def _tell_users(pool: Pool) -> str:

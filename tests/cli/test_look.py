@@ -57,7 +57,9 @@ def test_every_row_is_somewhere(tmp_path, capsys, monkeypatch):
     assert facts["count"]["unheld"] > 100  # of the four users who weren't chosen
     assert facts["users"] == "12 with rows outside of the global test set"
     assert facts["global test set"] == "120 that no device holds, a fifth of every class by chance"
-    assert facts["scaled"].startswith(f"(value - {x.mean():.0f}")
+    mean, deviation = re.match(r"mean (\S+) and deviation (\S+),", facts["scaled"]).groups()
+    assert float(mean) == pytest.approx(x.mean(), abs=0.05)
+    assert float(deviation) == pytest.approx(x.std(), abs=0.05)
     facts = told(capsys, "data", "e.toml", "--set", "data.test_from=users")
     assert facts["global test set"] == "100 that no device holds, all rows of 2 users"
     facts = told(capsys, "data", "e.toml", "--set", "data.test_from=time", "--set", "data.limit=300")

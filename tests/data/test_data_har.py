@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from potluck.core.errors import DataError
-from potluck.data import divide, load
+from potluck.data import choose_tests, divide, load
 
 SIGNALS = [f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"]
 
@@ -145,3 +145,15 @@ def test_real_har():
     assert (int((~pool.test).sum()), int(pool.test.sum())) == (7_352, 2_947)
     assert np.unique(pool.user).tolist() == list(range(1, 31))
     assert divide(pool, "by_user", None, 1).clients == 21
+
+
+def test_own_rows_can_be_cut_by_time(tmp_path):
+    write_folder(tmp_path)
+    pool = load("har", root=tmp_path)
+    assert choose_tests(pool, "users") is pool  # its test set is other people
+    by_time = choose_tests(pool, "time")
+    assert np.array_equal(by_time.test, pool.test)
+    partition = divide(by_time, "by_user", None, 1)
+    for client in range(3):
+        train, validation, test = (partition.rows(client, part) for part in ("train", "validation", "test"))
+        assert train.max() < validation.min() <= validation.max() < test.min()

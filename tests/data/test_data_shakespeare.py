@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.data import divide, load
+from potluck.data import choose_tests, divide, load
 
 TEXT = "the quick brown fox jumps over the lazy dog, and then "
 ROLES = {f"PLAY__ROLE{i}": [TEXT[i:], TEXT[: i + 3]] for i in range(10)}
@@ -102,3 +102,12 @@ def test_real_shakespeare():
     assert 5_000 < pool.test.sum() < 10_000
     partition = divide(pool, "by_user", None, 1)
     assert partition.clients + partition.left_out == 777
+
+
+def test_what_a_role_says_last_can_be_tested_on(tmp_path):
+    write(tmp_path)
+    pool = load("shakespeare", root=tmp_path, length=8, stride=3)
+    assert choose_tests(pool, "users") is pool  # its test set is other roles
+    partition = divide(choose_tests(pool, "time"), "by_user", None, 1)
+    for client in range(8):
+        assert partition.rows(client, "train").max() < partition.rows(client, "test").min()
