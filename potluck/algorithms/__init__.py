@@ -166,7 +166,8 @@ def describe(name: str) -> Description:
 
 def _list_parameters(build: Build) -> Iterator[Parameter]:
     """A callable's parameters; below a table of settings, its keys with their own defaults."""
-    from potluck.algorithms._parameters import is_table, meanings, parameters, short, show
+    from potluck.algorithms._parameters import is_table, meanings, parameters
+    from potluck.algorithms._shown import short, show
 
     meaning = meanings(build)
     for key, p in parameters(build).items():

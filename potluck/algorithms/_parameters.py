@@ -10,19 +10,29 @@ import functools
 import inspect
 import math
 import operator
-import re
 import types
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import get_protocol_members, is_protocol
 
 from potluck import algorithms
 from potluck.algorithms import Build
+from potluck.algorithms._shown import short
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, call_named, error_context, nearest, nearest_or_own, require
+from potluck.core.errors import (
+    ConfigError,
+    call_named,
+    error_context,
+    nearest,
+    nearest_or_own,
+    require,
+    show_short,
+)
 from potluck.core.parts import bare, parts, role_of
+from potluck.core.ranges import give_ends
 from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
@@ -36,6 +46,12 @@ def parameters(build: Build) -> dict[str, inspect.Parameter]:
     hints = typing.get_type_hints(_find_signature(build))
     signature = inspect.signature(build)
     return {name: p.replace(annotation=hints.get(name, object)) for name, p in signature.parameters.items()}
+
+
+def ranges(build: Build) -> dict[str, Any]:
+    """The types of a callable's parameters with the ends of their numbers."""
+    hints = typing.get_type_hints(_find_signature(build), include_extras=True)
+    return {name: give_ends(hint) for name, hint in hints.items()}
 
 
 def meanings(build: Build) -> dict[str, str]:
@@ -66,15 +82,18 @@ class Call:
 
 def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> Call:
     """The call that parameters of a file ask for; unknown ones and wrong types are refused."""
-    known = parameters(build)
+    known, ends = parameters(build), ranges(build)
     settable = [name for name in known if name != "local"]
     for key, value in given.items():
         if key == "local":
             raise ConfigError(f"{path}.local: local training is described by [train] or {path}.train")
         if key not in settable:
             hint = nearest(key, settable) if settable else "it has none"
-            raise ConfigError(f"{path}.{key} = {value!r}: no such parameter; {hint}")
-    filled = {key: _fit_one(value, known[key], f"{path}.{key}", local) for key, value in given.items()}
+            raise ConfigError(f"{path}.{key} = {show_short(value)}: no such parameter; {hint}")
+    filled = {
+        key: _fit_one(value, known[key], ends.get(key, object), f"{path}.{key}", local)
+        for key, value in given.items()
+    }
     if "local" in known:
         filled["local"] = local
     for key, p in known.items():
@@ -130,24 +149,6 @@ def plain(value: object) -> Json:
     return {"kind": type(value).__name__, **{k: v for k, v in settings.items() if v is not None}}
 
 
-def short(annotation: object) -> str:
-    """A type without the modules that its names come from, nor what a protocol's state is made of."""
-    named = re.sub(r"[\w.]+\.(\w+)", r"\1", inspect.formatannotation(annotation))
-    return named.replace("[Any]", "")
-
-
-def show(value: object) -> str:
-    """A default as people read it: a part by its name and settings, without the experiment's training."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return str(value)
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    shown = {
-        k: repr(v) if isinstance(v, str) else show(v) for k, v in fields.items() if not isinstance(v, Train)
-    }
-    told = ", ".join(f"{name}={text}" for name, text in shown.items())
-    return f"{type(value).__name__}({told})"
-
-
 def _default(p: inspect.Parameter) -> object:
     return None if p.default is p.empty else p.default
 
@@ -156,18 +157,19 @@ def _find_signature(build: Build) -> Build:
     return build.__init__ if inspect.isclass(build) else build
 
 
-def _fit_one(value: object, p: inspect.Parameter, path: str, local: Train) -> object:
+def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: Train) -> object:
     members = _members(p.annotation)
     kinds = [m for m in members if _is_part(m)]
     if is_table(p) and isinstance(value, bool | int | float | str | list):
-        raise ConfigError(f"{path} = {value!r}: should be a table")
+        raise ConfigError(f"{path} = {show_short(value)}: should be a table")
     if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in members)):
         return _fit_part(value if isinstance(value, dict) else {"kind": value}, p, path, local)
-    if kinds and not isinstance(value, bool | int | float | str | list):
-        return value  # made in Python
-    others = [m for m in members if m not in kinds and m is not types.NoneType]
+    if any(_is_made(value, kind) for kind in kinds):
+        return value  # in Python
+    others = [m for m in _members(ends) if m not in kinds and m is not types.NoneType]
     if not others:
-        raise ConfigError(f"{path} = {value!r}: name a part, or give a table with its kind and settings")
+        shown = show_short(value)
+        raise ConfigError(f"{path} = {shown}: name a part, or give a table with its kind and settings")
     adapter = TypeAdapter[object](functools.reduce(operator.or_, others), config=_CONFIG)
     try:
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
@@ -175,7 +177,7 @@ def _fit_one(value: object, p: inspect.Parameter, path: str, local: Train) -> ob
     except ValidationError as error:
         first = error.errors()[0]
         why = "too few values" if first["type"] == "missing" else first["msg"].removeprefix("Input ")
-        raise ConfigError(f"{path} = {value!r}: {why} ({short(p.annotation)})") from None
+        raise ConfigError(f"{path} = {show_short(value)}: {why} ({short(p.annotation)})") from None
 
 
 def _fit_part(table: Mapping[str, object], p: inspect.Parameter, path: str, local: Train) -> Call:
@@ -197,7 +199,7 @@ def _find_part(kind: str, kinds: list[type], key: str) -> Build:
         offered = _list_offers(kinds)
     if bare(kind) not in offered:
         known = sorted(cls.__name__ for cls in offered.values())
-        raise ConfigError(f"{key} = {kind!r}: no such part; {nearest_or_own(kind, known)}")
+        raise ConfigError(f"{key} = {show_short(kind)}: no such part; {nearest_or_own(kind, known)}")
     return offered[bare(kind)]
 
 
@@ -217,9 +219,17 @@ def _roles(annotation: object) -> set[str | None]:
 def _members(annotation: Any) -> list[type]:
     """The alternatives of a union, protocols without their arguments; else the type itself."""
     origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        inside = _members(annotation.__origin__)  # of one, what is said of it counts: its ends
+        return inside if len(inside) > 1 or _is_part(inside[0]) else [annotation]
     if origin in (typing.Union, types.UnionType):
         return [m for arg in typing.get_args(annotation) for m in _members(arg)]
     return [origin if inspect.isclass(origin) and role_of(origin) else annotation]
+
+
+def _is_made(value: object, kind: type) -> bool:
+    """Whether a value is a part of a kind already: it has what the kind's protocol asks for."""
+    return isinstance(value, kind) if not is_protocol(kind) else get_protocol_members(kind) <= {*dir(value)}
 
 
 def _is_part(kind: type) -> bool:

@@ -30,6 +30,7 @@ from potluck.authoring import (
     Got,
     Node,
     Reply,
+    Seconds,
     Task,
     Train,
     equally,
@@ -58,7 +59,7 @@ class CFL:
     min_round: Annotated[
         int, "and the group, with what it came of, has trained for more rounds than these"
     ] = 20
-    deadline: Annotated[float | None, "seconds a round; left out: the inner rule's"] = None
+    deadline: Annotated[Seconds | None, "seconds a round; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         require(self.eps1 > 0, "eps1", self.eps1, "must be above 0, such as 0.4: a length of the mean update")

@@ -25,13 +25,14 @@ from potluck.algorithms.classter.device.detect import Detect, Fall
 from potluck.algorithms.classter.device.distil import Distillation
 from potluck.algorithms.classter.rule import ClassWise
 from potluck.algorithms.classter.staleness import CriticalHinge, Period
+from potluck.core.ranges import Lanes, Seconds
 from potluck.jobs import Train
 from potluck.jobs.switch import Personal
 
 
 def classter_async(
     local: Train = Train(),
-    clients: Annotated[int, "devices at work at any time"] = 10,
+    clients: Annotated[Lanes, "devices at work at any time"] = 10,
     publish: Annotated[int, "K: updates that are cached before assignments take notice"] = 10,
     alpha: Annotated[float, "share of an answer in time"] = 0.5,
     slope: Annotated[float, "a: how fast the share of a late answer falls with staleness"] = 10.0,
@@ -53,7 +54,7 @@ def classter_async(
     personal: Annotated[Personal, "epochs, lr, switch"] = Personal(),
     convergence: Annotated[Convergence, "window, tolerance"] = Convergence(),
     until_converged: Annotated[bool, "end training when all detectors have converged"] = False,
-    deadline: Annotated[float | None, "seconds"] = None,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> ClassWise:
     """ClassTer whose detectors take in every answer as it comes."""
     work = make_jobs(local, Fall(detect), class_width, distil, personal)

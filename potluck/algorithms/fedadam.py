@@ -10,19 +10,19 @@ tau^2, the least that the paper allows. As in the paper, there is no bias correc
 from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.authoring import Adaptive, Select, Train, Uniform
+from potluck.authoring import Adaptive, Factor, LearningRate, Seconds, Select, Train, Uniform
 
 
 def fedadam(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    server_lr: Annotated[float, "the server's step"] = 0.01,
+    server_lr: Annotated[LearningRate, "the server's step"] = 0.01,
     beta1: Annotated[float, "memory of the update"] = 0.9,
     beta2: Annotated[float, "memory of its square"] = 0.99,
     tau: Annotated[float, "least denominator: smaller adapts more"] = 1e-3,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg with Adam on the server."""
     server = Adaptive("adam", server_lr, beta1, beta2, tau)

@@ -15,9 +15,12 @@ from typing import Annotated, Literal, get_args
 import torch
 
 from potluck.authoring import (
+    Lanes,
     Params,
+    Power,
     Prox,
     Reply,
+    Seconds,
     Select,
     Stream,
     Train,
@@ -72,15 +75,15 @@ class Blend:
 
 def fedasync(
     local: Train = Train(),
-    clients: Annotated[int, "devices at work at any time"] = 10,
+    clients: Annotated[Lanes, "devices at work at any time"] = 10,
     alpha: Annotated[float, "share of a fresh answer"] = 0.6,
     damping: Annotated[Damping, "how the share falls with staleness s"] = "polynomial",
-    power: Annotated[float, "polynomial: (s + 1)^-power"] = 0.5,
+    power: Annotated[Power, "polynomial: (s + 1)^-power"] = 0.5,
     slope: Annotated[float, "hinge: 1 / (slope (s - patience) + 1)"] = 10.0,
     patience: Annotated[int, "hinge: staleness that is forgiven"] = 4,
     mu: Annotated[float, "how hard the model that was sent pulls"] = 0.005,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    deadline: Annotated[float | None, "seconds"] = None,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> Stream:
     """Every answer is blended into the model as it comes, the less the staler it is."""
     mix = Blend(alpha, damping, power, slope, patience)

@@ -11,9 +11,12 @@ from potluck.authoring import (
     Average,
     Command,
     Context,
+    Count,
+    Factor,
     GlobalState,
     Got,
     Node,
+    Seconds,
     Select,
     ServerOptim,
     Task,
@@ -35,9 +38,9 @@ class FedAvg:
     local: Train = Train()
     select: Annotated[Select, "who takes part"] = Uniform()
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
-    deadline: Annotated[float | None, "seconds"] = None
-    inner_rounds: Annotated[int, "below a parent: rounds before it is answered"] = 1
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0
+    deadline: Annotated[Seconds | None, "seconds"] = None
+    inner_rounds: Annotated[Count, "below a parent: rounds before it is answered"] = 1
 
     def start(self, ctx: Context) -> GlobalState:
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")

@@ -12,8 +12,11 @@ from typing import Annotated
 import torch
 
 from potluck.authoring import (
+    Lanes,
+    LearningRate,
     Params,
     Reply,
+    Seconds,
     Select,
     Stream,
     Train,
@@ -68,11 +71,11 @@ class Buffer:
 
 def fedbuff(
     local: Train = Train(),
-    clients: Annotated[int, "devices at work at any time"] = 10,
+    clients: Annotated[Lanes, "devices at work at any time"] = 10,
     buffer: Annotated[int, "updates that the server gathers before it steps"] = 10,
-    server_lr: Annotated[float, "the server's step"] = 1.0,
+    server_lr: Annotated[LearningRate, "the server's step"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    deadline: Annotated[float | None, "seconds"] = None,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> Stream:
     """Asynchronous devices, and a server that steps with the mean of every few updates."""
     return Stream(Buffer(buffer, server_lr), clients, local, select, deadline)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.authoring import Prox, Select, Train, Uniform
+from potluck.authoring import Factor, Prox, Seconds, Select, Train, Uniform
 
 
 def fedprox(
@@ -20,8 +20,8 @@ def fedprox(
     clients: Annotated[int, "devices a round"] = 10,
     mu: Annotated[float, "how hard the model that was sent pulls"] = 0.1,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg whose devices are held near the model that they were sent."""
     near = replace(local, objective=Prox(mu))

@@ -26,9 +26,12 @@ from potluck.authoring import (
     Cohort,
     Command,
     Context,
+    Few,
     Got,
     Node,
+    Repeats,
     RuleState,
+    Seconds,
     Task,
     Train,
     Wake,
@@ -57,11 +60,11 @@ class FLHC:
     metric: Annotated[Metric, "between updates"] = "euclidean"
     linkage: Annotated[Linkage, "between clusters"] = "ward"
     threshold: Annotated[float | None, "clusters farther apart stay apart; left out: the widest gap"] = None
-    max_groups: Annotated[int, "the most clusters, if the threshold is left out"] = 6
-    sketch: Annotated[int, "numbers kept of an update; 0: all"] = 16384
+    max_groups: Annotated[Few, "the most clusters, if the threshold is left out"] = 6
+    sketch: Annotated[Repeats, "numbers kept of an update; 0: all"] = 16384
     reach: Annotated[float, "share of the devices whose updates are waited for"] = 0.9
     patience: Annotated[float | None, "seconds after which the clustering goes on with fewer"] = None
-    deadline: Annotated[float | None, "seconds a round or wave; left out: the inner rule's"] = None
+    deadline: Annotated[Seconds | None, "seconds a round or wave; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         ward = self.linkage != "ward" or self.metric == "euclidean"

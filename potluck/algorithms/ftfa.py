@@ -15,8 +15,12 @@ from typing import Annotated, Literal, Self
 from potluck.algorithms.fedavg import FedAvg
 from potluck.authoring import (
     Context,
+    Factor,
     GlobalState,
+    LearningRate,
     Node,
+    Repeats,
+    Seconds,
     Select,
     Task,
     Train,
@@ -48,12 +52,12 @@ class FineTuning(AroundRule[GlobalState]):
 def ftfa(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    tune_epochs: Annotated[int, "passes over its own rows, before a device uses the model"] = 1,
-    tune_lr: Annotated[float | None, "their learning rate, unless it is that of training"] = None,
+    tune_epochs: Annotated[Repeats, "passes over its own rows, before a device uses the model"] = 1,
+    tune_lr: Annotated[LearningRate | None, "their learning rate, unless it is that of training"] = None,
     part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FineTuning:
     """FedAvg whose devices fine-tune the model before they use it."""
     require(tune_epochs >= 1, "tune_epochs", tune_epochs, "must be at least 1; without tuning it is fedavg")

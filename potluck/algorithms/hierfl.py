@@ -15,7 +15,7 @@ maverick are the same in the same order, so that all can be compared under each.
 from typing import Annotated, Final
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.authoring import Select, Train, Uniform, require
+from potluck.authoring import Seconds, Select, Train, Uniform, require
 from potluck.rules.edges import EVERYBODY, EdgeTiers, OwnModels
 
 FIDELITY: Final = "authors' code"
@@ -26,7 +26,7 @@ def hierfl(
     edge_rounds: Annotated[int, "of every edge, for one of the cloud"] = 1,
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
+    deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
 ) -> EdgeTiers:
     """FedAvg of edges that do FedAvg with their devices."""
     require(edge_rounds >= 1, "edge_rounds", edge_rounds, "must be at least 1")

@@ -13,7 +13,7 @@ there is instead. Averages go by samples. Views: as in hierfl.
 from typing import Annotated, Final
 
 from potluck.algorithms.hierfl import hierfl
-from potluck.authoring import Select, Train, Uniform
+from potluck.authoring import Seconds, Select, Train, Uniform
 from potluck.rules.edges import EdgeTiers
 
 FIDELITY: Final = "paper of Maverick"
@@ -23,7 +23,7 @@ def hybridfl(
     local: Train = Train(),
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
+    deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
 ) -> EdgeTiers:
     """FedAvg of edges that hold one round of FedAvg each."""
     return hierfl(local, 1, clients, select, deadline)

@@ -20,10 +20,13 @@ from potluck.authoring import (
     Command,
     Context,
     Correct,
+    Factor,
     GlobalState,
     Got,
+    LearningRate,
     Node,
     Params,
+    Seconds,
     Select,
     Task,
     Train,
@@ -88,10 +91,10 @@ class ControlVariates:
 def scaffold(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    server_lr: Annotated[float, "the server's step"] = 1.0,
+    server_lr: Annotated[LearningRate, "the server's step"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> ControlVariates:
     """FedAvg whose devices correct their gradients towards everybody's."""
     optim, why = local.optim, "SCAFFOLD divides by steps x rate, which suits plain SGD only"

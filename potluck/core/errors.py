@@ -11,6 +11,7 @@ PotluckError            anything a user can mend; the command line prints one li
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
 """
 
+import reprlib
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -71,10 +72,29 @@ def nearest_or_own(name: str, known: "list[str] | tuple[str, ...]") -> str:
     return hint if hint.startswith("did") else f"{hint}; one of your own needs --code FILE, or its package"
 
 
+class _Short(reprlib.Repr):
+    """Values as they are written, in their beginnings where they are long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+        self.maxlist = self.maxtuple = self.maxdict = 12
+
+    def repr_int(self, x: int, level: int) -> str:
+        if abs(x) < 10**40:
+            return repr(x)
+        return (
+            f"{'-' * (x < 0)}1e{int(x.bit_length() * 0.30103)}"  # about: thousands of digits can't be shown
+        )
+
+
+show_short: Callable[[object], str] = _Short().repr
+
+
 def require(good: bool, key: str, value: object, fix: str) -> None:
     """Refuse a setting that isn't good: names its key, its value and what to write instead."""
     if not good:
-        raise ConfigError(f"{key} = {value!r}: {fix}")
+        raise ConfigError(f"{key} = {show_short(value)}: {fix}")
 
 
 def call_named(what: str, make: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

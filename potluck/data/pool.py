@@ -19,6 +19,7 @@ _VALIDATORS_KEY = derive(0, int.from_bytes(b"validators"))
 _SERVER = int.from_bytes(b"server")
 # What columns may hold, by NumPy's letters for it.
 _KINDS = {"b": "bool", "iu": "integers", "iuU": "integers or text", "iufM": "numbers or dates"}
+_RENUMBER = "number them without gaps, by y = numpy.unique(y, return_inverse=True)[1]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +232,15 @@ def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) 
     if classes is None:
         classes = high + 1
         if not 2 <= classes <= len(labels):
-            raise DataError(f"{name}: labels must be numbered 0, 1, 2, ...; found {low} to {high}")
+            raise DataError(
+                f"{name}: labels must be numbered 0, 1, 2, ...; found {low} to {high}; {_RENUMBER}"
+            )
+        missing = np.setdiff1d(np.arange(classes), labels)
+        if low >= 0 and len(missing):
+            raise DataError(
+                f"{name}: no row has label {missing[0]} of 0 to {high}, so {len(np.unique(labels))} classes "
+                f"would count as {classes}; {_RENUMBER}, or give classes = {classes} if they are so many"
+            )
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
         row = int(np.flatnonzero(labels == wrong)[0])

@@ -15,6 +15,7 @@ from potluck import data, fleet
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import ModelSpec, Nets
 from potluck.core.keys import derive
+from potluck.core.room import require_room
 from potluck.experiment import accountant
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
@@ -29,6 +30,7 @@ Memories = Mapping[tuple[int, Hashable], Any]  # by device and slot
 # Streams of the run's seed.
 _DIVIDE, _FLEET, _ONLINE, _SERVER, _JITTER, _ARRANGE, _ATTACK = 1, 2, 3, 4, 5, 6, 7
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DEVICE_BYTES = 300  # of the arrays that hold a device: what it can do, whose it is, what it has
 _DIVIDED_BY = (
     *("alpha", "classes_per_client", "law", "skew", "rows_per_client", "users", "devices_per_user"),
     *("smallest", "largest", "validation", "test"),
@@ -38,6 +40,7 @@ _DIVIDED_BY = (
 def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> Federation:
     """Data (those of the pool, if given), who holds them, devices and models of a resolved experiment."""
     d, f, seed = experiment.data, experiment.fleet, experiment.seed
+    require_room(DEVICE_BYTES * (d.clients or 0), "data.clients", d.clients, "lower it")
     pool, partition = deal_rows(experiment, load_rows(experiment) if pool is None else pool)
     devices = _assign_users(build_fleet(f, partition.clients, seed), f, partition.user)
     if f.attack is not None:  # after the data have said who belongs to which edge

@@ -15,6 +15,7 @@ from potluck.core.rule import Recalls, Runnable, Tiered
 from potluck.engine.checks import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
+from potluck.experiment import training_room
 from potluck.experiment.build import Memories, build_federation, build_training
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
@@ -89,6 +90,9 @@ def prepare(
         if pool is not None:
             experiment = name_pool(experiment, pool)
         full, rule = resolve_run(experiment, algorithm), make_rule(experiment, algorithm)
+        training = experiment.training(full.algorithm) if algorithm is None else None
+        if training is not None:
+            training_room.check_steps(training)
         mark = b"" if algorithm is None else _mark(algorithm)
         if federation is None:
             federation = build_federation(full, pool)
@@ -99,7 +103,9 @@ def prepare(
         models = federation.models
         if not isinstance(models, Models):
             raise ConfigError(f"federation.models = {models!r}: give potluck.models.Models")
-        models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
+        net = models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
+        if training is not None:
+            training_room.check_batch(training, net)
         identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
         setting = Setting(full, federation, models, rule, identity)
         _check_tiers(full.algorithm, rule, federation.fleet)

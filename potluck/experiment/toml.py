@@ -39,13 +39,15 @@ def parse(content: bytes, path: Path) -> dict[str, Json]:
         what, _, place = str(error).partition(" (at ")
         where = f"{path}, {place.removesuffix(')')}" if place else path
         raise ConfigError(f"{where}: not valid TOML: {what}") from None
+    except ValueError as error:  # of an integer with thousands of digits
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
 def parse_literal(text: str) -> Json:
     """A value as TOML reads it; what TOML can't read, or reads as a date, is a string."""
     try:
         read = tomllib.loads(f"it = {text}") if "\n" not in text else {}
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     found = read.get("it")
     return found if isinstance(found, bool | int | float | str | list | dict) else text

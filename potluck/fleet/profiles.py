@@ -48,16 +48,20 @@ class Profiles:
                 raise ConfigError(
                     f"fleet.{name} has shape {column.shape}: give one number for each of {len(self)} nodes"
                 )
-            good = (column >= 0 if name == "latency" else column > 0) & (column < np.inf)  # NaN fails both
+            least, most = ENDS[name]
+            good = (column >= least) & (column <= most)  # NaN fails both
             if not good.all():
-                node, least = int(np.argmin(good)), "at least 0" if name == "latency" else "above 0"
+                node = int(np.argmin(good))
                 raise ConfigError(
-                    f"fleet.{name} of node {node} = {column[node]}: give a finite number {least}"
+                    f"fleet.{name} of node {node} = {column[node]}: give a number from {least:g} to {most:g}"
                 )
         return self
 
 
 COLUMNS: tuple[str, ...] = tuple(column.name for column in fields(Profiles))
+# Within these, no time of any task is 0 by rounding, or infinite.
+ENDS = {"compute": (1e-12, 1e12), "up": (1e-6, 1e15), "down": (1e-6, 1e15), "latency": (0.0, 1e6)}
+ENDS |= {"memory": (1e-3, 1e18)}
 LINK_COLUMNS = ("up", "down", "latency")
 
 
@@ -118,8 +122,8 @@ class Fleet:
                     if name not in columns:
                         raise ConfigError(f"fleet.{key}: no such column; {nearest(name, columns)}")
                     low = read_ends(key, value)[0] if table == "links" else read_number(value)
-                    good, least = (low >= 0, "at least 0") if name == "latency" else (low > 0, "above 0")
-                    check(key, value, good and low < np.inf, f"give finite numbers {least}")
+                    least, most = ENDS[name]
+                    check(key, value, least <= low <= most, f"give numbers from {least:g} to {most:g}")
 
     def claim(self, nodes: Nodes, **columns: ArrayLike) -> "Fleet":
         """A copy in which these nodes claim other values; the columns that nobody lies about are shared."""

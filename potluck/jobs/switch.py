@@ -15,6 +15,7 @@ from potluck.core.codec import value
 from potluck.core.errors import require
 from potluck.core.job import Batch, Net, Nets
 from potluck.core.parts import part, role
+from potluck.core.ranges import LearningRate, Repeats
 from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import row_losses
 from potluck.jobs.objective import Objective, weighted_mean
@@ -145,8 +146,8 @@ def _score_right(logits: Tensor, batch: Batch) -> Tensor:
 class Personal:
     """How a device makes the general model its own, and when it trusts which: its last layer is trained."""
 
-    epochs: Annotated[int, "passes over its own rows; 0: everybody uses the general model"] = 5
-    lr: Annotated[float, "learning rate of its last layer"] = 0.01
+    epochs: Annotated[Repeats, "passes over its own rows; 0: everybody uses the general model"] = 5
+    lr: Annotated[LearningRate, "learning rate of its last layer"] = 0.01
     switch: Annotated[Chooser, "who answers: Entropy, Threshold, Cosine or Familiar"] = Entropy()
 
     def __post_init__(self) -> None:

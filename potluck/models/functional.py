@@ -5,6 +5,7 @@ module only says how to compute. Everything here works under `torch.func.vmap` a
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -14,11 +15,15 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from potluck.core.errors import ModelError, PotluckError
 from potluck.core.job import ModelSpec
+from potluck.core.room import require_room
 from potluck.core.trees import Params, copy_tree, nbytes
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
 from potluck.models.vetting import count_ops, refuse, run, try_out
 from potluck.models.zoo.blocks import PlainLSTM
+
+LARGE = 10**7  # numbers of a layer from rows to classes
+COPIES = 4  # of a model, at least, when it is trained: as sent, as it becomes, gradients, the sum
 
 
 class Model:
@@ -44,6 +49,7 @@ class Model:
         self.spec, self.shape, self.classes, self.dtype = spec, tuple(shape), classes, dtype
         self.inputs = inputs or dtype
         self._builder = find_builder(spec, self.shape, classes, self.vocabulary)
+        self._check_room()
         self._template = module = self._build(0)
         refuse(module, spec.name)
         try_out(module, self._rows(), classes, spec.name)
@@ -122,6 +128,22 @@ class Model:
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
                 run(module, self._rows(torch.float32), self.spec.name)
         return module.to(self.dtype)
+
+    def _check_room(self) -> None:
+        """Refuse what memory can't hold, where settings or rows make a model large; only shapes are built."""
+        spec = self.spec
+        if max(spec.width, spec.depth) <= 1 and math.prod(self.shape) * self.classes < LARGE:
+            return
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            try:
+                module = self._builder()
+            except Exception:  # what can't be built so is built as it is: there it is told what is wrong
+                return
+        if not isinstance(module, nn.Module) or any(nn.parameter.is_lazy(p) for p in module.parameters()):
+            return
+        taken = COPIES * sum(p.numel() for p in module.parameters()) * self.dtype.itemsize
+        key = "width" if spec.width > 1 else "depth" if spec.depth > 1 else "name"
+        require_room(taken, f"model.{key}", getattr(spec, key), "lower it, or take a smaller model")
 
     def _rows(self, dtype: torch.dtype | None = None) -> Tensor:
         """Two rows to try the model on; numbers that differ, or token 0."""

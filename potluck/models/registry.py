@@ -1,14 +1,13 @@
 """Names of models, and how each is built."""
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import nn
 
 from potluck.core import entry_points
-from potluck.core.errors import ConfigError, ModelError, nearest_or_own
+from potluck.core.errors import ConfigError, ModelError, nearest_or_own, show_short
 from potluck.core.job import ModelSpec
 from potluck.core.registry import Registry, pick_parameters
 
@@ -22,6 +21,7 @@ class Builder(NamedTuple):
     takes: frozenset[str]
 
 
+MOST = {"width": 1000, "depth": 100}  # as factors
 _FACTORS = ("width", "depth")
 _OFFERED = ("shape", "classes", "vocabulary", *_FACTORS)
 
@@ -78,11 +78,12 @@ def find_builder(
 ) -> Callable[[], nn.Module]:
     """A call that builds the model of a spec for rows of a shape."""
     if spec.name not in MODELS:
-        raise ConfigError(f"unknown model {spec.name!r}: {nearest_or_own(spec.name, list(MODELS))}")
+        hint = nearest_or_own(spec.name, list(MODELS))
+        raise ConfigError(f"model.name = {show_short(spec.name)}: no such model; {hint}")
     build, takes = MODELS[spec.name]
     for key, factor in zip(_FACTORS, (spec.width, spec.depth), strict=True):
-        if not (factor > 0 and math.isfinite(factor)):
-            raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be a number above 0")
+        if not 0 < factor <= MOST[key]:
+            raise ConfigError(f"model {spec.name!r}: {key} = {factor} should be above 0, at most {MOST[key]}")
         if factor != 1 and key not in takes:
             own = key in inspect.signature(build).parameters
             why = f": its builder's {key} is no factor, as `{key}: float = 1.0` would be" if own else ""

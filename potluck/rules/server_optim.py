@@ -11,6 +11,7 @@ from potluck.core.codec import value
 from potluck.core.errors import nearest, require
 from potluck.core.messages import Reply
 from potluck.core.parts import part, role
+from potluck.core.ranges import LearningRate
 from potluck.core.trees import Params, add, tmap, zeros
 from potluck.rules.fold import fold
 
@@ -31,7 +32,7 @@ class ServerOptim(Protocol[Opt]):
 class Average:
     """Add the mean update: FedAvg at lr 1."""
 
-    lr: Annotated[float, "learning rate of the server"] = 1.0
+    lr: Annotated[LearningRate, "learning rate of the server"] = 1.0
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "server_lr", self.lr, "must be above 0; 1 adds the mean update as it is")
@@ -58,7 +59,7 @@ class Adaptive:
     """FedAdagrad, FedAdam and FedYogi: they differ in how the square is remembered. No bias correction."""
 
     rule: Annotated[Memory, "how the square is remembered"] = "yogi"
-    lr: Annotated[float, "learning rate of the server"] = 0.01
+    lr: Annotated[LearningRate, "learning rate of the server"] = 0.01
     beta1: Annotated[float, "share of the mean that stays, every round"] = 0.9
     beta2: Annotated[float, "share of the square that stays"] = 0.99
     tau: Annotated[

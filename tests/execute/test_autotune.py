@@ -16,6 +16,7 @@ import potluck
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.cli import main
+from potluck.core import room
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError
 from potluck.core.job import Local, ModelSpec
@@ -599,7 +600,7 @@ def system(tmp_path):
             path = groups / name.replace("__", "/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.with_name(path.name.replace("memory_", "memory.", 1)).write_text(content)
-        return memory.free_bytes("cpu", proc, groups)
+        return room.free_memory(proc, groups)
 
     return free
 
@@ -616,7 +617,7 @@ def test_free_memory_without_limits(system):
 
 
 def test_free_memory_where_nothing_is_told(system):
-    assert system(available=None) == memory.UNKNOWN
+    assert system(available=None) == room.UNKNOWN
 
 
 def test_free_memory_in_a_control_group(system):

@@ -342,7 +342,7 @@ def test_overrides_are_judged_together():
         ("data.clients", r"--set 'data.clients': write key=value"),
         ("=3", r"--set '=3': write key=value"),
         ("data.clinets=3", r"--set: data.clinets = 3: no such key; did you mean 'clients'\?"),
-        ("seed.x=3", r"--set seed.x=3: seed is a value, not a table"),
+        ("seed.x=3", r"--set 'seed.x=3': seed is a value, not a table"),
     ],
 )
 def test_wrong_overrides(setting, message):
@@ -508,7 +508,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path):
 
 def test_failing_later_leaves_nothing_behind(tmp_path):
     rule = FedAvg(local=Train(build.ModelSpec("none")))  # found out only when it starts
-    with pytest.raises(ConfigError, match=r"unknown model"):
+    with pytest.raises(ConfigError, match=r"no such model"):
         potluck.run(small(), tmp_path / "a", algorithm=rule)
     assert not (tmp_path / "a").exists()
 
@@ -558,7 +558,7 @@ def test_models_of_ones_own(tmp_path):
         assert run.models["global"].bias is None
     finally:
         del registry.MODELS._values["narrow"]
-    with pytest.raises(ConfigError, match=r"unknown model 'narrow'.*register your own with"):
+    with pytest.raises(ConfigError, match=r"'narrow': no such model.*register your own with"):
         _ = potluck.load(tmp_path / "a").models
 
 

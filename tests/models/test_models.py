@@ -441,11 +441,11 @@ def test_registration_is_checked():
         register("bad", nn.Linear(3, 4))
     with pytest.raises(ModelError, match="needs 'hidden', but is offered only shape, classes, vocabulary"):
         register("bad", lambda classes, hidden: None)
-    with pytest.raises(ConfigError, match="unknown model 'lenet': did you mean 'lenet5'"):
+    with pytest.raises(ConfigError, match="'lenet': no such model; did you mean 'lenet5'"):
         make("lenet")
     with pytest.raises(ConfigError, match=r"'linear' can't change its width \(width = 0.5\)"):
         make("linear", width=0.5)
-    with pytest.raises(ConfigError, match="depth = 0 should be a number above 0"):
+    with pytest.raises(ConfigError, match="depth = 0 should be above 0, at most 100"):
         make("mlp", depth=0)
 
 

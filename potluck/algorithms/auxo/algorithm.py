@@ -18,9 +18,11 @@ from potluck.authoring import (
     Cohort,
     Command,
     Context,
+    Few,
     Got,
     Lost,
     ModelSpec,
+    Natural,
     Node,
     Note,
     Reply,
@@ -43,14 +45,14 @@ class Auxo:
 
     inner: Annotated[Cohort, "what trains in every cohort"] = FedAvg()
     clients: Annotated[int, "devices a round, shared by all cohorts"] = 10
-    cohorts: Annotated[int, "at most"] = 4
+    cohorts: Annotated[Few, "at most"] = 4
     fewest: Annotated[
         int | None, "devices a round that a cohort must have; clients / cohorts unless said"
     ] = None
     mode: Annotated[Mode[Any], "how members are told apart, and when a split pays; or Faithful"] = (
         Calibrated()
     )
-    first_split: Annotated[int, "no split before this round"] = 20
+    first_split: Annotated[Natural, "no split before this round"] = 20
     found: Annotated[tuple[str, ...], "cohorts to begin with, known from another task (fleet.memories)"] = (
         ROOT,
     )

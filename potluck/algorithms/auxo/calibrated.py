@@ -23,7 +23,7 @@ from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.device import Explore
 from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
-from potluck.authoring import part, require, tmap, value
+from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
 
 Table: TypeAlias = NDArray[np.float64]  # [old side, new side] devices
@@ -48,11 +48,11 @@ class Calibrated:
 
     most: Annotated[int, "sides that are looked for"] = 4
     kappa: Annotated[float, "agreement of returning devices' sides"] = 0.9
-    returning: Annotated[int, "so many of them at least"] = 40
+    returning: Annotated[Natural, "so many of them at least"] = 40
     window: Annotated[int, "rounds that they are counted over"] = 10
-    smallest: Annotated[float, "share of an even side that the smallest one must have"] = 0.3
-    directions: Annotated[int, "principal components in which sides are sought"] = 8
-    size: Annotated[int, "numbers that an update is condensed to"] = 4096
+    smallest: Annotated[Chance, "share of an even side that the smallest one must have"] = 0.3
+    directions: Annotated[Few, "principal components in which sides are sought"] = 8
+    size: Annotated[Many, "numbers that an update is condensed to"] = 4096
     momentum: Annotated[float, "of centroids"] = 0.5
     longest: Annotated[float, "times the median length, up to which an update is listened to"] = 1.5
     gamma: Annotated[float, "weight of the last reward"] = 0.5
@@ -60,8 +60,8 @@ class Calibrated:
     bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 1.0
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.05
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
-    scaling: Annotated[float, "learning rate by share of clients to this power"] = 0.0
-    parts: Annotated[int, "fewest that a cohort splits into"] = 2
+    scaling: Annotated[Power, "learning rate by share of clients to this power"] = 0.0
+    parts: Annotated[Few, "fewest that a cohort splits into"] = 2
 
     def __post_init__(self) -> None:
         require(2 <= self.most <= 10, "most", self.most, "must be 2 to 10: sides that are looked for")

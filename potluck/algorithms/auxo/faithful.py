@@ -10,7 +10,7 @@ from potluck.algorithms.auxo.clustering import UNKNOWN, Sides
 from potluck.algorithms.auxo.device import Explore
 from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import replace_by_parts
-from potluck.authoring import part, require, value
+from potluck.authoring import Power, part, require, value
 
 PATIENCE = 3  # rounds without known members of a side, after which sides are sought anew
 
@@ -42,7 +42,7 @@ class Faithful:
     bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 0.1
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.3
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
-    scaling: Annotated[float, "learning rate by share of clients to this power"] = 1.0
+    scaling: Annotated[Power, "learning rate by share of clients to this power"] = 1.0
 
     def __post_init__(self) -> None:
         require(2 <= self.sides <= 10, "sides", self.sides, "must be 2 to 10: parts of a split")

@@ -9,7 +9,7 @@ from potluck.algorithms.classter.device.detect import Balanced, Detect
 from potluck.algorithms.classter.device.distil import Distillation
 from potluck.algorithms.classter.pace import Together
 from potluck.algorithms.classter.rule import ClassWise
-from potluck.authoring import Objective, Train, require
+from potluck.authoring import Objective, Seconds, Train, require
 from potluck.jobs.switch import Personal
 
 
@@ -29,7 +29,7 @@ def classter(
     personal: Annotated[Personal, "epochs, lr, switch"] = Personal(),
     convergence: Annotated[Convergence, "window, tolerance"] = Convergence(),
     until_converged: Annotated[bool, "end training when all detectors have converged"] = False,
-    deadline: Annotated[float | None, "seconds"] = None,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> ClassWise:
     """A detector for every class, trained in rounds, and a model distilled from all of them."""
     work = make_jobs(local, detect, class_width, distil, personal)

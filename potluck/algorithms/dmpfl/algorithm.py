@@ -19,11 +19,13 @@ from potluck.algorithms.dmpfl.device import (
 from potluck.authoring import (
     Command,
     Context,
+    Factor,
     Got,
     Node,
     Note,
     Params,
     Reply,
+    Seconds,
     Task,
     Train,
     Tree,
@@ -147,13 +149,13 @@ def dmpfl(
     every: Annotated[int, "rounds between those in which masks are adjusted"] = 3,
     votes: Annotated[float, "share of the votes that keeps a place open"] = 0.5,
     threshold: Annotated[float, "a row is the own model's if the cosine of both outputs is no less"] = 0.5,
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> DualMasks:
     """Sparse models of the devices' own, which share weights with a sparse global one."""
     require(clients >= 1, "clients", clients, "must be at least 1: devices a round")
     require(turns >= 1, "turns", turns, "must be at least 1")
-    fix = f"must be at least {4 * turns}, four a turn, and should be the rounds of the run"
+    fix = f"must be at least {4 * turns}, four a turn (turns = {turns}), and should be the rounds of the run"
     require(rounds >= 4 * turns, "rounds", rounds, fix)
     require(0 <= sparsity < 1, "sparsity", sparsity, "must be at least 0 and below 1, such as 0.5")
     require(0 <= alpha <= 1, "alpha", alpha, "must be between 0 and 1; 0 leaves masks as they are")

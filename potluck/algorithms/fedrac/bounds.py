@@ -30,7 +30,8 @@ class Landscape:
 
     def __post_init__(self) -> None:
         require(0 < self.convex < math.inf, "convex", self.convex, "the bounds need mu above 0")
-        require(self.convex <= self.smooth < math.inf, "smooth", self.smooth, "L is no less than mu")
+        fix = f"L is no less than mu, convex = {self.convex:g}"
+        require(self.convex <= self.smooth < math.inf, "smooth", self.smooth, fix)
         for name in ("noise", "steep", "start", "gap", "unlike", "gamma"):
             given = getattr(self, name)
             require(0 <= given < math.inf, name, given, "give 0 or more")

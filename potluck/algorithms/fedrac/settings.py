@@ -12,7 +12,7 @@ import numpy as np
 from potluck.algorithms.fedrac.bounds import Landscape
 from potluck.algorithms.fedrac.clustering.methods import Method
 from potluck.algorithms.fedrac.clustering.resources import WEIGHTS, Ints, check_weights
-from potluck.authoring import Train, nearest, require, value
+from potluck.authoring import Few, Train, nearest, require, value
 
 Dimension = Literal["width", "depth"]
 Criterion = Literal["surrogate", "bound"]
@@ -39,7 +39,7 @@ class Clustering:
     """Which devices are alike, and how many tiers they make."""
 
     method: Annotated[Method, "what finds clusters: kmeans, dbscan or optics (with fewer = 0)"] = "kmeans"
-    k: Annotated[int | None, "how many tiers; left out: as the Dunn index says, less `fewer`"] = None
+    k: Annotated[Few | None, "how many tiers; left out: as the Dunn index says, less `fewer`"] = None
     fewer: Annotated[int, "tiers fewer than clusters, but at least two"] = 1
     smallest: Annotated[int, "clusters with fewer devices are merged"] = 5
     weights: Annotated[tuple[float, float, float], "of speed, rate and memory; 1 together"] = WEIGHTS

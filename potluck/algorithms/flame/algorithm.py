@@ -5,7 +5,7 @@ from typing import Annotated
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.flame import selection
 from potluck.algorithms.oort.selection import Oort
-from potluck.authoring import Average, ServerOptim, Train
+from potluck.authoring import Average, Factor, Seconds, ServerOptim, Train
 
 
 def flame(
@@ -21,8 +21,8 @@ def flame(
     explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
     explore_least: Annotated[float, "and where it ends"] = 0.3,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among users whose devices are worth it."""
     new = Oort(explore, explore_decay, explore_least)

@@ -16,12 +16,15 @@ from potluck.authoring import (
     Command,
     ConfigError,
     Context,
+    Few,
     GlobalState,
     Got,
+    Many,
     Node,
     Note,
     Params,
     RuleState,
+    Seconds,
     Task,
     Train,
     Until,
@@ -57,13 +60,13 @@ class FlexCFL:
     local: Train = Train()
     inner: Annotated[Cohort | None, "what each group trains by, its `clients` aside; left out: fedavg"] = None
     clients: Annotated[int, "devices a round, over all groups by members"] = 20
-    groups: Annotated[int, "how many"] = 3
-    directions: Annotated[int | None, "of the embedding; left out: as many as groups"] = None
+    groups: Annotated[Few, "how many"] = 3
+    directions: Annotated[Few | None, "of the embedding; left out: as many as groups"] = None
     pretrain_scale: Annotated[int, "devices, per group, that groups are found from"] = 20
-    pretrain_steps: Annotated[int, "batches of the training that devices are sorted by"] = 50
+    pretrain_steps: Annotated[Many, "batches of the training that devices are sorted by"] = 50
     group_rate: Annotated[float, "how much of the other groups' models is mixed in; 0: nothing"] = 0.0
     shift: Annotated[float, "labels that change, per row, until a member is sorted again; 0: never"] = 0.2
-    deadline: Annotated[float | None, "seconds a round; left out: the inner rule's"] = None
+    deadline: Annotated[Seconds | None, "seconds a round; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
         wide = self.directions is None or self.directions >= 1

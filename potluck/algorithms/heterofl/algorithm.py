@@ -11,6 +11,7 @@ from potluck.authoring import (
     Command,
     ConfigError,
     Context,
+    Factor,
     FederationFacts,
     Got,
     ModelSpec,
@@ -19,6 +20,7 @@ from potluck.authoring import (
     Note,
     Params,
     Reply,
+    Seconds,
     Task,
     Train,
     Until,
@@ -61,8 +63,8 @@ class HeteroFL:
     weigh: Annotated[Literal["clients", "samples"], "one vote each, or by rows"] = "clients"
     scaler: Annotated[bool, "outputs of narrow layers are divided by their rate"] = True
     masked: Annotated[bool, "classes that a device doesn't hold are left out of its loss"] = True
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
-    deadline: Annotated[float | None, "seconds"] = None
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0
+    deadline: Annotated[Seconds | None, "seconds"] = None
 
     def __post_init__(self) -> None:
         rates, levels = list(self.rates), len(self.rates)

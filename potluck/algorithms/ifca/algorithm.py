@@ -11,10 +11,13 @@ from potluck.authoring import (
     Choice,
     Command,
     Context,
+    Factor,
+    Few,
     Got,
     Node,
     Note,
     Params,
+    Seconds,
     Select,
     ServerOptim,
     Task,
@@ -100,13 +103,13 @@ def stack_models(params: list[Params]) -> Params:
 
 def ifca(
     local: Train = Train(),
-    models: Annotated[int, "models that are trained; as many as there are groups"] = 2,
+    models: Annotated[Few, "models that are trained; as many as there are groups"] = 2,
     clients: Annotated[int, "devices a round"] = 10,
     select: Annotated[Select, "who takes part"] = Uniform(),
     server: Annotated[ServerOptim, "what becomes of each model's changes"] = Average(),
     separation: Annotated[float, "how far models start from the first one; 1: as their seeds have it"] = 1.0,
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> BestOfSeveral:
     """Several models, of which each device trains the one that suits it best."""
     require(models >= 2, "models", models, "must be at least 2; one model is fedavg")

@@ -17,6 +17,8 @@ from potluck.authoring import (
     Lost,
     Note,
     Params,
+    Repeats,
+    Seconds,
     Select,
     Task,
     Train,
@@ -106,7 +108,7 @@ def maverick(
     mu_p: Annotated[float, "how much the contrast of edge and global model counts; 0: not at all"] = 10.0,
     mu_a: Annotated[float, "how much the contrast with anomalous models counts; 0: not at all"] = 1.0,
     tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
-    top: Annotated[int, "anomalous models that devices are sent, at most"] = 3,
+    top: Annotated[Repeats, "anomalous models that devices are sent, at most"] = 3,
     alike: Annotated[bool, "these count the same; else by how far off they are"] = False,
     local_rounds: Annotated[
         int | tuple[int, ...] | None, "of all edges, or of each; left out: as many as fit"
@@ -115,7 +117,7 @@ def maverick(
     robust: Annotated[Robust | None, "which models are anomalous; attackers = 0: none"] = AdaptiveKrum(),
     upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None,
+    deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
 ) -> EdgeTiers:
     """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
     require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")

@@ -8,9 +8,11 @@ from potluck.algorithms.moon.device import Moon as Contrast  # the only moon of 
 from potluck.authoring import (
     Average,
     Context,
+    Factor,
     GlobalState,
     Kept,
     Node,
+    Seconds,
     Select,
     ServerOptim,
     Task,
@@ -43,8 +45,8 @@ def moon(
     tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
     select: Annotated[Select, "who takes part"] = Uniform(),
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> KeptModels:
     """FedAvg whose devices are drawn to the global model's representations, away from their own last ones."""
     job = replace(local, objective=Contrast(mu, tau))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort import selection
-from potluck.authoring import Average, ServerOptim, Train
+from potluck.authoring import Average, Factor, Power, Seconds, ServerOptim, Train
 
 
 def oort(
@@ -19,13 +19,13 @@ def oort(
     ] = 0.05,
     clip: Annotated[float, "utilities above this quantile count as if at it"] = 0.9,
     doubt: Annotated[float, "how much it counts that a device wasn't heard for long"] = 0.1,
-    penalty: Annotated[float, "how much slowness counts; 0: not at all"] = 2.0,
+    penalty: Annotated[Power, "how much slowness counts; 0: not at all"] = 2.0,
     pace: Annotated[float, "percentile of durations that is preferred, at first"] = 30.0,
     pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20,
     pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among devices that are worth it."""
     new = explore, explore_decay, explore_least, window

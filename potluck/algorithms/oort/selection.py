@@ -22,7 +22,21 @@ from potluck.algorithms.oort.state import (
     mean_square,
     stack_claims,
 )
-from potluck.authoring import Context, Got, Lost, Node, Reply, Spent, Tally, Task, Train, part, require, value
+from potluck.authoring import (
+    Context,
+    Got,
+    Lost,
+    Node,
+    Power,
+    Reply,
+    Spent,
+    Tally,
+    Task,
+    Train,
+    part,
+    require,
+    value,
+)
 
 
 @part("select")
@@ -37,7 +51,7 @@ class Oort:
     cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.05
     clip: Annotated[float, "utilities above this quantile count as if at it: outliers don't take over"] = 0.9
     doubt: Annotated[float, "how much it counts that a device wasn't heard for long"] = 0.1
-    penalty: Annotated[float, "power of (preferred / own seconds) for devices slower than preferred"] = 2.0
+    penalty: Annotated[Power, "power of (preferred / own seconds) for devices slower than preferred"] = 2.0
     pace: Annotated[float, "percentile of durations that is preferred, at first"] = 30.0
     pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20
     pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0

@@ -13,7 +13,10 @@ from potluck.authoring import (
     Average,
     Command,
     Context,
+    Factor,
     GlobalState,
+    Power,
+    Seconds,
     ServerOptim,
     Task,
     Train,
@@ -62,11 +65,11 @@ def pyramidfl(
     explore_least: Annotated[float, "and where it ends"] = 0.3,
     cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.7,
     clip: Annotated[float, "utilities above this quantile count as if at it"] = 0.98,
-    penalty: Annotated[float, "how much slowness counts; 0: not at all"] = 2.0,
+    penalty: Annotated[Power, "how much slowness counts; 0: not at all"] = 2.0,
     pace: Annotated[float, "percentile of durations that is preferred, at first"] = 10.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> SparseUpdates:
     """Oort, with more training for fast devices and smaller updates from those that matter less."""
     require(overcommit >= 1, "overcommit", overcommit, "must be at least 1: the clients themselves")

@@ -16,7 +16,7 @@ import numpy as np
 from potluck.algorithms.oort.selection import Oort
 from potluck.algorithms.oort.state import Floats, OortState, count_rows
 from potluck.algorithms.pyramidfl.device import Thin
-from potluck.authoring import Context, Got, Node, Reply, Spent, Tally, Train, part, require, value
+from potluck.authoring import Context, Few, Got, Node, Reply, Spent, Tally, Train, part, require, value
 from potluck.rules.vectors import length
 
 
@@ -45,7 +45,7 @@ class Pyramid:
     rank: Annotated[Oort, "how devices are ranked"] = Oort(cutoff=0.7, clip=0.98, pace=10.0)
     drop_least: Annotated[float, "of the update that matters most"] = 0.1
     drop_most: Annotated[float, "and of the one that matters least"] = 0.6
-    levels: Annotated[int, "different shares in between: devices with the same one train in one batch"] = 6
+    levels: Annotated[Few, "different shares in between: devices with the same one train in one batch"] = 6
     more: Annotated[float, "part of the time left that is used for training"] = 1.0
     most: Annotated[float, "times the usual training that may be added"] = 10.0
     wait: Annotated[float, "part of the chosen devices that a round waits for"] = 1.0

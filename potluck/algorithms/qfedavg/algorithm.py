@@ -10,8 +10,11 @@ import torch
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.qfedavg.device import Appraise
 from potluck.authoring import (
+    Factor,
     Params,
+    Power,
     Reply,
+    Seconds,
     Select,
     Train,
     Uniform,
@@ -31,7 +34,7 @@ LEAST = 1e-10  # loss: a power of 0 may be infinite
 class Fair:
     """w <- w - sum D_k / sum h_k; D_k = F_k^q Delta_k, h_k = q F_k^(q-1) ||Delta_k||^2 + F_k^q / lr."""
 
-    q: Annotated[float, "how much devices of high loss count; 0: FedAvg"] = 1.0
+    q: Annotated[Power, "how much devices of high loss count; 0: FedAvg"] = 1.0
 
     def __post_init__(self) -> None:
         require(0 <= self.q < float("inf"), "q", self.q, "must be 0 or more, such as 1; 0 is the plain mean")
@@ -55,10 +58,10 @@ class Fair:
 def qfedavg(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    q: Annotated[float, "how much fairness counts; 0: not at all"] = 1.0,
+    q: Annotated[Power, "how much fairness counts; 0: not at all"] = 1.0,
     select: Annotated[Select, "who takes part"] = Uniform(),
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0,
-    deadline: Annotated[float | None, "seconds"] = None,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg in which badly served devices weigh more."""
     require(local.optim.lr > 0, "train.lr", local.optim.lr, "must be above 0: q-FedAvg divides by it")

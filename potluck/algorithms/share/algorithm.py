@@ -11,11 +11,13 @@ from potluck.authoring import (
     Command,
     Context,
     FederationFacts,
+    Few,
     Got,
     LabelCounts,
     Node,
     Note,
     Params,
+    Seconds,
     Task,
     Train,
     Until,
@@ -53,7 +55,7 @@ class Share:
     """FedAvg of edges that do FedAvg, with edges shaped so that each sees labels like everybody's."""
 
     local: Train = Train()
-    edges: Annotated[int, "at most"] = 4
+    edges: Annotated[Few, "at most"] = 4
     edge_rounds: Annotated[int, "of every edge, for one of the cloud"] = 10
     nearness: Annotated[float, "how much traffic below edges counts beside that with the cloud; kappa_e"] = (
         1.0
@@ -63,7 +65,7 @@ class Share:
         int | None, "devices that an edge takes; left out: as many as all need, shared alike"
     ] = None
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None
-    deadline: Annotated[float | None, "seconds that an edge waits for its devices"] = None
+    deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None
 
     def __post_init__(self) -> None:
         for name in ("edges", "edge_rounds", "capacity", "clients"):

@@ -9,10 +9,13 @@ from potluck.authoring import (
     Average,
     Command,
     Context,
+    Factor,
+    Few,
     Got,
     Node,
     Note,
     Params,
+    Seconds,
     ServerOptim,
     Task,
     Train,
@@ -58,16 +61,16 @@ class TiFL:
 
     clients: Annotated[int, "devices a round"] = 10
     local: Train = Train()
-    tier_count: Annotated[int, "tiers"] = 5
+    tier_count: Annotated[Few, "tiers"] = 5
     interval: Annotated[int, "rounds between two looks at accuracy"] = 10
     credits: Annotated[
         tuple[int, ...] | None, "rounds that each tier may have, the fastest first; None: no limit"
     ] = None
     examined: Annotated[int, "devices of each tier that are asked for accuracy"] = 10
-    profile_rounds: Annotated[int, "trainings by which a device is timed"] = 1
+    profile_rounds: Annotated[Few, "trainings by which a device is timed"] = 1
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
-    overcommit: Annotated[float, "invite clients x overcommit, close at the first clients replies"] = 1.0
-    deadline: Annotated[float | None, "seconds"] = None
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0
+    deadline: Annotated[Seconds | None, "seconds"] = None
 
     def __post_init__(self) -> None:
         for name in ("clients", "tier_count", "interval", "examined", "profile_rounds", "overcommit"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.errors import ConfigError, DataError
+from potluck.core.errors import ConfigError, DataError, show_short
 from potluck.core.keys import derive, hash_all
 from potluck.data.holding import Cut, StoredPartition, build_partition, stream
 from potluck.data.partition.deal import check_alpha, draw_skewed, read_labels, share_out
@@ -178,5 +178,7 @@ def _number(user: Rows) -> NDArray[np.int32]:
 def _read_ends(devices: Sequence[int]) -> tuple[int, int]:
     low, high = devices if len(devices) == 2 else (0, 0)
     if not 1 <= low <= high:
-        raise ConfigError(f"devices_per_user = {list(devices)}: give the fewest and the most, such as [2, 6]")
+        raise ConfigError(
+            f"devices_per_user = {show_short(list(devices))}: give the fewest and the most, such as [2, 6]"
+        )
     return int(low), int(high)

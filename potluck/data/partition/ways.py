@@ -4,6 +4,7 @@ import numpy as np
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import generator, permute
+from potluck.core.room import require_room
 from potluck.data.holding import Cut, Procedural, StoredPartition, build_partition, stream
 from potluck.data.partition.deal import check_alpha, draw_skewed, find_owners, read_labels, shuffle_rows
 from potluck.data.pool import Pool
@@ -26,6 +27,8 @@ def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut =
     """
     check_alpha(alpha)
     rows = shuffle_rows(pool, clients, key, cut)
+    fix = f"lower it, or use kind 'iid' ({pool.classes:,} classes are shared out)"
+    require_room(32 * clients * pool.classes, "clients", clients, fix)
     per_class = np.bincount(read_labels(pool, rows), minlength=pool.classes)
     counts = draw_skewed(per_class, clients, alpha, cut.smallest, stream(key, b"shares"))
     return build_partition(find_owners(pool, rows, counts), clients, key, cut)
@@ -75,6 +78,8 @@ def procedural(
         raise ConfigError("test_from = 'time': procedural clients share rows by class; use 'rows'")
     if clients < 1:
         raise ConfigError(f"clients = {clients}: must be at least 1")
+    if largest > len(pool):
+        raise ConfigError(f"largest = {largest}: {pool.name} has {len(pool)} rows in all; lower it")
     if largest < cut.smallest:
         raise ConfigError(f"largest = {largest}: must be at least smallest = {cut.smallest}")
     rows = pool.free

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from potluck.core.errors import ConfigError, DataError
+from potluck.core.errors import ConfigError, DataError, require
 from potluck.core.keys import derive, generator
+from potluck.core.room import require_room
 from potluck.data.pool import Pool, assemble
 from potluck.data.sources.cifar import CIFAR_10, CIFAR_100, Version, load_cifar
 from potluck.data.sources.files import ROOT_HINT, find, join_paths, list_places, read_arrays
@@ -114,13 +115,15 @@ def synthetic(
 
     With the procedural partition, a million clients share these rows and cost nothing more.
     """
-    for name, value, least in (
-        ("classes", classes, 2),
-        ("dimension", dimension, 1),
-        ("rows", rows, 5 * classes),
-    ):
-        if value < least:
-            raise ConfigError(f"data.{name} = {value}: synthetic needs at least {least}")
+    for name, value, least in (("classes", classes, 2), ("dimension", dimension, 1)):
+        require(value >= least, f"data.{name}", value, f"synthetic needs at least {least}")
+    fix = f"synthetic needs at least {5 * classes}: 5 of each of data.classes = {classes}"
+    require(rows >= 5 * classes, "data.rows", rows, fix)
+    largest = max(("rows", rows), ("dimension", dimension), key=lambda pair: pair[1])
+    taken = 12 * rows * dimension + 16 * classes * dimension + 80 * rows
+    require_room(
+        taken, f"data.{largest[0]}", largest[1], f"lower it ({rows:,} rows of {dimension:,} numbers)"
+    )
     rng = generator(derive(seed, int.from_bytes(b"blobs")))
     centres = rng.standard_normal((classes, dimension))
     centres *= _CENTRE / np.linalg.norm(centres, axis=1, keepdims=True)

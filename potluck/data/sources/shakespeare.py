@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from potluck.core.errors import DataError, require
+from potluck.core.room import require_room
 from potluck.data.pool import TEST_SHARE, Pool, assemble
 from potluck.data.sources.files import read_bytes
 
@@ -29,6 +30,9 @@ def load_shakespeare(path: Path, length: int, stride: int) -> Pool:
     texts = [text for text in texts if len(text[2]) > length]
     if len(texts) < 2:
         raise DataError(f"{path}: has {len(texts)} roles of more than {length} characters; 2 are needed")
+    rows = sum((len(codes) - length - 1) // stride + 1 for _, _, codes in texts)
+    fix = f"lower it, or raise data.stride = {stride} ({rows:,} rows)"
+    require_room(24 * rows * (length + 1), "data.length", length, fix)
     vocabulary = np.unique(np.concatenate([codes for _, _, codes in texts]))
     by_hash = sorted(texts, key=lambda text: hashlib.sha256(text[1].encode()).digest())
     tested = {i for i, _, _ in by_hash[-max(1, round(TEST_SHARE * len(texts))) :]}
@@ -37,14 +41,14 @@ def load_shakespeare(path: Path, length: int, stride: int) -> Pool:
         tokens = np.searchsorted(vocabulary, codes)
         step = stride * (_SPARSER if i in tested else 1)
         windows.append(sliding_window_view(tokens, length + 1)[::step])
-    rows = np.concatenate(windows)
+    whole = np.concatenate(windows)
     user = np.repeat([i for i, _, _ in texts], [len(window) for window in windows])
     test = np.isin(user, list(tested))
-    x = np.ascontiguousarray(rows[:, :-1])
+    x = np.ascontiguousarray(whole[:, :-1])
     return assemble(
         "shakespeare",
         x,
-        rows[:, -1],
+        whole[:, -1],
         test=test,
         user=user,
         time=np.arange(len(x)),  # a role's rows follow its text

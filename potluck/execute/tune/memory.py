@@ -1,13 +1,13 @@
 """How many clients fit into one stack: what one of them takes, and what is free."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from potluck.core.job import Batch
+from potluck.core.room import free_memory
 from potluck.core.trees import Tree, leaves, nbytes, tmap
 from potluck.execute.reference import Item, lay_out, look_at, recall
 
@@ -16,7 +16,6 @@ MOST = 4096  # clients in a stack; beyond that a GPU is busy anyway
 # On a CPU a stack is read and written at every step. One that outgrows the caches trained models of 60,000
 # and 160,000 parameters 1.2 times slower than one of this size; for smaller models it is no limit.
 NEAR = 32 << 20
-UNKNOWN = 2 << 30  # bytes that are taken to be free where the system doesn't tell
 
 
 class Takes(NamedTuple):
@@ -91,56 +90,9 @@ def _measure_saved(forward: Callable[[], Tree], known: Iterable[Tensor]) -> int:
     return sum(found.values())
 
 
-def free_bytes(device: str, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def free_bytes(device: str) -> int:
     """Memory that can be had on a device now."""
-    if device != "cpu":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + reserved
-    found = [_find_available(proc / "meminfo"), *_find_limits(proc / "self" / "cgroup", cgroup)]
-    known = [size for size in found if size is not None]
-    return max(0, min(known)) if known else UNKNOWN
-
-
-def _find_available(meminfo: Path) -> int | None:
-    """MemAvailable; None where there is no such file."""
-    return None if (kilobytes := _read_table(meminfo).get("MemAvailable:")) is None else 1024 * kilobytes
-
-
-def _find_limits(membership: Path, root: Path) -> list[int | None]:
-    """What this process's control groups, and those above them, leave of their memory limits."""
-    try:
-        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
-    except OSError:
-        return []
-    left: list[int | None] = []
-    for _, kinds, name in (line for line in lines if len(line) == 3):
-        if kinds == "":  # version 2
-            base, limit, used, cached = root, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in kinds.split(","):
-            base, limit, used = root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-            cached = "total_inactive_file"
-        else:
-            continue
-        place = base / name.strip("/")
-        for at in (place, *(p for p in place.parents if p.is_relative_to(base))):
-            most, taken = _read_number(at / limit), _read_number(at / used)
-            if most is not None and taken is not None:  # files that are only cached make room when asked
-                left.append(most - taken + _read_table(at / "memory.stat").get(cached, 0))
-    return left
-
-
-def _read_number(path: Path) -> int | None:
-    """The number in a file; None if there is none, as in a limit of `max`."""
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _read_table(path: Path) -> dict[str, int]:
-    """Names and numbers, line by line."""
-    try:
-        lines = [line.split() for line in path.read_text().splitlines()]
-    except (OSError, ValueError):
-        return {}
-    return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
+    if device == "cpu":
+        return free_memory()
+    reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + reserved

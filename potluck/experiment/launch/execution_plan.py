@@ -9,7 +9,7 @@ from typing import TypedDict
 import torch
 
 from potluck.core.codec import Json
-from potluck.core.errors import error_context
+from potluck.core.errors import error_context, require
 from potluck.execute.plan import EXECUTORS, ExecutionPlan, Executor, make_executor
 from potluck.execute.tune.autotune import PlanChoice, Wanted, choose
 from potluck.execute.tune.cache import Plans, find_path
@@ -18,6 +18,7 @@ from potluck.experiment.launch import hardware
 from potluck.experiment.prepare import Setting
 from potluck.simulate.trial import Trial
 
+CROWD = 16  # workers a core: each is a process
 _FIX = "put the old file back, or run it again"
 
 
@@ -31,6 +32,10 @@ class Notes(TypedDict):
 def choose_plan(setting: Setting) -> PlanChoice:
     """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
     run = setting.experiment.run
+    most = CROWD * hardware.count_cores()
+    fix = f"give at most {most}: there are {hardware.count_cores()} cores here"
+    with error_context(setting.experiment.source):
+        require((run.workers or 1) <= most, "run.workers", run.workers, fix)
     base = ExecutionPlan(workers=run.workers or hardware.count_cores(), dtype=run.dtype, device=run.device)
     base = base if run.chunk is None else replace(base, chunk=run.chunk)
     with error_context(setting.experiment.source):

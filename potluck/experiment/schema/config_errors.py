@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from potluck.core.errors import ConfigError, nearest
+from potluck.core.errors import ConfigError, nearest, show_short
 
 
 def explain_error(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
@@ -20,7 +20,7 @@ def explain_error(error: ValidationError, model: type[BaseModel], where: str, ab
     more = f" ({len(paths) - 1} more in this file)" if len(paths) > 1 else ""
     path = ".".join((*([above] if above else []), *_path(first, model)))
     value, fix = first["input"], _fix(first, model)
-    shown = "" if isinstance(value, dict) or first["type"] == "missing" else f" = {value!r}"
+    shown = "" if isinstance(value, dict) or first["type"] == "missing" else f" = {show_short(value)}"
     return ConfigError(f"{where}: {path or 'the experiment'}{shown}: {fix}{more}")
 
 
@@ -28,7 +28,7 @@ def check_distinct(key: str, values: Sequence[object]) -> None:
     """Refuse a list that names something twice."""
     for i, value in enumerate(values):
         if value in values[:i]:
-            raise ConfigError(f"{key} = {list(values)}: {value!r} is named twice")
+            raise ConfigError(f"{key} = {show_short(list(values))}: {show_short(value)} is named twice")
 
 
 def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck import algorithms
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, error_context, require, show_short
+from potluck.core.ranges import Seed
 from potluck.data import PARTITIONS
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.fleet import Devices
+from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
 from potluck.experiment.schema.settings import (
     Data,
@@ -34,6 +36,7 @@ from potluck.fleet.builder import SOURCES as FLEET_SOURCES
 T = TypeVar("T", bound=Table)
 Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python
 POINTS = 20  # evaluations of a run, unless told
+LOOKS = 100_000  # at most
 
 
 class Experiment(Table):
@@ -42,10 +45,8 @@ class Experiment(Table):
     name: Annotated[str, "folders are named after it"] = "experiment"
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
     compare: Annotated[list[str], "those of `potluck compare`; else the one algorithm"] = Field(default=[])
-    seed: Annotated[int, Field(ge=0), "of everything random"] = 1
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], "of a comparison; else the one seed"] = Field(
-        default=[]
-    )
+    seed: Annotated[Seed, "of everything random"] = 1
+    seeds: Annotated[list[Seed], "of a comparison; else the one seed"] = Field(default=[])
     data: Data = Data()
     model: Model = Model()
     fleet: Devices = Devices()
@@ -62,6 +63,8 @@ class Experiment(Table):
 
     def __init__(self, **tables: Any) -> None:
         where = tables.pop("_source", "experiment")
+        with error_context(where):
+            check_values(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:
@@ -80,12 +83,13 @@ class Experiment(Table):
             key, equals, text = setting.partition("=")
             path = [part.strip() for part in key.split(".")]
             if not equals or not all(path):
-                raise ConfigError(f"--set {setting!r}: write key=value, such as data.clients=50")
+                raise ConfigError(f"--set {show_short(setting)}: write key=value, such as data.clients=50")
             at = tables
             for i, part in enumerate(path[:-1]):
                 at = at.setdefault(part, {})
                 if not isinstance(at, dict):
-                    raise ConfigError(f"--set {setting}: {'.'.join(path[: i + 1])} is a value, not a table")
+                    whole = ".".join(path[: i + 1])
+                    raise ConfigError(f"--set {show_short(setting)}: {whole} is a value, not a table")
             at[path[-1]] = toml.parse_literal(text.strip())
         made = type(self)(**tables, _source="--set")  # it was right before, so what is wrong now was set
         made._source = self._source
@@ -101,7 +105,7 @@ class Experiment(Table):
         override = self.algorithms.get(algorithm, {}).get("train", {})
         path = f"algorithms.{algorithm}.train"
         if not isinstance(override, dict):
-            raise ConfigError(f"{self._source}: {path} = {override!r}: should be a table")
+            raise ConfigError(f"{self._source}: {path} = {show_short(override)}: should be a table")
         tables = dump_given(self.train)
         if "steps" in override or "epochs" in override:
             tables.pop("steps", None), tables.pop("epochs", None)
@@ -126,6 +130,10 @@ class Experiment(Table):
             seconds = None if stop.seconds is None else stop.seconds / POINTS
             rounds = 5 if rounds is None and seconds is None else rounds  # no end is known
             evaluate = evaluate.model_copy(update={"rounds": rounds, "seconds": seconds})
+        if stop.seconds is not None and evaluate.seconds is not None:
+            looks = stop.seconds / evaluate.seconds
+            fix = f"raise it: there would be {looks:,.0f} evaluations until stop.seconds = {stop.seconds:g}"
+            require(looks <= LOOKS, "evaluate.seconds", evaluate.seconds, fix)
         train = self.training("")
         robust = None if self.robust is None else self.robust.with_defaults()
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}

@@ -6,56 +6,64 @@ from pydantic import Field, field_validator, model_validator
 
 from potluck.core.codec import Json
 from potluck.core.errors import nearest
-from potluck.experiment.schema.settings import Count, Positive, Share, Table
+from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Portion, Share
+from potluck.experiment.schema.settings import Table
 from potluck.fleet import SOURCES
 
-Ends = float | list[float] | None  # one number, or [lowest, highest]
-AtLeast0 = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(ge=1e-3, le=1e15)]  # bits per second
+Bytes = Annotated[float, Field(ge=1, le=1e18)]
+Pace = Annotated[float, Field(ge=1e-9, le=1e9)]  # ms per sample
+Latency = Annotated[float, Field(ge=0, le=1e6)]  # seconds
+Spread = Annotated[float, Field(ge=1, le=1e9)]  # largest over smallest
+Claimed = Annotated[float, Field(ge=1e-6, le=1e6)]  # over what is true
+Amount = Annotated[float, Field(ge=0, le=1e18)]  # whatever the column
+Deviation = Annotated[float, Field(ge=0, le=10)]
+Online = Annotated[float, Field(ge=1e-3, le=1)]  # share of time; less would be looked for without end
 
 
 class Tier(Table):
     """[fleet.tiers.NAME]: machines of users, edges or the cloud, and their links to those above."""
 
-    compute: Annotated[Positive | None, "ms per sample"] = None
-    up: Annotated[Positive | None, "bits per second"] = None
-    down: Annotated[Positive | None, "likewise"] = None
-    latency: Annotated[AtLeast0 | None, "seconds"] = None
-    memory: Annotated[Positive | None, "bytes"] = None
+    compute: Annotated[Pace | None, "ms per sample"] = None
+    up: Annotated[Rate | None, "bits per second"] = None
+    down: Annotated[Rate | None, "likewise"] = None
+    latency: Annotated[Latency | None, "seconds"] = None
+    memory: Annotated[Bytes | None, "bytes"] = None
 
 
 class Link(Table):
     """[fleet.links.NAME]: links of the devices whose parent is of this tier in the topology in use."""
 
-    up: Annotated[Ends, "bits per second"] = None
-    down: Annotated[Ends, "likewise"] = None
-    latency: Annotated[Ends, "seconds, one way"] = None
+    up: Annotated[Rate | list[Rate] | None, "bits per second; one number, or [lowest, highest]"] = None
+    down: Annotated[Rate | list[Rate] | None, "likewise"] = None
+    latency: Annotated[Latency | list[Latency] | None, "seconds, one way"] = None
 
 
 class Jitter(Table):
     """[fleet.jitter]: how devices change from one slot of time to the next."""
 
-    every: Annotated[Positive, "seconds"] = 60.0
-    rates: Annotated[AtLeast0, "deviation of rates' factor"] = 0.2
-    compute: Annotated[AtLeast0, "deviation of the logarithm of compute's factor"] = 0.0
+    every: Annotated[Often, "seconds"] = 60.0
+    rates: Annotated[Deviation, "deviation of rates' factor"] = 0.2
+    compute: Annotated[Deviation, "deviation of the logarithm of compute's factor"] = 0.0
 
 
 class Claim(Table):
     """[[fleet.claims]]: devices that claim a multiple of what is true."""
 
-    nodes: Annotated[list[Annotated[int, Field(ge=0)]] | None, "these, or"] = None
+    nodes: Annotated[list[Natural] | None, "these, or"] = None
     share: Annotated[Share | None, "a share of all"] = None
-    compute: Annotated[Positive | None, "claimed over true, as all below"] = None
-    up: Annotated[Positive | None, "likewise"] = None
-    down: Annotated[Positive | None, "likewise"] = None
-    latency: Annotated[Positive | None, "likewise"] = None
-    memory: Annotated[Positive | None, "likewise"] = None
+    compute: Annotated[Claimed | None, "claimed over true, as all below"] = None
+    up: Annotated[Claimed | None, "likewise"] = None
+    down: Annotated[Claimed | None, "likewise"] = None
+    latency: Annotated[Claimed | None, "likewise"] = None
+    memory: Annotated[Claimed | None, "likewise"] = None
 
 
 class Stragglers(Table):
     """[fleet.stragglers]: devices that take several times as long as their source says, for everything."""
 
     share: Annotated[Share, "of all devices"]
-    slower: Annotated[float, Field(ge=1), "times: computing, sending and receiving"]
+    slower: Annotated[Factor, "times: computing, sending and receiving"]
 
 
 class Attackers(Table):
@@ -67,7 +75,7 @@ class Attackers(Table):
     ]
     share: Annotated[Share | None, "of all devices, or"] = None
     per_edge: Annotated[Count | None, "so many of every edge's, or"] = None
-    nodes: Annotated[list[Annotated[int, Field(ge=0)]] | None, "these"] = None
+    nodes: Annotated[list[Natural] | None, "these"] = None
     scale: Annotated[AtLeast0 | None, "of the lie; its unit goes by kind"] = None
     start: Annotated[AtLeast0, "virtual seconds: true answers before"] = 0.0
     what: Annotated[
@@ -81,18 +89,18 @@ class Devices(Table):
     source: Annotated[str, "of devices' speeds and links"] = "mobile"
     path: Annotated[str | None, "of trace and table"] = None
     replace: Annotated[bool | None, "trace: a device may be drawn twice"] = None
-    rows: Annotated[list[dict[str, float]] | None, "of table, in place of a path"] = None
+    rows: Annotated[list[dict[str, Amount]] | None, "of table, in place of a path"] = None
     preset: Annotated[str | None, "of mix: d1 to d4"] = None
-    slowdown: Annotated[float | None, "of mix: slow over fast"] = None
-    slow_share: Annotated[float | None, "of mix: how many are slow"] = None
-    compute: Annotated[Positive | None, "ms per sample; mobile: the median"] = None
-    compute_spread: Annotated[float | None, "slowest over fastest"] = None
-    down: Annotated[Positive | None, "bits per second; mobile: the median"] = None
-    up: Annotated[Positive | None, "bits per second"] = None
-    up_share: Annotated[Positive | None, "of down"] = None
-    link_spread: Annotated[float | None, "of mobile: fastest over slowest"] = None
-    latency: Annotated[Ends, "seconds; mobile and trace: between two ends"] = None
-    memory: Annotated[Ends, "bytes; mobile and trace: between two ends"] = None
+    slowdown: Annotated[Factor | None, "of mix: slow over fast"] = None
+    slow_share: Annotated[Share | None, "of mix: how many are slow"] = None
+    compute: Annotated[Pace | None, "ms per sample; mobile: the median"] = None
+    compute_spread: Annotated[Spread | None, "slowest over fastest"] = None
+    down: Annotated[Rate | None, "bits per second; mobile: the median"] = None
+    up: Annotated[Rate | None, "bits per second"] = None
+    up_share: Annotated[Portion | None, "of down"] = None
+    link_spread: Annotated[Spread | None, "of mobile: fastest over slowest"] = None
+    latency: Annotated[Latency | list[Latency] | None, "seconds; mobile and trace: between two ends"] = None
+    memory: Annotated[Bytes | list[Bytes] | None, "bytes; mobile and trace: between two ends"] = None
     users: Annotated[Count | None, "devices are dealt to so many"] = None
     edges: Annotated[Count | None, "likewise; those of a user together"] = None
     tiers: dict[str, Tier] = Field(default={})
@@ -101,15 +109,13 @@ class Devices(Table):
     claims: list[Claim] = Field(default=[])
     stragglers: Stragglers | None = None
     attack: Attackers | None = None
-    forget: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | None, "chance to have lost all memory, each task"
-    ] = None
+    forget: Annotated[Chance | None, "chance to have lost all memory, each task"] = None
     availability: Annotated[
         Literal["always", "on_off", "day_night", "intervals"], "when devices are online"
     ] = "always"
-    period: Annotated[Positive, "seconds, of on_off; of day_night: a day"] = 86_400.0
-    share: Annotated[float, Field(gt=0, le=1), "mean share of time online, of on_off"] = 0.5
-    night: Annotated[list[float], "local hours, of day_night"] = Field(default=[22.0, 6.0])
+    period: Annotated[Often, "seconds, of on_off; of day_night: a day"] = 86_400.0
+    share: Annotated[Online, "mean share of time online, of on_off"] = 0.5
+    night: Annotated[list[AtLeast0], "local hours, of day_night"] = Field(default=[22.0, 6.0])
     night_spread: Annotated[AtLeast0, "hours, either way"] = 1.5
     zones: Annotated[Count, "time zones, of day_night"] = 1
     intervals: Annotated[str | None, "path, of intervals"] = None

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from potluck.core.ranges import give_ends
 from potluck.data import PARTITIONS, SOURCES, list_options
 
 _CONFIG = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -80,7 +81,7 @@ def _fit(value: object, option: Option) -> object:
     if option.type is None or value is None:
         return value
     # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
-    adapter = TypeAdapter[object](option.type, config=_CONFIG)
+    adapter = TypeAdapter[object](give_ends(option.type), config=_CONFIG)
     return adapter.validate_python(value, strict=not isinstance(value, list))
 
 

@@ -12,15 +12,32 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from potluck.core.errors import nearest_or_own
+from potluck.core.ranges import (
+    Chance,
+    Count,
+    Few,
+    LearningRate,
+    Many,
+    Momentum,
+    Natural,
+    Often,
+    Portion,
+    Positive,
+    Seconds,
+    Seed,
+    Share,
+)
 from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
 from potluck.experiment.schema.own_options import check_options, find_options
+from potluck.models.registry import MOST
 
 _RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
-Natural = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+Width = Annotated[float, Field(gt=0, le=MOST["width"])]
+Depth = Annotated[float, Field(gt=0, le=MOST["depth"])]
+Noise = Annotated[float, Field(ge=1e-3, le=1e6)]  # as far as epsilon can be counted
+Decay = Annotated[float, Field(ge=0, le=1000)]
+Degrees = Annotated[float, Field(ge=-360, le=360)]
 
 
 class Table(BaseModel):
@@ -33,14 +50,16 @@ class Groups(Table):
     """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
 
     kind: Annotated[Literal["rotation", "permutation", "affine"], "of images, of labels, of features"]
-    count: Annotated[int, Field(ge=2), "of groups"]
-    degrees: Annotated[float | None, "of rotation, from one group to the next; even turns unless said"] = None
+    count: Annotated[Few, Field(ge=2), "of groups"]
+    degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
+        None
+    )
 
 
 class Flip(Table):
     """[data.flip]: devices whose training labels are wrong; what they are tested on stays right."""
 
-    share: Annotated[float, Field(gt=0, le=1), "of the devices"]
+    share: Annotated[Portion, "of the devices"]
     kind: Annotated[Literal["random", "next"], "another class by chance for each row, or the next class"] = (
         "random"
     )
@@ -49,10 +68,10 @@ class Flip(Table):
 class Change(Table):
     """[[data.changes]]: what happens to the data of some clients in mid-run."""
 
-    at: Annotated[Positive, "virtual seconds"]
+    at: Annotated[Seconds, "virtual seconds"]
     kind: Annotated[Literal["labels", "rotation"], "rows are dealt anew, or images are turned"]
-    degrees: Annotated[float | None, "of rotation, counter-clockwise"] = None
-    share: Annotated[float, Field(gt=0, le=1), "of the clients; of users, where there are some"] = 1.0
+    degrees: Annotated[Degrees | None, "of rotation, counter-clockwise"] = None
+    share: Annotated[Portion, "of the clients; of users, where there are some"] = 1.0
 
     @model_validator(mode="after")
     def _turns(self) -> Self:
@@ -78,9 +97,9 @@ class Data(Table):
     without: Annotated[Natural | None, "a class that is in the global test set only"] = None
     rows: Annotated[Count | None, "of synthetic: how many there are"] = None
     dimension: Annotated[Count | None, "of synthetic: numbers of a row"] = None
-    classes: Annotated[Count | None, "of synthetic: 10; of npz and idx: as many as the labels say"] = None
+    classes: Annotated[Many | None, "of synthetic: 10; of npz and idx: as many as the labels say"] = None
     normalise: Annotated[bool | None, "of npz: features to mean 0 and deviation 1"] = None
-    length: Annotated[Count | None, "of shakespeare: characters of a row"] = None
+    length: Annotated[Many | None, "of shakespeare: characters of a row"] = None
     stride: Annotated[Count | None, "of shakespeare: characters from one row to the next"] = None
     coarse: Annotated[bool | None, "of cifar-100: 20 classes instead of 100"] = None
     partition: Annotated[str, "how rows are dealt to clients"] = "dirichlet"
@@ -93,8 +112,8 @@ class Data(Table):
     skew: Annotated[float, Field(ge=0, le=10), "of quantity: deviation of log sizes, or exponent"] = 1.0
     rows_per_client: Annotated[Count, "of split_users, about"] = 28
     users: Annotated[Count | None, "of user_devices; all there are, where the data know users"] = None
-    devices_per_user: Annotated[list[int], "of user_devices: fewest and most"] = Field(default=[2, 6])
-    smallest: Annotated[int, Field(ge=3), "rows of a client"] = 5
+    devices_per_user: Annotated[list[Count], "of user_devices: fewest and most"] = Field(default=[2, 6])
+    smallest: Annotated[Count, Field(ge=3), "rows of a client"] = 5
     largest: Annotated[Count, "of procedural"] = 50
     validation: Annotated[Share, "share of a client's rows, or of the users"] = 0.1
     validation_from: Annotated[
@@ -112,7 +131,7 @@ class Data(Table):
         str | None, "what they are made of: data (as they are), noise, or another source"
     ] = None
     groups: Groups | None = None
-    shift: Annotated[float, Field(ge=0, le=1), "share of test rows whose classes aren't trained on"] = 0.0
+    shift: Annotated[Chance, "share of test rows whose classes aren't trained on"] = 0.0
     changes: Annotated[list[Change], "by time"] = Field(default=[])
     flip: Flip | None = None
 
@@ -174,28 +193,28 @@ class Model(Table):
     """Which model is trained."""
 
     name: Annotated[str, "one of the zoo, or one that was registered"] = "mlp"
-    width: Annotated[Positive, "factor on layers' widths, of models that can"] = 1.0
-    depth: Annotated[Positive, "factor on the number of layers, of models that can"] = 1.0
+    width: Annotated[Width, "factor on layers' widths, of models that can"] = 1.0
+    depth: Annotated[Depth, "factor on the number of layers, of models that can"] = 1.0
 
 
 class Privacy(Table):
     """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
 
-    clip: Annotated[Positive, "the longest that a whole update may be (L2 norm)"] = 1.0
-    sigma: Annotated[Positive, "deviation of the noise on every number, in clips"] = 0.6
+    clip: Annotated[Noise, "the longest that a whole update may be (L2 norm)"] = 1.0
+    sigma: Annotated[Noise, "deviation of the noise on every number, in clips"] = 0.6
     delta: Annotated[Share, "chance for which the reported epsilon need not hold"] = 1e-6
 
 
 class Training(Table):
     """What a device does with its rows."""
 
-    lr: Annotated[Positive | None, "0.1; adam: 0.001"] = None
-    batch: Annotated[Count, "rows of a step"] = 10
-    epochs: Annotated[Count | None, "1"] = None
-    steps: Annotated[Count | None, "a number of batches instead of epochs"] = None
+    lr: Annotated[LearningRate | None, "0.1; adam: 0.001"] = None
+    batch: Annotated[Many, "rows of a step"] = 10
+    epochs: Annotated[Many | None, "1"] = None
+    steps: Annotated[Many | None, "a number of batches instead of epochs"] = None
     optimizer: Annotated[Literal["sgd", "adam"], "of local steps; anew in every task"] = "sgd"
-    momentum: Annotated[float, Field(ge=0, lt=1), "of sgd"] = 0.0
-    weight_decay: Annotated[float, Field(ge=0), "of sgd"] = 0.0
+    momentum: Annotated[Momentum, "of sgd"] = 0.0
+    weight_decay: Annotated[Decay, "of sgd"] = 0.0
     privacy: Privacy | None = None
 
     @model_validator(mode="after")
@@ -211,8 +230,8 @@ class Stop(Table):
     """When a run ends: at the first of these."""
 
     rounds: Annotated[Count | None, "as the algorithm counts them"] = None
-    seconds: Annotated[Positive | None, "on the virtual clock"] = None
-    device_seconds: Annotated[Positive | None, "of all devices' work together"] = None
+    seconds: Annotated[Seconds | None, "on the virtual clock"] = None
+    device_seconds: Annotated[Seconds | None, "of all devices' work together"] = None
     target: Annotated[Share | None, "mean accuracy over devices"] = None
 
     @model_validator(mode="after")
@@ -226,14 +245,14 @@ class Evaluation(Table):
     """When models are evaluated, and on how many devices."""
 
     rounds: Annotated[Count | None, "every so many; unless told, 20 times a run"] = None
-    seconds: Annotated[Positive | None, "every so many, on the virtual clock"] = None
+    seconds: Annotated[Often | None, "every so many, on the virtual clock"] = None
     panel: Annotated[Count, "devices; all of them where there are fewer"] = 200
     on: Annotated[Literal["test", "validation"], "devices' rows; on validation, no test row is touched"] = (
         "test"
     )
     target: Annotated[Share | None, "time to this accuracy is reported; the run goes on"] = None
     shifts: Annotated[
-        list[Annotated[float, Field(ge=0, le=1)]],
+        list[Chance],
         "At the end also at these shares of shift, whatever data.shift is; not on validation rows.",
     ] = Field(default=[])
 
@@ -248,9 +267,9 @@ class Evaluation(Table):
 class Tune(Table):
     """Which learning rates are tried, the same ones for every algorithm."""
 
-    lr: Annotated[list[Positive], Field(min_length=1), "the grid"] = Field(default=[0.01, 0.03, 0.1, 0.3])
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], "the first of the experiment's"] = Field(default=[])
-    length: Annotated[float, Field(gt=0, le=1), "of a trial, as a share of a whole run"] = 1.0
+    lr: Annotated[list[LearningRate], Field(min_length=1), "the grid"] = Field(default=[0.01, 0.03, 0.1, 0.3])
+    seeds: Annotated[list[Seed], "the first of the experiment's"] = Field(default=[])
+    length: Annotated[Portion, "of a trial, as a share of a whole run"] = 1.0
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -267,7 +286,7 @@ class Execution(Table):
         "auto"
     )
     device: Annotated[Literal["cpu", "cuda"], "cuda: rows and models on a GPU, with loop or stacked"] = "cpu"
-    workers: Annotated[Count | None, "processes: at most one a core, unless told"] = None
+    workers: Annotated[Few | None, "processes: at most one a core, unless told"] = None
     chunk: Annotated[Count | None, "clients in one stack; as many as fit into a share of free memory"] = None
     graphs: Annotated[bool | None, "stacks' steps captured and replayed; what is faster, unless told"] = None
     dtype: Annotated[Literal["float32", "float64"], "of rows and models"] = "float32"

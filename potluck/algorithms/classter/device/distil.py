@@ -17,6 +17,7 @@ from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.errors import nearest, require
 from potluck.core.job import Batch, Local, ModelSpec, Net, Nets
+from potluck.core.ranges import LearningRate, Many, Repeats
 from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import divergence, row_losses
 from potluck.jobs.objective import Objective, weighted_mean
@@ -146,14 +147,14 @@ class Distillation:
     """How the server makes a general model of all detectors: when, and how it trains (by Adam)."""
 
     every: Annotated[int, "updates between two distillations"] = 100
-    epochs: Annotated[int, "passes over the server's rows, each time"] = 10
-    lr: Annotated[float, "learning rate"] = 1e-3
-    batch: Annotated[int, "rows of a step"] = 64
+    epochs: Annotated[Repeats, "passes over the server's rows, each time"] = 10
+    lr: Annotated[LearningRate, "learning rate"] = 1e-3
+    batch: Annotated[Many, "rows of a step"] = 64
     temperature: Annotated[float, "T_kd: softens teacher and student"] = 2.0
     calibrate: Annotated[
         Scale, "what detectors' logits are measured by: noise, the server's rows, or none"
     ] = "noise"
-    noise: Annotated[int, "rows of noise"] = 1000
+    noise: Annotated[Many, "rows of noise"] = 1000
 
     def __post_init__(self) -> None:
         for key in ("every", "epochs", "batch"):

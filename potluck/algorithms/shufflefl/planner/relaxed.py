@@ -27,7 +27,7 @@ from potluck.algorithms.shufflefl.planner.problem import (
 from potluck.algorithms.shufflefl.planner.problem import worth as worth_of
 from potluck.algorithms.shufflefl.planner.rounding import round_rows
 from potluck.algorithms.shufflefl.planner.search import Search
-from potluck.authoring import part, require, value
+from potluck.authoring import Few, Many, part, require, value
 from potluck.core import keys
 
 
@@ -42,8 +42,8 @@ class Slsqp:
     form: Annotated[Literal["printed", "smooth"], "the objective as printed, or with smooth maxima"] = (
         "printed"
     )
-    starts: Annotated[int, "plans to begin with"] = 1
-    most: Annotated[int, "iterations of each"] = 200
+    starts: Annotated[Few, "plans to begin with"] = 1
+    most: Annotated[Many, "iterations of each"] = 200
     close: Annotated[float, "change of the objective, relative to staying, at which it ends"] = 1e-6
     polish: Annotated[Search | None, "a search that goes on from the rounded plan"] = None
 

@@ -14,7 +14,7 @@ import numpy as np
 from potluck.algorithms.shufflefl.planner.fill import deal_rows
 from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, stay
 from potluck.algorithms.shufflefl.planner.walk import Walk
-from potluck.authoring import part, require, value
+from potluck.authoring import Factor, Repeats, part, require, value
 from potluck.core import keys
 
 
@@ -24,17 +24,18 @@ class Search:
     """Annealed local search over whole rows; only its kicks are random, by key."""
 
     first: Annotated[float, "hardness of the first stage: the softening is the worst value over this"] = 2.0
-    growth: Annotated[float, "from stage to stage"] = 1.4
+    growth: Annotated[Factor, "from stage to stage"] = 1.4
     last: Annotated[float, "hardness at which stages end"] = 2000.0
     again: Annotated[float, "hardness at which the best plan of all starts is softened once more"] = 20.0
     compiled: Annotated[bool, "by numba, an extra: faster, and now and then another plan"] = False
     kicks: Annotated[
-        int, "times that some of the best plan's rows are thrown anywhere, to search on from there"
+        Repeats, "times that some of the best plan's rows are thrown anywhere, to search on from there"
     ] = 0
 
     def __post_init__(self) -> None:
         require(self.first > 0, "first", self.first, "give a hardness above 0, such as 2")
-        require(self.growth > 1, "growth", self.growth, "stages must harden: give more than 1, such as 1.4")
+        fix = "stages must harden: give 1.01 or more, such as 1.4"
+        require(self.growth >= 1.01, "growth", self.growth, fix)
         require(self.last >= self.first, "last", self.last, f"give at least first = {self.first:g}")
         require(self.again > 0, "again", self.again, "give a hardness above 0, such as 20")
         require(self.kicks >= 0, "kicks", self.kicks, "give 0 or more")

@@ -1,0 +1,29 @@
+"""Types and values of parameters as people read them."""
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+
+from potluck.jobs import Train
+
+
+def short(annotation: object) -> str:
+    """A type without the modules that its names come from, nor what a protocol's state is made of."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " | ".join("None" if m is types.NoneType else short(m) for m in typing.get_args(annotation))
+    named = re.sub(r"[\w.]+\.(\w+)", r"\1", inspect.formatannotation(annotation))
+    return named.replace("[Any]", "")
+
+
+def show(value: object) -> str:
+    """A default as people read it: a part by its name and settings, without the experiment's training."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    shown = {
+        k: repr(v) if isinstance(v, str) else show(v) for k, v in fields.items() if not isinstance(v, Train)
+    }
+    told = ", ".join(f"{name}={text}" for name, text in shown.items())
+    return f"{type(value).__name__}({told})"
