@@ -160,6 +160,8 @@ def _find_signature(build: Build) -> Build:
 def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: Train) -> object:
     members = _members(p.annotation)
     kinds = [m for m in members if _is_part(m)]
+    if value is None and types.NoneType in members:
+        return None
     if is_table(p) and isinstance(value, bool | int | float | str | list):
         raise ConfigError(f"{path} = {show_short(value)}: should be a table")
     if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in members)):
@@ -173,7 +175,7 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: T
     adapter = TypeAdapter[object](functools.reduce(operator.or_, others), config=_CONFIG)
     try:
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
-        return None if value is None else adapter.validate_python(value, strict=not isinstance(value, list))
+        return adapter.validate_python(value, strict=not isinstance(value, list))
     except ValidationError as error:
         first = error.errors()[0]
         why = "too few values" if first["type"] == "missing" else first["msg"].removeprefix("Input ")

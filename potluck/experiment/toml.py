@@ -39,8 +39,8 @@ def parse(content: bytes, path: Path) -> dict[str, Json]:
         what, _, place = str(error).partition(" (at ")
         where = f"{path}, {place.removesuffix(')')}" if place else path
         raise ConfigError(f"{where}: not valid TOML: {what}") from None
-    except ValueError as error:  # of an integer with thousands of digits
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except ValueError:  # Python's, of digits that it doesn't read
+        raise ConfigError(f"{path}: an integer has thousands of digits; write one of 64 bits") from None
 
 
 def parse_literal(text: str) -> Json:

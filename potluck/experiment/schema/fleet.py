@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from potluck.core.codec import Json
 from potluck.core.errors import nearest
-from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Portion, Share
+from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Share
 from potluck.experiment.schema.settings import Table
 from potluck.fleet import SOURCES
 
@@ -19,6 +19,7 @@ Claimed = Annotated[float, Field(ge=1e-6, le=1e6)]  # over what is true
 Amount = Annotated[float, Field(ge=0, le=1e18)]  # whatever the column
 Deviation = Annotated[float, Field(ge=0, le=10)]
 Online = Annotated[float, Field(ge=1e-3, le=1)]  # share of time; less would be looked for without end
+Up = Annotated[float, Field(ge=1e-3, le=1)]  # share of what comes down
 
 
 class Tier(Table):
@@ -97,7 +98,7 @@ class Devices(Table):
     compute_spread: Annotated[Spread | None, "slowest over fastest"] = None
     down: Annotated[Rate | None, "bits per second; mobile: the median"] = None
     up: Annotated[Rate | None, "bits per second"] = None
-    up_share: Annotated[Portion | None, "of down"] = None
+    up_share: Annotated[Up | None, "of down"] = None
     link_spread: Annotated[Spread | None, "of mobile: fastest over slowest"] = None
     latency: Annotated[Latency | list[Latency] | None, "seconds; mobile and trace: between two ends"] = None
     memory: Annotated[Bytes | list[Bytes] | None, "bytes; mobile and trace: between two ends"] = None

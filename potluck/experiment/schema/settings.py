@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from potluck.core.errors import nearest_or_own
+from potluck.core.errors import nearest_or_own, show_short
 from potluck.core.ranges import (
     Chance,
     Count,
@@ -275,7 +275,7 @@ class Tune(Table):
     def _distinct(self) -> Self:
         for key, values in (("lr", self.lr), ("seeds", self.seeds)):
             if len(set(values)) < len(values):
-                raise ValueError(f"{key} = {values}: name each once")
+                raise ValueError(f"{key} = {show_short(values)}: name each once")
         return self
 
 
