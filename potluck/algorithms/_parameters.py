@@ -20,7 +20,7 @@ from typing_extensions import get_protocol_members, is_protocol
 
 from potluck import algorithms
 from potluck.algorithms import Build
-from potluck.algorithms._shown import short
+from potluck.algorithms._shown import short, show_problem
 from potluck.core.codec import Json
 from potluck.core.errors import (
     ConfigError,
@@ -177,8 +177,7 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: T
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
         return adapter.validate_python(value, strict=not isinstance(value, list))
     except ValidationError as error:
-        first = error.errors()[0]
-        why = "too few values" if first["type"] == "missing" else first["msg"].removeprefix("Input ")
+        why = show_problem(error.errors()[0])
         raise ConfigError(f"{path} = {show_short(value)}: {why} ({short(p.annotation)})") from None
 
 

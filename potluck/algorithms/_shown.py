@@ -6,7 +6,16 @@ import re
 import types
 import typing
 
+from pydantic_core import ErrorDetails
+
 from potluck.jobs import Train
+
+_ENDS = {
+    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than": "must be above {gt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "less_than": "must be below {lt:g}",
+}
 
 
 def short(annotation: object) -> str:
@@ -27,3 +36,10 @@ def show(value: object) -> str:
     }
     told = ", ".join(f"{name}={text}" for name, text in shown.items())
     return f"{type(value).__name__}({told})"
+
+
+def show_problem(problem: ErrorDetails) -> str:
+    """What is wrong with a value, as pydantic found it."""
+    if problem["type"] in _ENDS:
+        return _ENDS[problem["type"]].format(**problem["ctx"])
+    return "too few values" if problem["type"] == "missing" else problem["msg"].removeprefix("Input ")

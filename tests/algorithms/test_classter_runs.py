@@ -13,6 +13,7 @@ from support import tasks
 from potluck import algorithms
 from potluck.algorithms.classter.device.augment import ByShape, Crop
 from potluck.algorithms.classter.device.detect import Detect
+from potluck.algorithms.classter.device.distil import Distillation
 from potluck.core import keys
 from potluck.core.errors import ConfigError
 from potluck.data import Phase, divide, reserve_rows
@@ -155,7 +156,7 @@ def test_the_general_model_is_served_after_the_first_distillation_and_the_last_i
 
 
 def test_distillation_that_comes_to_nothing_ends_too():
-    sim, _, m = run(rounds=4, distil={"every": 8, "lr": 1e300})
+    sim, _, m = run(rounds=4, distil=Distillation(every=8, lr=1e300))  # no file may say so
     assert m.general is None
     assert sim.accounts.lost["bad"] == len(values(sim, "bad_update")) >= 2
     assert np.isfinite(values(sim, "accuracy_mean")).all()
@@ -267,14 +268,14 @@ VECTORS = {"source": "synthetic"}
         (told(personal={"switch": "Crop"}), r"personal.switch.kind = 'Crop': no such part"),
         (told(personal={"switch": {"kind": "Threshold", "quantile": 0.0}}), r"switch.quantile = 0.0: .*0.95"),
         (told(personal={"switch": {"kind": "Cosine", "limit": 1.5}}), r"switch.limit = 1.5: .*-1 and 1"),
-        (told(personal={"epochs": -1}), r"personal.epochs = -1: must be 0 or more"),
+        (told(personal={"epochs": -1}), r"personal.epochs = -1: must be at least 0"),
         (told(schedule="last"), r"schedule = 'last'.*'least'"),
         (told(class_width=0.0), r"class_width = 0.0: must be above 0 and at most 1"),
         (told(class_width=1.5), r"class_width = 1.5: must be above 0 and at most 1"),
         (told(convergence={"window": 0}), r"convergence.window = 0: must be at least 1"),
         (told(convergence={"tolerance": 1.0}), r"convergence.tolerance = 1.0: .*below 1"),
         (told(clients=0), r"clients = 0: must be at least 1"),
-        (told(deadline=0.0), r"deadline = 0.0: must be above 0 seconds"),
+        (told(deadline=0.0), r"deadline = 0.0: must be above 0"),
         (told(train={"batch": 1}), r"train.batch = 1: must be at least 2"),
         (told(train={"privacy": {"clip": 1.0, "sigma": 1.0}}), r"train.privacy = "),
         (told(algorithm="classter_async", publish=0), r"publish = 0: must be at least 1"),

@@ -490,7 +490,7 @@ def test_any_rule_with_one_model_may_be_inside(name, inner):
         ("flhc", {"threshold": 0.0}, r"threshold = 0.0: must be above 0"),
         ("flexcfl", {"groups": 0}, r"groups = 0: must be at least 1"),
         ("flexcfl", {"pretrain_steps": 0}, r"pretrain_steps = 0: must be at least 1"),
-        ("flexcfl", {"deadline": 0.0}, r"deadline = 0.0: must be above 0 seconds"),
+        ("flexcfl", {"deadline": 0.0}, r"deadline = 0.0: must be above 0"),
     ],
 )
 def test_wrong_settings_are_named(name, params, said):

@@ -265,7 +265,7 @@ BAD = [
     ([*RUN, "--set", "model.depth=2"], r"small.toml: model 'linear' can't change its depth"),
     (
         [*RUN, "--set", "fleet.compute_spread=0.5"],
-        r"small.toml: fleet.compute_spread = 0.5: give best / worst",
+        r"fleet.compute_spread = 0.5: should be greater than or equal to 1",
     ),
     (
         [*RUN, "--algorithm", "shufflefl"],
@@ -311,7 +311,7 @@ BAD = [
     ),
     (
         [*RUN, "--set", "algorithm=fedrac", "--set", "algorithms.fedrac.clustering.k=0"],
-        r"small.toml: algorithms.fedrac.clustering.k = 0: must be at least 1 tier",
+        r"small.toml: algorithms.fedrac.clustering.k = 0: must be at least 1",
     ),
     (
         [*RUN, "--set", "algorithms.fedrac.gamma=2"],
