@@ -3,20 +3,20 @@
 import sys
 from collections.abc import Sequence
 
-from potluck.core.errors import PotluckError
+from potluck.core.errors import PotluckError, RunError
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console entry point; user errors print one line and exit with code 2."""
+    """The console entry point; errors print one line; exit code 2, or 1 for a run that failed."""
     try:
         from potluck.cli.commands import app  # slow enough for somebody to change her mind
 
         app(None if arguments is None else list(arguments), prog_name="potluck")
     except (PotluckError, OSError) as error:
         print(f"potluck: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, RunError) else 2)
     except KeyboardInterrupt:
         print("potluck: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -7,7 +7,9 @@ PotluckError            anything a user can mend; the command line prints one li
 ├── DecodeError         bytes that are no value, or not one that may be built
 ├── SnapshotError       a run folder that can't be resumed or read
 ├── StorageError        a file that can't be written: the disk is full, say
-├── StalledError        every lane is parked and nothing is under way
+├── RunError            a run that began and can't go on; the command line exits with 1
+│   ├── StalledError    every lane is parked and nothing is under way
+│   └── DivergedError   what is merged or served is NaN or infinite
 └── JobError            a job that broke its contract (a bug in the job, not in the data)
 """
 
@@ -50,8 +52,16 @@ class StorageError(PotluckError):
     """A file that can't be written; with room for it, a run goes on where it was."""
 
 
-class StalledError(PotluckError):
+class RunError(PotluckError):
+    """A run that began and can't go on: what it was given is good, but nothing comes of it."""
+
+
+class StalledError(RunError):
     """Lanes wait, and nothing is under way that could wake them."""
+
+
+class DivergedError(RunError):
+    """Numbers that are NaN or infinite, where answers were merged or models are served."""
 
 
 class JobError(PotluckError):

@@ -143,7 +143,10 @@ class Reply:
 @final
 @value(eq=False, light=True)
 class Lost:
-    """A task or a move that will not be done: late, gone (device left), bad (update refused), refused."""
+    """A task or a move that will not be done: late, gone (device left), bad (update refused), refused.
+
+    As a command: an answer came, but what was made of it had to be undone, so it counts as lost.
+    """
 
     what: Task | Move
     why: Why
@@ -155,5 +158,5 @@ class Stop:
     """The experiment is over: only last tasks from here on."""
 
 
-Command = Task | Tell | Move | Until | Cancel | Wake | Note | Answer
+Command = Task | Tell | Move | Until | Cancel | Wake | Note | Answer | Lost
 Event = Task | Cancel | Reply | Lost | Wake | Stop

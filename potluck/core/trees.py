@@ -21,6 +21,7 @@ DEPTH = 250  # containers in one another; a walk may take three of Python's 1000
 LEAVES = 10_000_000  # tensors in a list of them, however few there are
 _HOLE = torch.empty(0)
 _NESTS = (dict, list, tuple)
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -91,6 +92,8 @@ def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
     """a + scale * b"""
+    if abs(scale) > _LARGEST:  # torch refuses a factor that no single number can be; the sum is what it is
+        return tmap(lambda x, y: (x + scale * y.double()).to(x.dtype), a, b)
     return tmap(lambda x, y: torch.add(x, y, alpha=scale), a, b)
 
 

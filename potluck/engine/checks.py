@@ -11,6 +11,8 @@ from potluck.engine.schedule import EvaluateAt
 from potluck.federation import Federation
 from potluck.rules import Rounds
 
+MOST_METRIC = 1e30  # what rules make of a metric, its square and sums of it, is still a number
+
 
 def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> None:
     """Refuse a run that this federation can't carry; a rule is asked too, if it has a say."""
@@ -68,8 +70,9 @@ def _find_metrics_problem(result: Result, names: tuple[str, ...]) -> str | None:
     for name, number in told.items():
         if name not in names:
             return f"metric {name!r:.40}: the job tells {', '.join(names) or 'none'}"
-        if (type(number) is not float or number - number != 0.0) and not is_number(number):
-            return f"metric {name} is no finite number"
+        if (type(number) is float or is_number(number)) and -MOST_METRIC <= number <= MOST_METRIC:
+            continue
+        return f"metric {name} is no number, or none between -{MOST_METRIC:g} and {MOST_METRIC:g}"
     if result.weight > 0 and len(told) < len(names):  # without a row nothing can be measured
         return f"without metrics {', '.join(name for name in names if name not in told)}"
     return None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.job import Nets
-from potluck.core.messages import Answer, Move, Node, Note, Task, Tell, Wake
+from potluck.core.messages import Answer, Lost, Move, Node, Note, Task, Tell, Wake
 from potluck.fleet import Profiles, Topology
 
 Children = range | NDArray[np.int64] | Sequence[Node]
@@ -49,5 +49,6 @@ class Carrier(Protocol):
     def answer(self, me: Node, answer: Answer) -> None: ...  # the parent
     def wake(self, me: Node, wake: Wake, serial: int) -> None: ...  # the serial tells if it counts
     def note(self, note: Note) -> None: ...
+    def lose(self, me: Node, lost: Lost) -> None: ...  # an answer that was heard, and came to nothing
     def cancel(self, me: Node, task: Hashable, over: bool) -> bool: ...  # False: no such task is under way
     def works(self, me: Node) -> bool: ...  # whether any task of this point is under way

@@ -11,6 +11,7 @@ from potluck.core.messages import (
     Command,
     Event,
     Lane,
+    Lost,
     Move,
     Node,
     Note,
@@ -91,6 +92,8 @@ class Point:
                 self.set_alarm(c)
             elif isinstance(c, Answer):
                 carrier.answer(me, c)
+            elif isinstance(c, Lost):
+                carrier.lose(me, c)
             else:
                 assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
 

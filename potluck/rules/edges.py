@@ -111,7 +111,7 @@ class Edge(Generic[M]):
         ours: Params = self.inner.serve(m.inner, ctx.me, ctx)["global"].send["params"]
         if m.first:
             return replace(m, came=None, answer=ours, since=0, summary=(m.since, None))
-        half: Params = tmap(lambda a, b: (a + b) / 2, ours, m.came)
+        half: Params = tmap(lambda a, b: a / 2 + b / 2, ours, m.came)  # their sum might overflow
         inner = self.inner.adopt(m.inner, Task(ctx.me, Train(), {"params": half}), ctx)
         return EdgeState(
             inner=inner,

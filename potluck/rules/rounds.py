@@ -4,6 +4,8 @@ A lane that should be open and isn't is planned; a plan without tasks parks it u
 are matched by (lane, serial, place), never by node. A barrier closes when everyone has answered or is lost,
 when enough have, or at its deadline; what is late by then is cancelled and reported to the rule as lost.
 Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
+
+A merge that makes a number NaN or infinite is undone: the rule merges again, with all answers lost as bad.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from typing import Generic
 
 from potluck.core.codec import value
 from potluck.core.context import Context
+from potluck.core.errors import DivergedError
 from potluck.core.job import unpacks
 from potluck.core.messages import (
     Answer,
@@ -24,6 +27,7 @@ from potluck.core.messages import (
     Lost,
     Move,
     Node,
+    Note,
     Reply,
     Stop,
     Task,
@@ -32,9 +36,12 @@ from potluck.core.messages import (
     Wake,
 )
 from potluck.core.rule import Algorithm, Got, M, Rule, S
+from potluck.rules.sound import NOT_FINITE, find_cause, find_largest, is_sound
 from potluck.rules.wrap import is_inner
 
 _ALL = Until()  # unless a plan says otherwise
+MOST_UNDONE = 3  # merges in a row: then the run ends
+NAMED = 5  # updates, the largest, that are told of an undone merge
 
 
 @value(frozen=False, eq=False)
@@ -67,6 +74,7 @@ class LoopState(Generic[M]):
     fresh: bool = False  # it has come but isn't adopted yet
     queue: list[Task] = field(default_factory=list)  # and those that came after it
     stop: bool = False
+    undone: int = 0  # merges since the last whose answers could be taken in
 
 
 @value
@@ -136,8 +144,34 @@ class Rounds(Generic[M]):
         got = Got(heard, [lost[i] for i in sorted(lost)] + b.astray)
         if missing:
             ctx.release(t.to for t in missing.values())
-        s.model, commands = self.rule.merge(s.model, lane, got, ctx.holding(s.owed, s.stop))
+        seen = ctx.holding(s.owed, s.stop)
+        made, commands = self.rule.merge(s.model, lane, got, seen)
+        if not is_sound(made, s.model):
+            bad = {i: Lost(reply.task, "bad") for i, reply in b.got.items()}
+            lost = lost | bad
+            again = Got([], [lost[i] for i in sorted(lost)] + b.astray)
+            made, commands = self._undo(s, lane, again, heard, seen)
+            commands = [*bad.values(), *commands]
+        elif heard:
+            s.undone = 0
+        s.model = made
         return [*_cancel_rest(lane, b), *commands] if missing or b.alarm else commands
+
+    def _undo(
+        self, s: LoopState[M], lane: Lane, again: Got, heard: list[Reply], ctx: Context
+    ) -> tuple[M, list[Command]]:
+        """What the rule makes of the state before, with nothing in place of what was heard."""
+        s.undone += 1
+        updates, where = find_largest(heard, NAMED), _name_round(s, ctx)
+        if s.undone >= MOST_UNDONE:
+            raise DivergedError(
+                f"{where}: {s.undone} merges in a row {NOT_FINITE} and were undone; {find_cause(updates)}"
+            )
+        made, commands = self.rule.merge(s.model, lane, again, ctx)
+        if not is_sound(made, s.model):
+            raise DivergedError(f"{where}: a merge of no answers at all {NOT_FINITE}; {find_cause(updates)}")
+        facts = {"answers": len(heard), "nodes": [*updates], "largest": [*updates.values()]}
+        return made, [Note("undone", facts, lane if ctx.parent is None else ctx.me), *commands]
 
     def _fill(self, s: LoopState[M], ctx: Context) -> list[Command]:
         out: list[Command] = []
@@ -147,7 +181,10 @@ class Rounds(Generic[M]):
             rule, seen = self.rule, ctx.holding(s.owed, s.stop)
             assert is_inner(rule), "a rule below a parent adopts its models and reports"
             if s.fresh:
-                s.model, s.fresh = rule.adopt(s.model, s.owed, seen), False
+                made = rule.adopt(s.model, s.owed, seen)
+                if not is_sound(made, s.model):
+                    raise DivergedError(f"{_name_round(s, ctx)}: taking up the parent's model {NOT_FINITE}")
+                s.model, s.fresh = made, False
             answer = rule.report(s.model, s.owed, seen)
             if answer is not None:
                 out.append(Answer(s.owed, *answer))
@@ -189,6 +226,11 @@ def _cancel_rest(lane: Lane, b: Barrier) -> list[Command]:
     """What a barrier that ends no longer wants: the missing tasks and its alarm."""
     tasks: list[Command] = [Cancel(t.id) for t in b.missing.values()]
     return [*tasks, Cancel((lane, b.serial))] if b.alarm else tasks
+
+
+def _name_round(s: LoopState[M], ctx: Context) -> str:
+    """The round that is at hand, and whose it is."""
+    return f"round {s.model.round + 1} of " + ("the cloud" if ctx.parent is None else f"node {ctx.me}")
 
 
 def _unpack(reply: Reply, ctx: Context) -> Reply:

@@ -18,11 +18,20 @@ Vector = NDArray[np.floating]  # on the host, whatever device the models are on
 
 def flatten(update: Params, sketch: int | None = None) -> Vector:
     """An update as one vector; in short, if it is longer than the sketch."""
-    flat: Tensor = torch.cat([p.detach().reshape(-1) for p in leaves(update)]).cpu()
+    flat = bound_numbers(torch.cat([p.detach().reshape(-1) for p in leaves(update)])).cpu()
     if sketch is None or len(flat) <= sketch:
         return np.asarray(flat.numpy())
     order, sign = _hash_places(len(flat), sketch)
     return np.asarray((flat.numpy()[order] * sign.astype(flat.numpy().dtype)).reshape(-1, sketch).sum(0))
+
+
+def bound_numbers(flat: Tensor) -> Tensor:
+    """The same numbers, but none so large that squares and sums of them would be infinite.
+
+    In single precision the bound is about 1e15: no training makes such numbers.
+    """
+    far = torch.finfo(flat.dtype).max ** 0.4
+    return flat.clamp(-far, far)
 
 
 @lru_cache(maxsize=2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable
 
-from potluck.core.messages import Answer, Move, Node, Note, Task, Tell, Wake
+from potluck.core.messages import Answer, Lost, Move, Node, Note, Task, Tell, Wake
 from potluck.simulate.devices import Devices
 from potluck.simulate.links import Links
 
@@ -27,6 +27,10 @@ class Carrier:
 
     def note(self, note: Note) -> None:
         self.record(note.name, note.value, group=note.group)
+
+    def lose(self, me: Node, lost: Lost) -> None:
+        assert isinstance(lost.what, Task)
+        self.devices.lose_answer(me, lost.what, lost.why)
 
     def cancel(self, me: Node, task: Hashable, over: bool) -> bool:
         fid = self.queues.find(me, task)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.job import Result, find_noise, trains
-from potluck.core.messages import Lost, Move, Node, Reply, Spent, Task, Tell
+from potluck.core.messages import Lost, Move, Node, Reply, Spent, Task, Tell, Why
 from potluck.core.trees import Tree, nbytes
 from potluck.engine.accounts import Accounts
 from potluck.engine.checks import find_problem
@@ -118,6 +118,13 @@ class Devices:
         if isinstance(event, Lost):
             self.accounts.lose(event.why)
         return None if event is None else (flight.sender, event)
+
+    def lose_answer(self, sender: Node, task: Task, why: Why) -> None:
+        """An answer that its sender had heard counts as lost after all."""
+        if task.to < self.size or task.to == sender:  # else an aggregator's, which is no task done
+            self.accounts.tasks -= 1
+        self.accounts.lose(why)
+        self.record("bad_update", "merged, it makes numbers NaN or infinite", node=task.to)
 
     # -------------------------------------------------------------------------------------------- starting
 

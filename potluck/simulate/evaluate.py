@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core import keys
-from potluck.core.errors import require
+from potluck.core.errors import DivergedError, require
 from potluck.core.job import trains
 from potluck.core.messages import Choice, Node, Task
+from potluck.core.trees import finite
 from potluck.data import Partition
 from potluck.engine.host import Host
 from potluck.engine.local import Home, look_up
@@ -90,6 +91,7 @@ class Evaluator:
         nodes = self.panel.tolist()
         lines = self._tell_truth(nodes) if not serial else []
         offers = self._collect([*nodes, root] if self.often.on == "test" else nodes, serial)
+        _require_sound(offers, now)
         lines += [Line("chosen", o.chosen, o.node, o.view) for o in offers if o.chosen is not None]
         items = self._place(offers, serial, self.federation.find_partition(now))
         scores = score(items, self.executor)
@@ -228,6 +230,20 @@ def summarise(accuracies: NDArray[np.float64]) -> dict[str, float]:
         "best10": float(ordered[-tenth:].mean()),
         "variance": float(ordered.var()),
     }
+
+
+def _require_sound(offers: Iterable[Offer], now: float) -> None:
+    """Refuse models that can't be used: loops see to what they merge, but not every algorithm is a loop's."""
+    models = {
+        id(params): (o.view, params) for o in offers if (params := o.task.send.get("params")) is not None
+    }
+    for view, params in models.values():
+        if not finite(params):
+            raise DivergedError(
+                f"at {now:.0f} virtual seconds the model that is served as {view!r} has numbers that are "
+                "NaN or infinite: lower lr or server_lr; a rule's merge is undone before it comes to this, "
+                "if it makes a new state instead of changing the one it is given"
+            )
 
 
 def _average(scores: list[Scores]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from potluck.core.trees import Params
+from potluck.rules.vectors import bound_numbers
 
 Points = NDArray[np.float64]  # [participants, coordinates]
 Sides = NDArray[np.int64]  # [participants]; UNKNOWN where nobody knows
@@ -21,7 +22,7 @@ UNKNOWN = -1
 
 def stack_updates(updates: Sequence[Params], names: Sequence[str] | None = None) -> Tensor:
     """Updates as rows [participants, parameters]; of these parameters only, if they are named."""
-    return torch.stack([torch.cat([u[n].flatten() for n in names or u]) for u in updates])
+    return torch.stack([bound_numbers(torch.cat([u[n].flatten() for n in names or u])) for u in updates])
 
 
 def normalise(rows: Tensor, centre: bool = False) -> Tensor:

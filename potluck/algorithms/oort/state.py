@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from potluck.authoring import Claims, Context, JobError, Node, Reply, Spent, Train, value
 
 Floats = NDArray[np.float64]
+MOST = 1e30  # of a mean squared loss: larger ones count as if at it
 
 
 @value
@@ -59,7 +60,7 @@ def count_rows(reply: Reply) -> float:
 
 
 def mean_square(reply: Reply) -> float:
-    """Of the losses that a device saw; 0 if it has no rows or they are beyond all bounds."""
+    """Of the losses that a device saw; 0 if it has no rows, or if what it says of them can't be."""
     if reply.weight <= 0:
         return 0.0
     if "squares" not in reply.metrics:
@@ -67,8 +68,8 @@ def mean_square(reply: Reply) -> float:
             f"device {reply.task.to}: its reply tells no losses, which Oort ranks devices by: let the "
             "algorithm train with the jobs that its selector makes, or choose another `select`"
         )
-    squares = reply.metrics["squares"] / reply.metrics["rows"]
-    return squares if isfinite(squares) else 0.0
+    squares, rows = reply.metrics["squares"], reply.metrics["rows"]
+    return min(squares / rows, MOST) if rows > 0 and squares >= 0 else 0.0
 
 
 def stack_claims(claims: Claims) -> Floats:
