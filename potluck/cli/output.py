@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from potluck.core.errors import StorageError
+from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
     from potluck.cli.screen import Screen
@@ -81,3 +81,5 @@ def print_comparison(
         typer.echo(f"report: {report}")
         if sentence:
             tables.console.print(tables.show_sentence(sentence))
+    if compared.failed:  # the others went on, and are told first
+        raise RunError("; ".join(f"{name}: {why}" for name, why in compared.failed.items()))

@@ -83,6 +83,7 @@ class Rule(Protocol[M]):
     def lanes(self, m: M, ctx: Context) -> Iterable[Lane]: ...  # the barriers that should be open
     # A rule knows the type of its own lanes, so they aren't `Lane` here.
     def plan(self, m: M, lane: Any, ctx: Context) -> tuple[M, list[Command]]: ...  # no Task: parked
+    # Makes a new state and leaves the one that it is given: a merge that makes NaN of it is undone.
     def merge(self, m: M, lane: Any, got: Got, ctx: Context) -> tuple[M, list[Command]]: ...
     def serve(
         self, m: M, node: Node, ctx: Context

@@ -72,7 +72,7 @@ def _find_metrics_problem(result: Result, names: tuple[str, ...]) -> str | None:
             return f"metric {name!r:.40}: the job tells {', '.join(names) or 'none'}"
         if (type(number) is float or is_number(number)) and -MOST_METRIC <= number <= MOST_METRIC:
             continue
-        return f"metric {name} is no number, or none between -{MOST_METRIC:g} and {MOST_METRIC:g}"
+        return f"metric {name} is no number between -{MOST_METRIC:g} and {MOST_METRIC:g}"
     if result.weight > 0 and len(told) < len(names):  # without a row nothing can be measured
         return f"without metrics {', '.join(name for name in names if name not in told)}"
     return None

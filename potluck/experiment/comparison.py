@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -60,6 +60,11 @@ class Comparison:
     @property
     def algorithms(self) -> list[str]:
         return list(dict.fromkeys(run.summary["algorithm"] for run in self.runs))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Runs that couldn't go on, and why; their rows are of how far they came."""
+        return {run.name: run.failed for run in self.runs if run.failed is not None}
 
     def of(self, algorithm: str) -> list[Run]:
         return [run for run in self.runs if run.summary["algorithm"] == algorithm]
@@ -221,12 +226,15 @@ def _go_on(
         if place is not None and folder.is_run(place) and folder.is_finished(place):
             runs.append(load(place))
             continue
+        if place in batch.failed:  # side by side; it would fail again
+            runs.append(replace(load(place), failed=batch.failed[place]))
+            continue
         with show(f"{name}-{seed}") if show else nullcontext() as watch:
             if place is not None and folder.is_run(place):
-                runs.append(resume(place, watch, federation=federations.get(seed), pool=pool))
+                runs.append(resume(place, watch, federation=federations.get(seed), pool=pool, lenient=True))
             else:
                 one = _one(experiment, seed, name, tuning)
-                runs.append(run(one, place, watch, federation=federations.get(seed), pool=pool))
+                runs.append(run(one, place, watch, federation=federations.get(seed), pool=pool, lenient=True))
     return Comparison(experiment, runs, path, tuning)
 
 

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from potluck.core.errors import ConfigError, PotluckError, StorageError
+from potluck.core.errors import ConfigError, PotluckError, RunError, StorageError
 from potluck.core.records import Record
 from potluck.core.rule import Runnable
+from potluck.core.trees import finite
 from potluck.data import Pool
 from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
@@ -46,6 +47,7 @@ class Run:
     summary: Summary
     path: Path | None = None
     remarks: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
+    failed: str | None = None  # why it couldn't go on; then this is how far it came
     # Not shown: a notebook would print every record.
     _lines: list[Record] | None = field(default=None, repr=False)
     _modules: dict[str, nn.Module] | None = field(default=None, repr=False)
@@ -101,12 +103,14 @@ def run(
     federation: Federation | None = None,
     pool: Pool | None = None,
     choose: Callable[[Setting], PlanChoice] = execution_plan.choose_plan,
+    lenient: bool = False,
 ) -> Run:
     """Run an experiment, in memory or into the folder `out`.
 
     `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
     (`potluck.data.from_dataset`), divided as the experiment says. `federation` saves building one that
     another run of the same data, fleet and seed has built, and `choose` says how the run is computed.
+    `lenient`: one that can't go on is given as far as it came, with `failed`, instead of an error.
     """
     path = None if out is None else Path(out)
     if path is not None:
@@ -127,9 +131,9 @@ def run(
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
                 sim.remarks.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
-            return _finish(setting, sim, path, progress)
-    except StorageError:
-        raise  # it goes on when there is room
+            return _finish(setting, sim, path, progress, lenient)
+    except (StorageError, RunError):
+        raise  # it goes on when there is room; or its records say how it came to this
     except Exception:
         if path is not None and len(snapshot.list_all(path)) < 2:
             shutil.rmtree(path)  # it never got anywhere
@@ -143,6 +147,7 @@ def resume(
     algorithm: Runnable | None = None,
     federation: Federation | None = None,
     pool: Pool | None = None,
+    lenient: bool = False,
 ) -> Run:
     """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
     path = Path(out)
@@ -165,7 +170,7 @@ def resume(
             sim.remarks.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
             )
-        return _finish(setting, sim, path, progress)
+        return _finish(setting, sim, path, progress, lenient)
 
 
 def load(out: str | Path) -> Run:
@@ -183,11 +188,19 @@ def load(out: str | Path) -> Run:
     return Run(experiment, summary, path, _lines=lines)
 
 
-def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None) -> Run:
+def _finish(
+    setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None, lenient: bool
+) -> Run:
     began = time.monotonic()
     try:
         with parameter_context(setting):
             sim.run(progress)
+    except RunError as error:
+        seconds = time.monotonic() - began
+        left = _keep_failed(setting, sim, path, seconds, str(error))
+        if not lenient:
+            raise
+        return left
     except BaseException:
         if path is not None:
             with contextlib.suppress(PotluckError):  # what went wrong first is told
@@ -201,13 +214,26 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, progress: Watc
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
         summary = summarise_run(setting.experiment, sim.records, seconds, now)
-        return Run(setting.experiment, summary, None, sim.remarks, sim.records, modules, devices)
+        return Run(setting.experiment, summary, None, sim.remarks, None, sim.records, modules, devices)
     model_files.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
     summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
     json_files.write_json(path, folder.SUMMARY, summary)
-    return Run(setting.experiment, summary, path, sim.remarks, lines)
+    return Run(setting.experiment, summary, path, sim.remarks, _lines=lines)
+
+
+def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: float, why: str) -> Run:
+    """How far a run came that can't go on: its records, and the last models that were any good."""
+    models = setting.models
+    good = {view: (spec, params) for view, (spec, params) in sim.find_models().items() if finite(params)}
+    if path is not None:
+        folder.add_session(path, seconds)
+        model_files.write_models(path, good, models)
+        return replace(load(path), remarks=sim.remarks, failed=why)
+    modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
+    summary = summarise_run(setting.experiment, sim.records, seconds, None)
+    return Run(setting.experiment, summary, None, sim.remarks, why, sim.records, modules)
 
 
 def _by_name(experiment: Experiment) -> bool:

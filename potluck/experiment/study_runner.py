@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, PotluckError, nearest
+from potluck.core.errors import ConfigError, PotluckError, RunError, nearest
 from potluck.experiment import folder, json_files
 from potluck.experiment.code import execute_file
 from potluck.experiment.launch import execution_plan, side_by_side
@@ -119,7 +119,10 @@ def run_study(
     batch.compute_ahead(run for _, _, run in tuned)
     runs: dict[tuple[str, str], list[Run]] = {}
     for scenario, arm, run in tuned:
-        runs.setdefault((scenario, arm.name), []).append(batch.run(*run))
+        done = batch.run(*run)
+        if done.failed is not None:  # half a run belongs into no table
+            raise RunError(f"{run.name}: {done.failed}")
+        runs.setdefault((scenario, arm.name), []).append(done)
     results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
     json_files.write_json(place, RESULTS, summarise(results))
     return results

@@ -107,7 +107,8 @@ def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, bat
     asked = list_trials(methods, table, out)
     batch.compute_ahead(trial for _, _, trial in asked)
     for name, rate, trial in asked:
-        accuracy = batch.run(*trial).summary["accuracy_mean"]
+        done = batch.run(*trial)
+        accuracy = done.summary["accuracy_mean"] if done.failed is None else 0.0  # a rate that breaks it
         if accuracy is None:
             raise PotluckError(f"{trial.name}: never evaluated, so its rate can't be judged; run it longer")
         results[name][rate].append(accuracy)

@@ -21,7 +21,7 @@ from federations import (
 from malformed_many import lost, outcome, same
 
 from potluck import algorithms, fleet
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, DivergedError
 from potluck.core.job import Cost, Result
 from potluck.engine.checks import find_problem
 from potluck.engine.schedule import EvaluateAt, StopAt
@@ -186,8 +186,9 @@ def test_metrics_are_those_that_the_job_declares():
     assert judge({"loss": 0.5}, weight=0.0) is None  # nothing to measure
     assert judge({}, weight=0.0) is None
     assert judge({**both, "more": 1.0}, weight=0.0) == "metric 'more': the job tells loss, rows"
-    for worst in (float("nan"), float("-inf"), 10**400, "0.5", None, torch.tensor(0.5), [0.5], 1j):
-        assert judge({**both, "loss": worst}) == "metric loss is no finite number"
+    assert judge({"rows": -1e30, "loss": 1e30}) is None  # a square of it is still a number
+    for worst in (float("nan"), float("-inf"), 1.1e30, 10**400, "0.5", None, torch.tensor(0.5), [0.5], 1j):
+        assert judge({**both, "loss": worst}) == "metric loss is no number between -1e+30 and 1e+30"
     for table in (None, [("loss", 0.5)], "loss", 0.5):
         assert judge(table) is not None
 
@@ -281,7 +282,7 @@ def test_one_update_that_slips_through_would_be_seen(monkeypatch):
     with lost():
         expected = outcome("fedavg", "loop", None, 50)
     monkeypatch.setattr("potluck.engine.checks.finite", lambda tree: True)
-    with pytest.raises(AssertionError):  # an attacker took part
+    with pytest.raises(DivergedError):  # what slips through is merged, and that is looked at
         outcome("fedavg", "loop", None, 50)
     monkeypatch.setattr(
         "potluck.simulate.devices.find_problem", lambda result, cost, trusted: "bad" if cost.sends else None

@@ -5,6 +5,7 @@ So whoever asks for the same runs again, after a crash or for another page, wait
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -76,6 +77,7 @@ class RunBatch:
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
+        self.failed: dict[Path, str] = {}  # runs that couldn't go on, and why
         self._federations: dict[str, Federation] = {}
         self._explained_already: set[str] = set()
 
@@ -118,6 +120,8 @@ class RunBatch:
             runs, work = runs - 1, work - run.work
             seconds, done = seconds + came.seconds, done + run.work
             self.computed += 1
+            if came.failed is not None:
+                self.failed[run.place] = came.failed
             if show is not None:
                 left = seconds / done * work / max(1, min(jobs, runs))
                 show.on_end(run.name, came.accuracy, came.seconds, runs, left)
@@ -141,12 +145,17 @@ class RunBatch:
             side_by_side.compute(missing, choices, jobs, build_federation, start, follow, end)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
-        """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1."""
+        """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.
+
+        One that can't go on is given as far as it came, with `failed`.
+        """
         full = resolve_run(experiment)
         state = _state(place, full, self.force)
         self.number += 1
         if state == "finished" and place is not None:
             done = runs.load(place)
+        elif place in self.failed:
+            done = replace(runs.load(place), failed=self.failed[place])
         else:
             done = self._compute(name, experiment, place, state, self._federation(full))
         self.seconds += done.summary["wall_seconds"]
@@ -163,9 +172,10 @@ class RunBatch:
             self.show.announce(self.number, self.total, None if pace is None else pace * self.left)
         with self.show(name) if self.show else nullcontext() as watch:
             if state == "begun" and place is not None:
-                done = runs.resume(place, watch, federation=federation)
+                done = runs.resume(place, watch, federation=federation, lenient=True)
             else:
-                done = runs.run(experiment, place, watch, federation=federation, force=state == "other")
+                force = state == "other"
+                done = runs.run(experiment, place, watch, federation=federation, force=force, lenient=True)
         if self.show is not None:
             for remark in done.remarks:
                 self.show.say(f"potluck: {name}: {remark}")

@@ -52,6 +52,7 @@ class Done(NamedTuple):
     accuracy: float | None
     seconds: float  # of real time, all its sessions
     remarks: list[str]
+    failed: str | None = None  # why it couldn't go on
 
 
 def check_jobs(jobs: int, out: Path | None) -> None:
@@ -92,7 +93,7 @@ def compute(
     on_progress: Callable[[Missing, Progress], None],
     on_end: Callable[[Missing, Done], None],
 ) -> None:
-    """Compute runs, `jobs` at a time, in their order; the first one that fails stops the rest."""
+    """Compute runs, `jobs` at a time, in their order; what is wrong with one stops the rest."""
     jobs, under_way = min(jobs, len(missing)), dict[Child[Done], Missing]()
     children: list[Child[Done]] = []
     with stop_on_exit(children):
@@ -153,8 +154,15 @@ def _compute(
     except RuntimeError:  # better here than from within somebody's job
         raise ConfigError(USED) from None
     if run.state == "begun":
-        done = runs.resume(run.place, tell, federation=federation)
+        done = runs.resume(run.place, tell, federation=federation, lenient=True)
     else:
-        force = run.state == "other"
-        done = runs.run(run.experiment, run.place, tell, federation=federation, force=force, choose=choose)
-    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.remarks)
+        done = runs.run(
+            run.experiment,
+            run.place,
+            tell,
+            federation=federation,
+            force=run.state == "other",
+            choose=choose,
+            lenient=True,
+        )
+    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.remarks, done.failed)
