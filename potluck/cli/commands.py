@@ -215,27 +215,17 @@ def list_runs(
     """
     from rich.text import Text
 
-    from potluck import experiment as ex
     from potluck.cli import tables
-    from potluck.experiment.folder import is_run
+    from potluck.cli.runs_below import list_below
 
     if not folder.is_dir() and folder != Path("runs"):
         raise ConfigError(f"{folder}: no such folder; runs are in ./runs, unless --out named another folder")
-    places = sorted(path.parent for path in folder.rglob("experiment.toml") if is_run(path.parent))
-    runs = [ex.load(place) for place in places]
-    lines: list[tables.RunLine] = [
-        {
-            "folder": str(r.path),
-            "state": "finished" if r.finished else "unfinished",
-            "name": r.summary["name"],
-            "algorithm": r.summary["algorithm"],
-            "seed": r.summary["seed"],
-            "accuracy_mean": r.summary["accuracy_mean"],
-        }
-        for r in runs
-    ]
+    lines = list_below(folder)
     if not print_json(lines, as_json):
         tables.console.print(tables.show_list(lines) if lines else Text(f"no runs in {folder}"))
+    for line in lines:
+        if line["problem"] is not None:
+            typer.echo(f"potluck: {' '.join(line['problem'].split())}", err=True)
 
 
 @app.command()

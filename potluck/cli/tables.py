@@ -1,14 +1,13 @@
 """Results on stdout: a run, a comparison, the algorithms, a folder of runs."""
 
-from typing import TypedDict
-
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from potluck.algorithms import Description
-from potluck.core.units import duration, percent, size
+from potluck.cli.runs_below import RunLine
+from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
@@ -27,17 +26,6 @@ from potluck.report.columns import (
 console = Console(highlight=False)
 if not console.is_terminal:
     console.width = 160  # a file has no edge to wrap at
-
-
-class RunLine(TypedDict):
-    """A run in a list of runs."""
-
-    folder: str
-    state: str
-    name: str
-    algorithm: str
-    seed: int
-    accuracy_mean: float | None
 
 
 def show_run(run: Run) -> RenderableType:
@@ -130,7 +118,8 @@ def show_list(runs: list[RunLine]) -> Table:
     """Runs and how far they are."""
     table = _make_plain("folder", "algorithm", "seed", "state", "accuracy")
     for r in runs:
-        texts = (r["folder"], r["algorithm"], str(r["seed"]), r["state"], percent(r["accuracy_mean"]))
+        seed = NONE if r["seed"] is None else str(r["seed"])
+        texts = (r["folder"], r["algorithm"] or NONE, seed, r["state"], percent(r["accuracy_mean"]))
         table.add_row(*(Text(text, overflow="fold") for text in texts))
     return table
 

@@ -28,6 +28,7 @@ from potluck.core.records import Record
 from potluck.engine import snapshot
 from potluck.experiment import code, json_files, packages, toml
 from potluck.experiment.device_summary import DeviceSummary, find_mismatch
+from potluck.experiment.record_check import find_record_fault
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import as_recorded
@@ -52,7 +53,6 @@ _OWN = {
     TUNED,
     MEMORIES,
 }
-_FACTS = Record.__required_keys__
 _PARTIAL = re.compile(r"\..*\.partial")
 
 
@@ -196,11 +196,13 @@ def read_records(folder: Path) -> list[Record]:
     path, fix = folder / RECORDS, "resume the run, or run it again"
     lines = safe_files.read_file(folder, RECORDS).split(b"\n")[:-1]
     try:
-        records: list[Record] = [json.loads(line) for line in lines]
+        read = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
         raise json_files.damaged(path, str(error), fix) from None
-    if not all(isinstance(record, dict) and record.keys() >= _FACTS for record in records):
-        raise json_files.damaged(path, f"a line lacks one of {', '.join(sorted(_FACTS))}", fix)
+    for record in read:
+        if (why := find_record_fault(record)) is not None:
+            raise json_files.damaged(path, why, fix)
+    records: list[Record] = read
     return records
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+GOLDEN = 0.6180339887
 HERE = Path(__file__).resolve().parent
 
 
@@ -19,8 +20,8 @@ class Row:
     attempt: Callable[[int, Path], None]
 
     def list_quick(self):
-        """Numbers for every change: spread over all that there are."""
-        return [i * self.count // self.quick for i in range(self.quick)]
+        """Numbers for every change: spread over all that there are, and over what repeats among them."""
+        return [int(i * GOLDEN % 1 * self.count) for i in range(self.quick)]
 
 
 def list_names():

@@ -44,7 +44,7 @@ WHO = ("fedavg", "scaffold", "fedasync")  # rounds, memories on devices, no roun
 CALLS = ("fsync", "replace", "rename", "link", "unlink")
 WAYS = ("before", "after", "tails lost")  # the last: what no fsync has seen by then is gone too
 POINTS = 720  # ends: room for 80 calls of each of WHO
-COUNT, QUICK = POINTS + 240, 6
+COUNT, QUICK = POINTS + 240, 12
 DIED = 77
 BUFFERED = dict.fromkeys(("xb", "wb", "ab"), io.BufferedWriter) | {"a+b": io.BufferedRandom}
 

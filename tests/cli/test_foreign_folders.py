@@ -17,6 +17,7 @@ from potluck.cli import main
 from potluck.core.errors import PotluckError, SnapshotError
 from potluck.core.job import ModelSpec
 from potluck.experiment import folder, model_files
+from potluck.experiment.record_check import find_record_fault
 from potluck.models import Models
 
 SMALL = """
@@ -40,7 +41,7 @@ clients = 3
 [algorithms.fedasync]
 clients = 3
 """
-READ = (("show", "it"), ("list", "."), ("report", "it"))
+READ = (("show", "it"), ("report", "it"))
 
 
 def call(capsys, *arguments):
@@ -133,9 +134,25 @@ def test_links_in_a_run_are_refused_by_name(name, kind, run, tmp_path, capsys):
     plant(run, name, kind, tmp_path / "outside")
     before = look(tmp_path / "outside"), look(run)
     for command in (("resume", "it"), *READ):
-        if (name, kind, command[0]) != ("experiment.toml", "dangling", "list"):  # there is no run to list
-            assert refused(call(capsys, *command), f"{name}: a symbolic link")
+        assert refused(call(capsys, *command), f"{name}: a symbolic link")
     assert (look(tmp_path / "outside"), look(run)) == before
+    if (name, kind) == ("experiment.toml", "dangling"):
+        return  # there is no run to list
+    code, out, err = call(capsys, "list", ".", "--json")
+    assert (code, [line["state"] for line in json.loads(out)]) == (0, ["damaged"])
+    assert err.count("\n") == 1
+    assert f"{name}: a symbolic link" in err
+
+
+def test_one_bad_run_hides_no_other(run, made, capsys):
+    shutil.copytree(made / "run", run.parent / "healthy")
+    (run / "records.jsonl").write_text("[\n")
+    code, out, err = call(capsys, "list", ".")
+    assert code == 0
+    assert re.search(r"healthy +fedavg +1 +finished", out)
+    assert re.search(r"it +– +– +damaged", out)
+    assert err.count("\n") == 1
+    assert "it/records.jsonl: damaged" in err
 
 
 @pytest.mark.parametrize("kind", ["same", "folder", "dangling"])
@@ -355,3 +372,30 @@ def test_equal_models_are_equal_bytes(tmp_path):
     with safetensors.safe_open(tmp_path / "0" / "models" / "global.safetensors", "pt") as file:
         assert file.metadata()["view"] == "global"
         assert torch.equal(file.get_tensor("bias"), torch.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"metric": "accuracy", "node": {}}, "accuracy: node should be a whole number"),
+        ({"metric": "accuracy", "value": "x"}, "accuracy should be a number"),
+        ({"metric": "tasks", "value": 10**400}, "tasks should be a number"),
+        ({"time": "x"}, "round and time should be numbers"),
+        ({"time": float("nan")}, "round and time should be numbers"),
+        ({"metric": []}, "a metric should be a text"),
+        ({"metric": "attackers", "value": [[1]]}, r"attackers[0] should be a whole number"),
+        ({"metric": "chosen", "value": {"name": 3}}, "chosen.name should be a text"),
+    ],
+)
+def test_records_with_strange_values_are_told(change, why):
+    line = {"round": 1, "time": 0.5, "metric": "mine", "value": {"of": ["any", "kind"]}}
+    assert find_record_fault(line) is None
+    assert find_record_fault(line | change).endswith(why)
+
+
+def test_records_with_strange_values_are_not_drawn(run, capsys):
+    lines = (run / "records.jsonl").read_text().splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | {"time": "x"})
+    (run / "records.jsonl").write_text("\n".join(lines) + "\n")
+    for command in (("show", "it"), ("report", "it")):
+        assert refused(call(capsys, *command), "it/records.")

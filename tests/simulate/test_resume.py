@@ -368,8 +368,11 @@ def test_killed_at_any_moment(name, plan, tmp_path):
     def start(folder):
         return interrupted.forked(lambda: interrupted.go(name, plan, folder, LENGTH))
 
+    interrupted.go(
+        name, plan, tmp_path / "first", LENGTH
+    )  # here, so that children needn't load what they need
     begun = time.monotonic()
-    interrupted.go(name, plan, calm, LENGTH)  # here, so that children needn't load what they need
+    interrupted.go(name, plan, calm, LENGTH)
     whole, rng = time.monotonic() - begun, random.Random(f"{name} {plan}")
     killed = interrupted.endure(start, hunted, 4, iter(lambda: rng.uniform(0.1, 0.5) * whole, None))
     assert killed >= 1
