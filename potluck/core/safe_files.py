@@ -17,7 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 from potluck.core.errors import SnapshotError, StorageError
+from potluck.core.room import free_memory
+from potluck.core.units import size
 
+LARGE = 64 << 20  # bytes of a file for which it is asked whether there is room
 _PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # or a pipe would be waited for, before it is refused
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -43,8 +46,12 @@ def list_names(root: Path, name: str) -> list[str]:
 
 
 def read_file(root: Path, name: str) -> bytes:
-    """The content of a file."""
+    """The content of a file; one for which there is no room is refused before anything is read."""
     with naming(root / name, "read", SnapshotError), open_file(root, name, "rb") as file:
+        length = os.fstat(file.fileno()).st_size
+        if length > LARGE and length > (free := free_memory()):
+            why = f"{size(length)}, and {size(free)} of memory can be had here"
+            raise SnapshotError(f"{root / name}: {why}; put the old file back, or run it again")
         return file.read()
 
 

@@ -170,6 +170,7 @@ KINDS = (
     grow,
     flip,
     link_folder,
+    blow_up,
     add_foreign,
     pipe,
 )

@@ -199,6 +199,15 @@ def test_a_pipe_is_not_waited_for(name, run, capsys):
         assert refused(call(capsys, *command), f"{name}: not a plain file")
 
 
+@pytest.mark.parametrize("name", ["records.jsonl", "plan.json", "experiment.toml", "snapshots/@"])
+def test_a_file_that_is_too_large_is_not_read(name, run, capsys):
+    if name.endswith("@"):
+        name = f"snapshots/{max(path.name for path in (run / 'snapshots').iterdir())}"
+    os.truncate(run / name, 1 << 40)  # which takes nothing on the disk
+    command = "show" if name == "records.jsonl" else "resume"  # which cuts it
+    assert refused(call(capsys, command, "it"), f"it/{name}: 1.1 TB, and ")
+
+
 # ------------------------------------------------------------------------------------------- full disks
 
 
