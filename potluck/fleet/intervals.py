@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import DataError
-from potluck.data.sources.files import read_arrays
+from potluck.data.sources.npz_file import read_arrays
 from potluck.fleet.availability import Times
 from potluck.fleet.validation import find_file
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError, nearest
 from potluck.core.keys import derive, hash_all, permute
-from potluck.data.sources.files import read_arrays
+from potluck.data.sources.npz_file import read_arrays
 from potluck.fleet.generate import GIB, LATENCY, MEDIAN_COMPUTE, MEMORY, UP_SHARE, draw_between, repeat_value
 from potluck.fleet.profiles import COLUMNS, Column, Profiles
 from potluck.fleet.validation import check, check_count, check_up_share, find_file, read_number

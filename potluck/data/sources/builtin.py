@@ -10,10 +10,11 @@ from potluck.core.keys import derive, generator
 from potluck.core.room import require_room
 from potluck.data.pool import Pool, assemble
 from potluck.data.sources.cifar import CIFAR_10, CIFAR_100, Version, load_cifar
-from potluck.data.sources.files import ROOT_HINT, find, join_paths, list_places, read_arrays
+from potluck.data.sources.files import ROOT_HINT, find, join_paths, list_places
 from potluck.data.sources.har import NAMES as HAR_NAMES
 from potluck.data.sources.har import load_har
 from potluck.data.sources.idx import load_idx
+from potluck.data.sources.npz_file import read_arrays
 from potluck.data.sources.registry import register
 from potluck.data.sources.shakespeare import load_shakespeare
 

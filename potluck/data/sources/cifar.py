@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,11 +102,13 @@ def _rows(content: bytes, at: str, labels: int, column: int) -> Rows:
 
 def _unpickle(content: bytes, at: str, key: str) -> Rows:
     try:
+        _check_opcodes(content)
         batch = _Plain(io.BytesIO(content), encoding="latin1").load()
     except DataError as error:
         raise DataError(f"{at}: {error}") from None
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{at}: not a whole pickle ({type(error).__name__}: {error})") from error
+        why = " ".join(str(error).split())
+        raise DataError(f"{at}: not a whole pickle ({type(error).__name__}: {why})") from error
     data = batch.get("data") if isinstance(batch, dict) else None
     labels = batch.get(key) if isinstance(batch, dict) else None
     if not isinstance(data, _Array) or not isinstance(labels, list):
@@ -116,6 +119,21 @@ def _unpickle(content: bytes, at: str, key: str) -> Rows:
         raise DataError(f"{at}: expected {len(labels)} rows of {_VALUES} bytes, one a label")
     x = np.frombuffer(data.raw, np.uint8).reshape(-1, *_SHAPE)
     return x, np.array(labels, np.int64)
+
+
+def _check_opcodes(content: bytes) -> None:
+    """Refuse lengths that aren't there, places beyond the end, and tuples of tuples used again and again."""
+    names, places, before = 0, set[int](), ""
+    for code, argument, _ in pickletools.genops(content):  # refuses lengths itself
+        number = argument if isinstance(argument, int) else 0
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            number, names = names if code.name == "MEMOIZE" else number, names + 1
+            if number > len(content):  # there would be room for as many
+                raise DataError(f"remembers a value at {number}, beyond its own end")
+            places = places | {number} if before.startswith("TUPLE") else places - {number}
+        elif code.name == "DUP" or (code.name in ("GET", "BINGET", "LONG_BINGET") and number in places):
+            raise DataError("uses a tuple twice, which CIFAR's files don't; as a key it could take for ever")
+        before = code.name
 
 
 class _Type:

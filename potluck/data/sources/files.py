@@ -1,17 +1,15 @@
 """Where data files are looked for, and what is said when they are damaged or missing."""
 
 import gzip
+import math
 import os
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from potluck.core.errors import DataError
 from potluck.core.folders import find_cache_folder
+from potluck.data.sources.allowance import Allowance
 
 ROOT_HINT = "say where it is by data.root or $POTLUCK_DATA"
 
@@ -50,34 +48,15 @@ def join_paths(paths: Sequence[Path]) -> str:
     return " or ".join(str(path.absolute()) for path in paths)
 
 
-def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked where its name ends in .gz."""
+def read_bytes(path: Path, allowance: Allowance | None = None, most: float = math.inf) -> bytes:
+    """A file's content, or its first bytes, unpacked where its name ends in .gz."""
+    allowance = allowance or Allowance(path)
     try:
-        packed = path.read_bytes()
-        return gzip.decompress(packed) if path.suffix == ".gz" else packed
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return allowance.read(stream, most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: not a whole gzip file ({len(packed)} bytes, {error}); copy or download it again"
+            f"{path}: not a whole gzip file ({path.stat().st_size} bytes, {error}); copy or download it again"
         ) from error
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror})") from error
-
-
-def read_arrays(
-    path: Path, required: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, NDArray[np.generic]]:
-    """The named arrays of an .npz file. Pickled objects are refused: they could run code."""
-    try:
-        content = np.load(path, allow_pickle=False)
-        if not isinstance(content, np.lib.npyio.NpzFile):
-            raise DataError(f"{path}: holds one bare array; write it with numpy.savez(path, x=..., y=...)")
-        with content:
-            missing = [name for name in required if name not in content]
-            if missing:
-                raise DataError(f"{path}: has no array {missing[0]!r}, only {', '.join(content) or 'none'}")
-            return {name: content[name] for name in (*required, *optional) if name in content}
-    except (ValueError, EOFError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        fix = "write it anew with numpy.savez(path, x=..., y=...)"
-        raise DataError(f"{path}: not a whole .npz file of plain arrays; {fix}") from error
-    except OSError as error:
-        raise DataError(f"{path}: can't be read ({error.strerror or error})") from error

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import DataError
 from potluck.data.pool import Pool, assemble, check_people
-from potluck.data.sources.files import read_arrays
 from potluck.data.sources.members import read_members
+from potluck.data.sources.npz_file import read_arrays
 
 Column = NDArray[np.generic]
 Windows = tuple[Column, Column, Column, NDArray[np.bool_]]  # x, y, user, test
@@ -40,7 +40,7 @@ def load_har(path: Path) -> Pool:
 
 def _from_npz(path: Path) -> Windows:
     arrays = read_arrays(path, ("x", "y", "user", "test"))
-    rows = len(arrays["y"])
+    rows = arrays["y"].size
     for name in ("x", "user", "test"):
         if arrays[name].shape[:1] != (rows,):
             raise DataError(f"{path}: {name} has shape {list(arrays[name].shape)}, but y has {rows} entries")

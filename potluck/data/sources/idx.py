@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import DataError
 from potluck.data.pool import Pool, assemble, check_people
-from potluck.data.sources.files import describe_absence, read_arrays, read_bytes
+from potluck.data.sources.allowance import Allowance
+from potluck.data.sources.files import describe_absence, read_bytes
+from potluck.data.sources.npz_file import read_arrays
 
 _PARTS = (
     "train-images-idx3-ubyte",
@@ -23,6 +25,7 @@ _TYPES: dict[int, tuple[str, np.dtype[np.generic]]] = {
     0x0C: ("integers", np.dtype(">i4")),
 }
 _QMNIST = ("qmnist-train-labels-idx2-int", "qmnist-test-labels-idx2-int")
+_HEAD = 4 + 4 * 4  # bytes, of an array of four sizes
 _WRITER = 2  # the column of QMNIST's labels that names the writer; column 0 is the digit
 
 
@@ -36,7 +39,10 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
     if folder is None:
         files = ", ".join(_PARTS)
         raise describe_absence(name, f"{files} (or the same with .gz)", folders, f"get {origin}")
-    images, labels, test_images, test_labels = (_part(name, folder, part, origin) for part in _PARTS)
+    allowance = Allowance(folder)
+    images, labels, test_images, test_labels = (
+        _part(name, folder, part, origin, allowance) for part in _PARTS
+    )
     if images.shape[1:] != test_images.shape[1:]:
         sizes = f"{list(images.shape[1:])} and {list(test_images.shape[1:])}"
         raise DataError(f"{folder}: train and t10k images differ in size: {sizes}")
@@ -59,9 +65,9 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
     )
 
 
-def read_idx(path: Path, code: int = 0x08) -> NDArray[np.generic]:
+def read_idx(path: Path, code: int = 0x08, allowance: Allowance | None = None) -> NDArray[np.generic]:
     """One IDX file: two zero bytes, a type, a rank, big-endian sizes, then the values."""
-    content = read_bytes(path)
+    content = read_bytes(path, most=_HEAD)  # first: what it says is all that is then unpacked
     kind, dtype = _TYPES[code]
     rank = content[3] if len(content) >= 4 else 0
     start = 4 + 4 * rank
@@ -72,8 +78,10 @@ def read_idx(path: Path, code: int = 0x08) -> NDArray[np.generic]:
         )
     shape = [int(size) for size in np.frombuffer(content, ">u4", rank, 4)]
     expected = start + dtype.itemsize * math.prod(shape)
+    content = read_bytes(path, allowance, expected + 1)
     if len(content) != expected:
-        raise DataError(f"{path}: expected {expected} bytes for sizes {shape}, found {len(content)}")
+        found = "more" if len(content) > expected else len(content)
+        raise DataError(f"{path}: expected {expected} bytes for sizes {shape}, found {found}")
     return np.frombuffer(content, dtype, offset=start).reshape(shape)
 
 
@@ -83,11 +91,11 @@ def _find(folder: Path, part: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _part(name: str, folder: Path, part: str, origin: str) -> NDArray[np.generic]:
+def _part(name: str, folder: Path, part: str, origin: str, allowance: Allowance) -> NDArray[np.generic]:
     path = _find(folder, part)
     if path is None:
         raise DataError(f"{name}: {folder.absolute()} has no {part} (or {part}.gz); get {origin}")
-    array = read_idx(path)
+    array = read_idx(path, allowance=allowance)
     rank = 3 if "images" in part else 1
     if array.ndim != rank:
         raise DataError(f"{path}: expected {rank} sizes, found {list(array.shape)}")

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from potluck.core.errors import DataError, require
 from potluck.core.room import require_room
 from potluck.data.pool import TEST_SHARE, Pool, assemble
+from potluck.data.sources.allowance import Allowance
 from potluck.data.sources.files import read_bytes
 
+_BECOMES = 32  # bytes that a letter of JSON may take: an empty list takes as much as 60 for 3 letters
 _SPARSER = 5  # test rows are read at every evaluation, and neighbours among them say nearly the same
 
 
@@ -34,7 +36,7 @@ def load_shakespeare(path: Path, length: int, stride: int) -> Pool:
     fix = f"lower it, or raise data.stride = {stride} ({rows:,} rows)"
     require_room(24 * rows * (length + 1), "data.length", length, fix)
     vocabulary = np.unique(np.concatenate([codes for _, _, codes in texts]))
-    by_hash = sorted(texts, key=lambda text: hashlib.sha256(text[1].encode()).digest())
+    by_hash = sorted(texts, key=lambda text: _hash(text[1]))
     tested = {i for i, _, _ in by_hash[-max(1, round(TEST_SHARE * len(texts))) :]}
     windows: list[NDArray[np.int64]] = []
     for i, _, codes in texts:
@@ -60,15 +62,21 @@ def load_shakespeare(path: Path, length: int, stride: int) -> Pool:
 def _read(path: Path) -> list[tuple[str, str]]:
     """Every role and its text, in order of name."""
     try:
-        content = json.loads(read_bytes(path))
+        content = json.loads(read_bytes(path, Allowance(path, _BECOMES)))
     except ValueError as error:
         raise DataError(f"{path}: not a JSON file ({error})") from None
+    except RecursionError:
+        raise DataError(f"{path}: not {{role: [speech, ...]}}, but lists in lists without end") from None
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected {{role: [speech, ...]}}, found a {type(content).__name__}")
     for role, speeches in content.items():
         if not isinstance(speeches, list) or not all(isinstance(speech, str) for speech in speeches):
             raise DataError(f"{path}: expected a list of speeches for {role!r}")
     return sorted((role, " ".join(speeches)) for role, speeches in content.items())
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
 
 
 def _codes(text: str) -> NDArray[np.uint32]:
