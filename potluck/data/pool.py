@@ -288,8 +288,10 @@ def _standardise(
 
 def _count_bytes(values: NDArray[np.generic]) -> NDArray[np.int64]:
     """How often each byte occurs; block by block, since NumPy makes eight bytes of each to count them."""
-    blocks = (values[at : at + _BLOCK] for at in range(0, values.size, _BLOCK))
-    return np.sum([np.bincount(block, minlength=256) for block in blocks], axis=0, dtype=np.int64)
+    counts = np.zeros(256, np.int64)
+    for at in range(0, values.size, _BLOCK):
+        counts += np.bincount(values[at : at + _BLOCK], minlength=256)
+    return counts
 
 
 def _check_tokens(name: str, x: NDArray[np.generic]) -> NDArray[np.int64]:
