@@ -16,7 +16,7 @@ from campaign._potluck import compare, fork, read_outcome
 from potluck import algorithms
 
 TITLE = "random SIGKILL, SIGTERM and SIGINT, over all algorithms and executors; then resumed"
-COUNT, QUICK = 198, 3
+COUNT, QUICK = 99, 3
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PLANS = (
     ('run.executor="loop"',),

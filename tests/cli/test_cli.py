@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -436,3 +437,12 @@ def test_ctrl_c_says_how_to_go_on(here):
     assert err.endswith("potluck: interrupted; go on with: potluck resume a\n")
     assert "Traceback" not in err, err
     assert out == ""
+
+
+def test_interrupted_while_commands_are_loaded(potluck, monkeypatch):
+    class Loading(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "potluck.cli.commands", Loading("commands"))
+    assert potluck("list") == (130, "", "potluck: interrupted\n")
