@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from campaign import _runner
+from campaign import _runner, _table
 from campaign._log import Log
 from campaign._rows import Row, list_names, load_row
 from campaign._runner import Campaign
@@ -91,3 +91,26 @@ def test_what_another_commit_did_is_not_counted(tmp_path):
     Log(tmp_path, {"commit": "abc"}).add("note", 0, 5, 0.1, {})
     assert Log.stored(tmp_path).of("note").tried == set(range(5))
     assert Log(tmp_path, {"commit": "abd"}).of("note").tried == set()
+
+
+def test_the_table_takes_its_place_in_a_page(tmp_path):
+    log = Log(tmp_path, {"commit": "abc", "date": "2026-01-02", "machine": "1 core of X"})
+    log.add("note", 0, 1200, 95.0, {7: "why"})
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{_table.BEGIN}\nold\n{_table.END}\nafter\n")
+    rows = [Row("note", "things", 1200, 1, bad)]
+    for _ in range(2):
+        _table.put_into(page, _table.write_markdown(rows, log))
+    text = page.read_text()
+    assert "Tried on 2026-01-02, at commit abc, on 1 core of X." in text
+    assert "| `note` | things | 1,200 | 1 | 1 min 35 s |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "1,200       1  1 min 35 s" in _table.write_text(rows, log)
+
+
+def test_the_page_tells_of_every_row():
+    page = (_table.ROOT / "docs" / "reliability.md").read_text()
+    assert [name for name in list_names() if f"**{name}**" not in page] == []
+    assert _table.BEGIN in page
