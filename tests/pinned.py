@@ -39,7 +39,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 VALUES = HERE / "pinned_values.json"
 PARTS = ("served", "kept", "recorded")
-NOT_COMPARED = ("wall_seconds", "finished")  # of a summary
+NOT_COMPARED = ("wall_seconds", "finished", "remarks")  # of a summary
 
 EXPERIMENT = """
 name = "pinned"

@@ -1,4 +1,4 @@
-"""The commands. Results go to stdout, progress and remarks to stderr."""
+"""The commands. Results go to stdout, progress and notices to stderr."""
 
 import json
 from pathlib import Path
@@ -87,8 +87,8 @@ def run(
     shown = open_screen(quiet)
     with explain_resuming(folder), shown(f"{_spell(wanted.algorithm)}-{wanted.seed}") as watch:
         done = ex.run(wanted, folder, watch, force=force)
-    for remark in done.remarks:
-        shown.say(f"potluck: {remark}")
+    for notice in done.notices:
+        shown.say(f"potluck: {notice}")
     print_run(done, quiet, as_json)
 
 
@@ -118,8 +118,8 @@ def resume(
         shown.say(f"{folder}: finished already")
     with explain_resuming(folder), shown(folder.name) as watch:
         done = ex.resume(folder, watch)
-    for remark in done.remarks:
-        shown.say(f"potluck: {remark}")
+    for notice in done.notices:
+        shown.say(f"potluck: {notice}")
     print_run(done, quiet, as_json)
 
 

@@ -61,6 +61,7 @@ def print_comparison(
 
     from potluck.cli import tables
     from potluck.report import write_report
+    from potluck.report.columns import list_remarks
     from potluck.report.verdict import tell_verdict
 
     report = folder / "report.html"
@@ -78,6 +79,8 @@ def print_comparison(
     }
     if not print_json(summary, as_json) and not quiet:
         tables.console.print(tables.show_comparison(compared))
+        if list_remarks(compared):
+            tables.console.print(tables.show_remarks(compared))
         typer.echo(f"report: {report}")
         if sentence:
             tables.console.print(tables.show_sentence(sentence))

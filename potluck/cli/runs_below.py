@@ -6,6 +6,7 @@ from typing import TypedDict
 from potluck.core.errors import PotluckError
 from potluck.experiment import load
 from potluck.experiment.folder import EXPERIMENT, is_run
+from potluck.experiment.remarks import Remark
 
 
 class RunLine(TypedDict):
@@ -17,6 +18,7 @@ class RunLine(TypedDict):
     algorithm: str | None
     seed: int | None
     accuracy_mean: float | None
+    remarks: list[Remark]
     problem: str | None  # why it can't be read
 
 
@@ -39,6 +41,7 @@ def _describe(place: Path) -> RunLine | None:
             "algorithm": None,
             "seed": None,
             "accuracy_mean": None,
+            "remarks": [],
             "problem": str(error),
         }
     return {
@@ -48,5 +51,6 @@ def _describe(place: Path) -> RunLine | None:
         "algorithm": run.summary["algorithm"],
         "seed": run.summary["seed"],
         "accuracy_mean": run.summary["accuracy_mean"],
+        "remarks": run.summary["remarks"],
         "problem": None,
     }

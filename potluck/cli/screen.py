@@ -29,7 +29,7 @@ class Screen:
         self._followed: dict[str, _Followed] = {}
 
     def say(self, text: str) -> None:
-        """A remark, in one line."""
+        """A notice, in one line."""
         if self.quiet:
             return
         if self._bars is not None:  # above them

@@ -13,14 +13,17 @@ from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
 from potluck.metrics import Outcome, Privacy
 from potluck.report.columns import (
+    ALARM,
     GLOBAL_TEST,
     JUDGED_BY,
     Column,
     explain_intervals,
     list_columns,
     list_rates,
+    list_remarks,
     tell_choice,
     tell_global_test,
+    tell_remark,
 )
 
 console = Console(highlight=False)
@@ -54,7 +57,7 @@ def show_run(run: Run) -> RenderableType:
             grid.add_row(f"  {key}", Text(text, overflow="fold"))
     state = "" if run.finished else ", unfinished"
     title = f"{s['algorithm']} on {run.experiment.data.source}, seed {s['seed']}{state}"
-    return Group(Text(title, style="bold"), grid)
+    return Group(Text(title, style="bold"), grid, *(_alarm(tell_remark(each)) for each in s["remarks"]))
 
 
 def show_comparison(comparison: Comparison) -> Table:
@@ -66,6 +69,11 @@ def show_comparison(comparison: Comparison) -> Table:
         if wanted <= console.width or len(shown) == 1:
             return table
         shown.pop()
+
+
+def show_remarks(comparison: Comparison) -> RenderableType:
+    """What went wrong, a line each."""
+    return Group(*map(_alarm, list_remarks(comparison)))
 
 
 def show_sentence(text: str) -> Text:
@@ -114,14 +122,16 @@ def show_algorithm(d: Description) -> RenderableType:
     return Group(Text(d.paper, style="bold"), "", Text(d.idea), "", graded, "", table, "", Text(where))
 
 
-def show_list(runs: list[RunLine]) -> Table:
-    """Runs and how far they are."""
+def show_list(runs: list[RunLine]) -> RenderableType:
+    """Runs and how far they are; below, what went wrong."""
     table = _make_plain("folder", "algorithm", "seed", "state", "accuracy")
     for r in runs:
+        accuracy = percent(r["accuracy_mean"]) + (f" {ALARM}" if r["remarks"] else "")
         seed = NONE if r["seed"] is None else str(r["seed"])
-        texts = (r["folder"], r["algorithm"] or NONE, seed, r["state"], percent(r["accuracy_mean"]))
+        texts = (r["folder"], r["algorithm"] or NONE, seed, r["state"], accuracy)
         table.add_row(*(Text(text, overflow="fold") for text in texts))
-    return table
+    told = (f"{r['folder']}: {tell_remark(remark)}" for r in runs for remark in r["remarks"])
+    return Group(table, *map(_alarm, told))
 
 
 def _tell_lost(s: Outcome) -> str:
@@ -144,10 +154,12 @@ def _tell_privacy(spent: Privacy | None) -> str:
 
 def _make_comparison(comparison: Comparison, shown: list[Column]) -> Table:
     seeds, name = len(comparison.experiment.seeds), comparison.experiment.name
+    alarming = {run.summary["algorithm"] for run in comparison.runs if run.summary["remarks"]}
     notes = [
         "accuracy: mean over devices on their own test data",
         "times are virtual",
         "* is best",
+        *([f"{ALARM}: see below"] if alarming else []),
         *(["vs: difference in points, paired by seed", explain_intervals(seeds)] if seeds > 1 else []),
         *([tell_global_test(comparison.tested)] if any(c.name == GLOBAL_TEST for c in shown) else []),
     ]
@@ -161,12 +173,17 @@ def _make_comparison(comparison: Comparison, shown: list[Column]) -> Table:
     for column in shown:
         table.add_column(column.name, justify="right", no_wrap=True)
     for i, algorithm in enumerate(comparison.algorithms):
-        table.add_row(algorithm, *(_mark(c.texts[i], i in c.best) for c in shown))
+        named = f"{algorithm} {ALARM}" if algorithm in alarming else algorithm
+        table.add_row(named, *(_mark(c.texts[i], i in c.best) for c in shown))
     return table
 
 
 def _make_plain(*names: str) -> Table:
     return Table(*names, box=None, padding=(0, 2, 0, 0))
+
+
+def _alarm(text: str) -> Text:
+    return Text(f"{ALARM} {text}", style="yellow")
 
 
 def _mark(text: str, best: bool) -> Text:

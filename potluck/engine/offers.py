@@ -11,14 +11,14 @@ from potluck.engine.point import Point
 from potluck.engine.seeds import EVALUATION
 from potluck.execute.reference import run_alone
 
-Remark = Mapping[str, float | str]
+Chosen = Mapping[str, float | str]
 
 
 class Settled(NamedTuple):
     """What a node would use."""
 
     task: Task
-    chosen: Remark | None = None  # its name and what was measured, where the device chose
+    chosen: Chosen | None = None  # its name and what was measured, where the device chose
 
 
 def find_offers(

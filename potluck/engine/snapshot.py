@@ -31,16 +31,16 @@ def write(run: Path, serial: int, state: S) -> Path:
 
 def read_newest(run: Path, kind: type[S], device: str = "cpu") -> tuple[int, S, list[str]]:
     """The newest good snapshot: its number, its state, and what was wrong with newer ones."""
-    remarks: list[str] = []
+    notices: list[str] = []
     for name in reversed(list_all(run)):
         data, path = safe_files.read_file(run, name), run / name
         if hashlib.blake2b(data[DIGEST:], digest_size=DIGEST).digest() == data[:DIGEST]:
             state = read(data[DIGEST:], device, path)
             if not isinstance(state, kind):
                 raise SnapshotError(f"{path}: holds no {kind.__name__}: put the old file back")
-            return int(path.stem), state, remarks
-        remarks.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
-    raise SnapshotError(f"{run}: no good snapshot to resume from" + "".join(f"; {s}" for s in remarks))
+            return int(path.stem), state, notices
+        notices.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
+    raise SnapshotError(f"{run}: no good snapshot to resume from" + "".join(f"; {s}" for s in notices))
 
 
 def list_all(run: Path) -> list[str]:

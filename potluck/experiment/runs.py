@@ -24,6 +24,7 @@ from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
+from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
 from potluck.experiment.run_lock import lock_run
@@ -46,7 +47,7 @@ class Run:
     experiment: Experiment
     summary: Summary
     path: Path | None = None
-    remarks: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
+    notices: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
     failed: str | None = None  # why it couldn't go on; then this is how far it came
     # Not shown: a notebook would print every record.
     _lines: list[Record] | None = field(default=None, repr=False)
@@ -130,7 +131,7 @@ def run(
             note = None if path is None else partial(execution_plan.note_chunk, path)
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
-                sim.remarks.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
             return _finish(setting, sim, path, progress, lenient)
     except (StorageError, RunError):
         raise  # it goes on when there is room; or its records say how it came to this
@@ -167,7 +168,7 @@ def resume(
         plan = execution_plan.read_plan(path)
         sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
         if plan.torch != torch.__version__:
-            sim.remarks.append(
+            sim.notices.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
             )
         return _finish(setting, sim, path, progress, lenient)
@@ -211,16 +212,17 @@ def _finish(
         folder.add_session(path, seconds)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     models, served, devices = setting.models, sim.find_models(), summarise_devices(sim)
+    judged = find_judged(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
-        summary = summarise_run(setting.experiment, sim.records, seconds, now)
-        return Run(setting.experiment, summary, None, sim.remarks, None, sim.records, modules, devices)
+        summary = summarise_run(setting.experiment, sim.records, seconds, now, judged)
+        return Run(setting.experiment, summary, None, sim.notices, None, sim.records, modules, devices)
     model_files.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
-    summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now)
+    summary = summarise_run(setting.experiment, lines, folder.wall_seconds(path), now, judged)
     json_files.write_json(path, folder.SUMMARY, summary)
-    return Run(setting.experiment, summary, path, sim.remarks, _lines=lines)
+    return Run(setting.experiment, summary, path, sim.notices, _lines=lines)
 
 
 def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: float, why: str) -> Run:
@@ -230,10 +232,10 @@ def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: 
     if path is not None:
         folder.add_session(path, seconds)
         model_files.write_models(path, good, models)
-        return replace(load(path), remarks=sim.remarks, failed=why)
+        return replace(load(path), notices=sim.notices, failed=why)
     modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
     summary = summarise_run(setting.experiment, sim.records, seconds, None)
-    return Run(setting.experiment, summary, None, sim.remarks, why, sim.records, modules)
+    return Run(setting.experiment, summary, None, sim.notices, why, sim.records, modules)
 
 
 def _by_name(experiment: Experiment) -> bool:

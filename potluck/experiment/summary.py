@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from potluck import metrics
 from potluck.core.records import Record
 from potluck.experiment.accountant import summarise_privacy
+from potluck.experiment.judged import Judged
+from potluck.experiment.remarks import Remark, find_remarks
 from potluck.experiment.schema.experiment import Experiment
 
 
@@ -17,12 +19,20 @@ class Summary(metrics.Outcome):
     evaluated_on: str
     wall_seconds: float
     finished: str | None  # when; None: it isn't
+    remarks: list[Remark]  # what went wrong, as far as it shows; of a finished run
 
 
 def summarise_run(
-    experiment: Experiment, records: Sequence[Record], wall: float, finished: str | None
+    experiment: Experiment,
+    records: Sequence[Record],
+    wall: float,
+    finished: str | None,
+    judged: Judged | None = None,
 ) -> Summary:
-    """Which run it was, what its records come to, and how long it took in real time."""
+    """Which run it was, what its records come to, and how long it took in real time.
+
+    Without knowing what it is judged by, nothing is remarked: a run that goes on may yet learn.
+    """
     outcome = metrics.summarise(records, experiment.stop.target or experiment.evaluate.target)
     if (privacy := summarise_privacy(records)) is not None:
         outcome["privacy"] = privacy
@@ -34,6 +44,7 @@ def summarise_run(
         **outcome,
         "wall_seconds": round(wall, 3),
         "finished": finished,
+        "remarks": [] if judged is None else find_remarks(records, experiment, judged),
     }
 
 

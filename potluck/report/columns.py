@@ -1,14 +1,17 @@
 """What is shown of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Experiment, Tuning
 from potluck.experiment.comparison import Row
+from potluck.experiment.remarks import Remark
 from potluck.metrics import FEWEST_SEEDS, Estimate
 
 GLOBAL_TEST = "global test"
+ALARM = "!"  # marks what something is remarked of
 JUDGED_BY = "mean accuracy on devices' validation rows"
 
 
@@ -65,6 +68,29 @@ def tell_global_test(tested: Mapping[str, str]) -> str:
     told = (f"{', '.join(names)}: {text}" for text, names in whose.items())
     how = next(iter(whose), "") if len(whose) == 1 else "; ".join(told)
     return f"{GLOBAL_TEST}: on rows that no device holds, {how}" if whose else f"no {GLOBAL_TEST}"
+
+
+def list_remarks(comparison: Comparison) -> list[str]:
+    """What went wrong, algorithm by algorithm: in the words of the first seed, with the seeds that it was."""
+    found: dict[tuple[str, str, int], list[tuple[int, Remark]]] = {}
+    for run in comparison.runs:
+        kinds: Counter[str] = Counter()
+        for remark in run.summary["remarks"]:
+            key = (run.summary["algorithm"], remark["kind"], kinds[remark["kind"]])
+            found.setdefault(key, []).append((run.summary["seed"], remark))
+            kinds[remark["kind"]] += 1
+    several = len(comparison.experiment.seeds) > 1
+    lines = []
+    for (algorithm, *_), same in found.items():
+        (first, remark), *more = same
+        also = f", and alike with {', '.join(str(seed) for seed, _ in more)}" if more else ""
+        lines.append(f"{algorithm}{f' (seed {first}{also})' if several else ''}: {tell_remark(remark)}")
+    return lines
+
+
+def tell_remark(remark: Remark) -> str:
+    """What went wrong, and by what."""
+    return f"{remark['text']}. Likeliest cause: {remark['cause']}."
 
 
 def list_rates(tuning: Tuning) -> list[RateLine]:

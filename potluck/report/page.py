@@ -13,6 +13,7 @@ from potluck.report.columns import (
     explain_intervals,
     list_columns,
     list_rates,
+    list_remarks,
     tell_choice,
     tell_global_test,
 )
@@ -96,7 +97,8 @@ Times are on the virtual clock{bold}.{explained}{versus}</p>
 
 def _render_remarks(comparison: Comparison) -> str:
     """Who won, and what a reader should know before believing it."""
-    lines, unfinished = [], [run for run in comparison.runs if not run.finished]
+    lines = [f'<p class="warning">{escape(told)}</p>' for told in list_remarks(comparison)]
+    unfinished = [run for run in comparison.runs if not run.finished]
     if unfinished:
         names = join_names([f"{run.name} (round {run.summary['rounds']})" for run in unfinished])
         lines.append(f'<p class="warning">Unfinished: {escape(names)}. Numbers are those so far.</p>')

@@ -21,7 +21,7 @@ from potluck.core.trees import finite
 from potluck.data import Partition
 from potluck.engine.host import Host
 from potluck.engine.local import Home, look_up
-from potluck.engine.offers import Remark, Settled, find_offers, settle
+from potluck.engine.offers import Chosen, Settled, find_offers, settle
 from potluck.engine.point import Point
 from potluck.engine.schedule import EvaluateAt
 from potluck.engine.seeds import EVALUATION, seed_choice, seed_score
@@ -39,7 +39,16 @@ class Offer(NamedTuple):
     node: Node
     view: str
     task: Task
-    chosen: Remark | None  # where the device chose between several
+    chosen: Chosen | None  # where the device chose between several
+
+
+class Use(NamedTuple):
+    """What a device uses in the view that a run is judged by, and the rows that it is tested on."""
+
+    model: Hashable | None  # equal for all who use the same one; None: one of its own
+    name: str | None  # the cloud's, if it serves the model to itself
+    nbytes: int  # of its parameters
+    rows: NDArray[np.int64]
 
 
 class Line(NamedTuple):
@@ -127,6 +136,22 @@ class Evaluator:
                 overall = {"shift": share, **_average(found_here)}
                 lines.append(Line("accuracy_shifted", overall, view=view))
         return lines
+
+    def find_uses(self, last: int) -> dict[Node, Use]:
+        """Of the panel's devices that don't attack, as at the last evaluation, whose serial this is."""
+        partition = self.federation.find_partition(self.host.now)
+        cloud = self._collect([self.host.root], last)
+        named = {
+            identify_shared(item): offer.view
+            for offer, item in zip(cloud, self._place(cloud, last, partition), strict=True)
+        }
+        offers = {o.node: o for o in reversed(self._collect(self._find_honest(), last))}  # of each its first
+        uses = {}
+        for item in self._place(list(offers.values()), last, partition):
+            model, at, job = identify_shared(item), item.at, item.job
+            rows = partition.rows(at.node, self.often.on)
+            uses[at.node] = Use(model, named.get(model), at.models[job.model].nbytes, rows)
+        return uses
 
     def _collect(self, nodes: Iterable[Node], serial: int) -> list[Offer]:
         return [

@@ -67,7 +67,7 @@ class Simulation:
         self.claimed = self.machines if honest else list_machines(fleet, self.topology, claimed=True)
         self.logs = Records(None if folder is None else folder / RECORDS)
         self.memories = Memories(None if folder is None else folder / MEMORIES, device=plan.device)
-        self.snapshots, self.remarks = 0, list[str]()
+        self.snapshots, self.notices = 0, list[str]()
         self._assemble(RunState.begin(identity, plan, self.topology))
 
     def _assemble(self, state: RunState) -> None:
@@ -288,7 +288,7 @@ class Simulation:
         """A stack didn't fit into memory: those to come are smaller, after a resume too."""
         self.plan = replace(self.plan, chunk=chunk)
         self.saved = float("-inf")  # a snapshot is due: resuming from before would shrink at another time
-        self.remarks.append(f"out of memory: stacks of {chunk} clients from now on")
+        self.notices.append(f"out of memory: stacks of {chunk} clients from now on")
         if self.on_shrink is not None:
             self.on_shrink(chunk)
 
@@ -342,9 +342,9 @@ class Simulation:
                 safe_files.remove_file(folder, log)
             return cls(federation, algorithm, folder=folder, **settings)
         wanted: ExecutionPlan = settings.get("plan", ExecutionPlan())
-        serial, state, remarks = snapshot.read_newest(folder, RunState, wanted.device)
+        serial, state, notices = snapshot.read_newest(folder, RunState, wanted.device)
         plan = replace(state.plan, chunk=min(state.plan.chunk, settings.get("plan", state.plan).chunk))
         sim = cls(federation, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)
-        sim.snapshots, sim.remarks = serial, remarks
+        sim.snapshots, sim.notices = serial, notices
         return sim

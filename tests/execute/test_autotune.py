@@ -491,7 +491,7 @@ def test_a_run_that_had_to_shrink_says_so_and_resumes_so(cramped, tmp_path, monk
     ticks = SimpleNamespace(monotonic=iter(range(10**6)).__next__)  # progress and a snapshot at every event
     monkeypatch.setattr("potluck.simulate.simulation.time", ticks)
     straight = potluck.run(wanted, tmp_path / "straight")
-    assert straight.remarks == [f"out of memory: stacks of {n} clients from now on" for n in (4, 2)]
+    assert straight.notices == [f"out of memory: stacks of {n} clients from now on" for n in (4, 2)]
     with pytest.raises(KeyboardInterrupt):
         potluck.run(wanted, tmp_path / "broken", interrupted)
     pinned = json.loads((tmp_path / "broken" / "plan.json").read_text())
@@ -500,7 +500,7 @@ def test_a_run_that_had_to_shrink_says_so_and_resumes_so(cramped, tmp_path, monk
 
     monkeypatch.setattr(execution_plan, "choose_plan", None)  # a resumed run has its plan
     resumed = potluck.resume(tmp_path / "broken")
-    assert resumed.remarks == []
+    assert resumed.notices == []
     records = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("straight", "broken")]
     assert records[0] == records[1]
 

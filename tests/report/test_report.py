@@ -40,6 +40,7 @@ def run(algorithm, seed, times, accuracies, sent=1e6):
         "bytes_down": sent * times[-1] / 2,
         "device_seconds": 60.0,
         "finished": "now",
+        "remarks": [],
     }
     return Run(Experiment(), summary, None, _lines=lines)
 

@@ -31,7 +31,7 @@ def made(*lines, algorithm="fedavg", seed=1, devices=None, end=100.0, **summary)
     told = {"algorithm": algorithm, "seed": seed, "view": "global", "virtual_seconds": end, "rounds": 10}
     told |= {"accuracy_mean": 0.5, "accuracy_worst10": 0.2, "accuracy_best10": 0.9, "global_accuracy": 0.5}
     told |= {"global_view": "global", "global_models": 1, "global_used": True}
-    told |= {"bytes_up": 0.0, "bytes_down": 0.0, "device_seconds": 1.0, "finished": "now"}
+    told |= {"bytes_up": 0.0, "bytes_down": 0.0, "device_seconds": 1.0, "finished": "now", "remarks": []}
     return Run(Experiment(), {**told, **summary}, None, _lines=list(lines), _devices=devices)
 
 

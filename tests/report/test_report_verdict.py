@@ -3,6 +3,7 @@
 import pytest
 from test_report_figures import compared, line, made
 
+from potluck.report.columns import list_remarks
 from potluck.report.verdict import tell_verdict
 
 
@@ -96,3 +97,19 @@ def test_nothing_to_compare(alone):
 def test_unfinished_runs_have_no_winner():
     under_way = run("b", 1, 0.9, finished=None)
     assert tell_verdict(race(run("a", 1, 0.8), under_way)) == "No verdict yet: b-1 is unfinished."
+
+
+def test_seeds_that_went_wrong_alike_are_told_together():
+    wrong = [{"kind": "chance", "text": "learns nothing", "cause": "the rate"}]
+    some = [run("a", seed, 0.1, remarks=wrong if seed > 1 else []) for seed in (1, 2, 3)]
+    assert list_remarks(race(*some, *runs("b", [0.9, 0.9, 0.9]))) == [
+        "a (seed 2, and alike with 3): learns nothing. Likeliest cause: the rate."
+    ]
+    assert list_remarks(compared(run("a", 1, 0.1, remarks=wrong))) == [
+        "a: learns nothing. Likeliest cause: the rate."
+    ]
+    tiers = [{"kind": "collapsed", "text": f"tier {f}", "cause": "x"} for f in (1, 2)]
+    assert [told[:14] for told in list_remarks(compared(run("a", 1, 0.1, remarks=tiers)))] == [
+        "a: tier 1. Lik",
+        "a: tier 2. Lik",
+    ]

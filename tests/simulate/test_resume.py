@@ -92,7 +92,7 @@ def test_snapshots_only_look(tmp_path, straight):
 
 def test_a_run_goes_on_where_it_was(broken_off, straight):
     sim = resumed(broken_off)
-    assert sim.remarks == []
+    assert sim.notices == []
     assert ends_like(sim, straight)
 
 
@@ -126,7 +126,7 @@ def test_a_damaged_snapshot_is_passed_over(damage, broken_off, straight):
     newest = snapshots(broken_off)[-1]
     newest.write_bytes(damage(newest.read_bytes()))
     sim = resumed(broken_off)
-    assert sim.remarks == [f"snapshot {newest.name} is damaged or half-written: an earlier one is used"]
+    assert sim.notices == [f"snapshot {newest.name} is damaged or half-written: an earlier one is used"]
     assert ends_like(sim, straight)
 
 
@@ -134,7 +134,7 @@ def test_the_last_good_one_counts(broken_off, straight):
     for path in snapshots(broken_off)[1:]:
         path.write_bytes(path.read_bytes()[:99])
     sim = resumed(broken_off)
-    assert len(sim.remarks) == 2
+    assert len(sim.notices) == 2
     assert ends_like(sim, straight)
 
 

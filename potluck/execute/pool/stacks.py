@@ -50,8 +50,8 @@ class StackedWorkers(Workers):
         count = min(len(items), workers * -(-len(items) // (workers * self.stacked.together)))
         return _Stacks(items, count, inbox, self)
 
-    def heed(self, chunk: int, remarks: list[str]) -> None:
-        for text in remarks:
+    def heed(self, chunk: int, notices: list[str]) -> None:
+        for text in notices:
             if text not in self.unmapped:
                 self.unmapped.add(text)
                 warnings.warn(text, stacklevel=2)
@@ -85,12 +85,12 @@ class _Stacks(TaskBatch):
             raise PotluckError(
                 f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {content}"
             )
-        trained, chunk, remarks = content
+        trained, chunk, notices = content
         for places, done in trained:
             apart = done.split() if isinstance(done, StackResult) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
-        self.pool.heed(chunk, remarks)
+        self.pool.heed(chunk, notices)
 
 
 class _Share(NamedTuple):
@@ -140,16 +140,16 @@ class _Stacker:
     ) -> None:
         self.inboxes, self.bodies, self.pool, self.models = inboxes, bodies, pool, models
         self.stacked = stacked
-        self.remarks: list[str] = []
+        self.notices: list[str] = []
 
     def answer(self, message: bytes, slot: Slot) -> bytes:
-        self.stacked.tell = self.remarks.append
+        self.stacked.tell = self.notices.append
         asked, share, count, tables, self.stacked.chunk = unpack(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.train(asked.items(self.models, self.pool))
         whole = len(trained) == 1 and isinstance(trained[0][1], StackResult)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
-        answer = pack((trained, self.stacked.chunk, self.remarks), writer.put)
-        self.remarks.clear()
+        answer = pack((trained, self.stacked.chunk, self.notices), writer.put)
+        self.notices.clear()
         return answer
 
 

@@ -125,8 +125,8 @@ class RunBatch:
             if show is not None:
                 left = seconds / done * work / max(1, min(jobs, runs))
                 show.on_end(run.name, came.accuracy, came.seconds, runs, left)
-                for remark in came.remarks:
-                    show.say(f"potluck: {run.name}: {remark}")
+                for notice in came.notices:
+                    show.say(f"potluck: {run.name}: {notice}")
 
         def start(run: Missing) -> None:
             if show is not None:
@@ -177,8 +177,8 @@ class RunBatch:
                 force = state == "other"
                 done = runs.run(experiment, place, watch, federation=federation, force=force, lenient=True)
         if self.show is not None:
-            for remark in done.remarks:
-                self.show.say(f"potluck: {name}: {remark}")
+            for notice in done.notices:
+                self.show.say(f"potluck: {name}: {notice}")
         return done
 
     def _federation(self, full: Experiment) -> Federation:

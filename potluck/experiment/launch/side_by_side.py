@@ -51,7 +51,7 @@ class Done(NamedTuple):
 
     accuracy: float | None
     seconds: float  # of real time, all its sessions
-    remarks: list[str]
+    notices: list[str]
     failed: str | None = None  # why it couldn't go on
 
 
@@ -165,4 +165,4 @@ def _compute(
             choose=choose,
             lenient=True,
         )
-    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.remarks, done.failed)
+    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.notices, done.failed)
