@@ -1,32 +1,11 @@
-"""What is refused: runs that a federation can't carry, and results that must not reach an aggregate."""
+"""What is refused: results that must not reach an aggregate. A device asks this of its own results too."""
 
 from math import inf
 
-from potluck.core.errors import ConfigError, require
 from potluck.core.job import Cost, Result
-from potluck.core.rule import Fits, Runnable
 from potluck.core.trees import finite, is_number, same_form, within
-from potluck.engine.point import find_topology, place_algorithms
-from potluck.engine.schedule import EvaluateAt
-from potluck.federation import Federation
-from potluck.rules import Rounds
 
 MOST_METRIC = 1e30  # what rules make of a metric, its square and sums of it, is still a number
-
-
-def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> None:
-    """Refuse a run that this federation can't carry; a rule is asked too, if it has a say."""
-    devices, clients = federation.devices, federation.partition.clients
-    if clients != devices:
-        raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
-    phases = [federation.shifts, *(change.shifts for change in federation.changes)]
-    for share in evaluate.shifts if evaluate.on == "test" else ():
-        fix = f"no rows are laid out for {share:g}; give Federation.shifts, by data.arrange(..., levels=)"
-        require(all(share in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
-    rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
-    if isinstance(rule, Fits):
-        rule.fits(federation)
-    place_algorithms(algorithm, find_topology(algorithm, federation.fleet))
 
 
 def find_problem(result: Result, cost: Cost, *, trusted: bool) -> str | None:

@@ -1,6 +1,6 @@
 """How one device trains, and how a model is scored: the reference that every executor agrees with."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -16,6 +16,10 @@ from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
 SENDING = -3  # stream of a task's seed for what it sends; -1 and -2 are of its batches and of all its rows
+
+
+class Halted(Exception):  # noqa: N818 - nothing went wrong
+    """Training was ended before its time, since nobody wants it any more."""
 
 
 class Item(NamedTuple):
@@ -49,8 +53,11 @@ def run_alone(job: Job, at: Local) -> Result:
     return replace(result, finite=False) if result.finite else result  # a job's own word isn't taken
 
 
-def train(item: Item) -> Result:
-    """Run one training job, a lean loop: no optimiser object, no `.grad`, no copies between steps."""
+def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
+    """Run one training job, a lean loop: no optimiser object, no `.grad`, no copies between steps.
+
+    `halt` is asked before each step whether to end, by Halted.
+    """
     job, at = item
     net, rows = at.models[job.model], job.draw(at)
     sent, keep = at.inbox, recall(item)
@@ -63,6 +70,8 @@ def train(item: Item) -> Result:
     tensors, state = list(params.values()), job.optim.start(values)
     sums: dict[str, Tensor] = {}
     for count, batch in enumerate(_batches(item, rows, own), start=1):
+        if halt is not None and halt():
+            raise Halted
         loss, means = job.loss(net, params, batch, held)
         grads = torch.autograd.grad(loss, tensors, allow_unused=True)
         if any(g is None for g in grads):

@@ -12,7 +12,7 @@ from potluck.core import codec
 from potluck.core.errors import ConfigError, PotluckError, error_context
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Recalls, Runnable, Tiered
-from potluck.engine.checks import check
+from potluck.engine.acceptance import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment import training_room

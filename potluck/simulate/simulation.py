@@ -17,7 +17,7 @@ from potluck.core.records import Record, Whose
 from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
-from potluck.engine.checks import check
+from potluck.engine.acceptance import check
 from potluck.engine.memories import Memories
 from potluck.engine.point import LOOK, Point, find_topology, place_algorithms
 from potluck.engine.records import Records

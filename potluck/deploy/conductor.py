@@ -1,0 +1,452 @@
+"""The conductor: one aggregation point whose devices are elsewhere. Its state follows from its journal alone.
+
+`apply` takes one entry of the journal, whether it happens now or is replayed. What is to leave is only
+listed; whoever runs the conductor posts it when the entry is on disk.
+"""
+
+from collections import deque
+from collections.abc import Container, Hashable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from potluck.core import codec
+from potluck.core.codec import Limits
+from potluck.core.errors import DecodeError
+from potluck.core.job import Local, Nets, Result, trains
+from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Task, Tell, Wake, Why
+from potluck.core.rule import Algorithm
+from potluck.deploy import parcels
+from potluck.deploy.evaluation import Evaluations
+from potluck.deploy.events import (
+    Answered,
+    Begun,
+    Came,
+    Dropped,
+    Due,
+    Halted,
+    Happening,
+    Judged,
+    Left,
+    Looked,
+    Unjudged,
+    Woke,
+)
+from potluck.deploy.state import ConductorState, Member
+from potluck.engine.checks import find_problem
+from potluck.engine.flight import Flight
+from potluck.engine.host import Children
+from potluck.engine.point import LOOK, Point
+from potluck.engine.queues import Queues
+from potluck.engine.records import Records
+from potluck.engine.schedule import EvaluateAt, Progress, StopAt
+from potluck.engine.seeds import seed_work
+from potluck.engine.timeline import KEPT, Timeline, make_leg
+from potluck.fleet import DEVICE, Profiles, Topology
+
+BAD = 5  # refused reports in a row, after which a device is asked nothing for a while
+BAN = 3600.0  # seconds
+UNKNOWN = {
+    "compute": 10.0,
+    "up": 1e7,
+    "down": 1e7,
+    "latency": 0.05,
+    "memory": 1e9,
+}  # before anything is measured
+_LOST: dict[str, Why] = {"refused": "refused"}  # by a device's status; any other is bad
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is known of everybody's rows without seeing one."""
+
+    shape: tuple[int, ...]
+    classes: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a run was begun with; nothing of it changes."""
+
+    algorithm: Algorithm
+    models: Nets
+    rows: Rows
+    devices: int  # numbers that the federation has, whether anybody has them yet or not
+    seed: int
+    stop: StopAt
+    evaluate: EvaluateAt = EvaluateAt()
+    limits: Limits = parcels.BODY
+    user: NDArray[np.int32] | None = None  # whose each device is; -1: nobody's
+    server: Mapping[str, int] = field(default_factory=dict)  # the server's own rows, by part
+
+
+class _Zeros:
+    """Rows as a server sees them: their number and form. They take no memory."""
+
+    def __init__(self, rows: Rows, count: int) -> None:
+        self.x = torch.zeros(1, dtype=rows.dtype).expand(count, *rows.shape)
+        self.y = torch.zeros(1, dtype=torch.int64).expand(count)
+
+
+class Conductor:
+    """One run's aggregation point. It is the Host of its point, and does what that commands."""
+
+    def __init__(self, terms: Terms, state: ConductorState, logs: Records) -> None:
+        self.terms, self.state, self.logs = terms, state, logs
+        self.topology = Topology.build(terms.devices)
+        self.root, self.seed, self.models = self.topology.root, terms.seed, terms.models
+        self.children: Mapping[Node, Children] = {self.root: range(terms.devices)}
+        self.user = np.full(terms.devices, -1, np.int32) if terms.user is None else terms.user
+        self.queues = Queues(state.queues, self._start)
+        self.point = Point(self.root, terms.algorithm, self, self, state.point)
+        self.accounts = state.accounts
+        self.timeline = Timeline(state.timeline, maxlen=KEPT)
+        self.claimed = self._collect_claims()
+        self.evaluations = Evaluations(self, terms.evaluate)
+        self.outbox: dict[int, None] = {}  # flights that are to leave
+        self.called_off: list[tuple[Node, str]] = []  # of what has left: who, and its key
+        self._doomed: deque[int] = deque()  # flights whose device isn't there
+
+    # ---------------------------------------------------------------------------- what contexts ask of a host
+
+    @property
+    def now(self) -> float:
+        return self.state.now
+
+    @property
+    def always(self) -> bool:
+        """Whether all devices are there at this moment."""
+        members = self.state.members
+        return len(members) == self.terms.devices and all(self._asks(m) for m in members.values())
+
+    @property
+    def busy(self) -> Container[Node]:
+        return self.queues.first
+
+    def online(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.array([self.is_there(node) for node in nodes.tolist()], bool)
+
+    def owing(self, me: Node) -> set[Node]:
+        return set()
+
+    def is_there(self, node: Node) -> bool:
+        """Whether something can be asked of a node; the server itself always is."""
+        if node >= self.terms.devices:
+            return True
+        member = self.state.members.get(node)
+        return member is not None and self._asks(member)
+
+    def _asks(self, member: Member) -> bool:
+        return member.there and member.banned <= self.now
+
+    @property
+    def tested(self) -> bool:
+        return self.terms.server.get("test", 0) > 0
+
+    # ------------------------------------------------------------------------------- what a point commands
+
+    def accept(self, me: Node, item: Task | Tell | Move) -> None:
+        assert not isinstance(item, Move), "moves need devices of one user"
+        self.queues.accept(me, item)
+
+    def ask(self, me: Node, task: Task) -> None:
+        raise AssertionError("a flat federation has no aggregators below")
+
+    def answer(self, me: Node, answer: Answer) -> None:
+        raise AssertionError("a flat federation has nobody above")
+
+    def wake(self, me: Node, wake: Wake, serial: int) -> None:
+        self.state.alarms[wake.tag] = (serial, wake.at)
+
+    def note(self, note: Note) -> None:
+        self.record(note.name, note.value, group=note.group)
+
+    def cancel(self, me: Node, task: Hashable, over: bool) -> bool:
+        fid = self.queues.find(me, task)
+        if fid is None:
+            return False
+        flight = self.queues.take(fid)
+        assert flight is not None
+        assert isinstance(flight.item, Task)
+        if fid in self.outbox:
+            del self.outbox[fid]  # what hasn't left need not be called back
+        elif flight.began >= 0:
+            self.called_off.append((flight.item.to, self.make_key(flight)))
+        if flight.began >= 0 and flight.item.to < self.root and not over:
+            self.timeline.append(make_leg(flight, flight.item, self.now, "late"))
+        self.queues.free(flight)
+        if not over:
+            self.accounts.lose("late")
+        return True
+
+    def works(self, me: Node) -> bool:
+        return bool(self.queues.flights)
+
+    def record(self, metric: str, number: object, **whose: str | int | None) -> None:
+        node, group, view = whose.get("node"), whose.get("group"), whose.get("view")
+        assert node is None or isinstance(node, int)
+        assert view is None or isinstance(view, str)
+        self.logs.write(self.point.own.round, self.now, metric, number, node=node, group=group, view=view)
+
+    # ------------------------------------------------------------------------------------------- the reducer
+
+    def apply(self, at: float, what: Happening, body: bytes = b"") -> None:
+        """One entry of the journal; `body`: the bytes behind it."""
+        self.state.now = max(at, self.state.now)
+        match what:
+            case Begun():
+                self.state.begun, self.state.began = True, what.wall
+                self.point.begin()
+                self.evaluations.begin()
+            case Came():
+                self._come(what)
+            case Left():
+                self._leave(what.node)
+            case Answered():
+                self._end(what, body)
+            case Dropped():
+                self._lose(what.count, what.why)
+            case Woke():
+                serial, time = self.state.alarms.pop(what.tag)
+                wake = Wake(time, what.tag)
+                if self.point.take_alarm(wake, serial):
+                    self._hear(wake)
+            case Looked():
+                self._forgive()
+                self._hear(Wake(self.now, LOOK))
+            case Due():
+                self.evaluations.begin()
+            case Judged():
+                self.evaluations.judge(what.key, body)
+            case Unjudged():
+                self.evaluations.give_up(what.key)
+            case Halted():
+                self._stop()
+        while self._doomed:
+            fid = self._doomed.popleft()
+            if fid in self.queues.flights:
+                self._lose(fid, "gone")
+        set_ = self.point.own.alarms
+        stale = [tag for tag, (serial, _) in self.state.alarms.items() if set_.get(tag) != serial]
+        for tag in stale:
+            del self.state.alarms[tag]
+        self._look_at_end()
+
+    def make_state(self) -> ConductorState:
+        """What a snapshot stores."""
+        self.state.timeline, self.state.records = list(self.timeline), self.logs.flush()
+        return self.state
+
+    def find_due(self, now: float) -> list[Hashable]:
+        """Alarms that go off by now."""
+        return [tag for tag, (_, at) in self.state.alarms.items() if at <= now]
+
+    def find_next_alarm(self) -> float:
+        """When the next one goes off."""
+        return min((at for _, at in self.state.alarms.values()), default=inf)
+
+    def make_key(self, flight: Flight) -> str:
+        """The name of an item, the same after any restart."""
+        return f"{self.state.run}/{flight.sender}/{flight.count}"
+
+    def make_work(self, flight: Flight) -> parcels.Work:
+        """What a device is told of an item, but for what is sent."""
+        item = flight.item
+        assert not isinstance(item, Move)
+        base = self.find_base(item.to, item.slot)
+        seed = seed_work(self.seed, flight, item)
+        return parcels.Work(self.make_key(flight), item.job, seed, item.slot, base, item.to)
+
+    def find_base(self, node: Node, slot: Hashable) -> str | None:
+        """The last work of a device whose memory counted."""
+        return self.state.counted.get(node, {}).get(slot)
+
+    def progress(self) -> Progress:
+        own, stop = self.point.own, self.terms.stop
+        done = stop.share(own.round, self.now, self.accounts.seconds)
+        return Progress(own.round, self.now, self.state.accuracy, done)
+
+    # ------------------------------------------------------------------------------------- comings and goings
+
+    def _come(self, what: Came) -> None:
+        known = self.state.members.get(what.node)
+        if known is None:
+            self.state.members[what.node] = Member(what.rows, what.labels, what.claims)
+        else:
+            known.rows, known.labels, known.claims, known.there = what.rows, what.labels, what.claims, True
+        self._claim(what.node, what.claims)
+        if self.state.begun and not self.state.stopping and self.point.find_waiting():
+            self._hear(Wake(self.now, LOOK))
+
+    def _leave(self, node: Node) -> None:
+        self.state.members[node].there = False
+        self.evaluations.forget(node)
+        while node in self.queues.first:
+            self._lose(self.queues.first[node], "gone")
+
+    def _forgive(self) -> None:
+        for member in self.state.members.values():
+            if member.banned <= self.now:
+                member.banned = 0.0
+
+    def _collect_claims(self) -> Profiles:
+        columns = {name: np.full(self.topology.total, number) for name, number in UNKNOWN.items()}
+        for node, member in self.state.members.items():
+            for name, number in member.claims.items():
+                columns[name][node] = number
+        return Profiles(**columns)
+
+    def _claim(self, node: Node, claims: dict[str, float]) -> None:
+        for name, number in claims.items():
+            getattr(self.claimed, name)[node] = number
+
+    # ---------------------------------------------------------------------------------------------- work
+
+    def _start(self, flight: Flight, nodes: tuple[Node, ...]) -> None:
+        item = flight.item
+        assert not isinstance(item, Move)
+        flight.began = self.now
+        if self.is_there(item.to):
+            self.outbox[flight.id] = None
+        else:
+            self._doomed.append(flight.id)
+
+    def _imagine(self, item: Task | Tell) -> Local:
+        """A device as the server knows it: how many rows it has, and nothing of its memory."""
+        known = self.terms.server if item.to == self.root else self.state.members[item.to].rows
+        count = known.get("train", 0)
+        pool = _Zeros(self.terms.rows, count)
+        return Local(item.to, np.arange(count), item.send, None, 0, self.models, pool)
+
+    def _end(self, what: Answered, body: bytes) -> None:
+        flight = self.queues.take(what.count)
+        if flight is None:
+            return  # called off, or answered already
+        item = flight.item
+        assert not isinstance(item, Move)
+        spent = what.spent
+        flight.down, flight.compute, flight.up = spent.down, spent.compute, spent.up
+        self.accounts.seconds += spent.total if item.to < self.root else 0.0
+        if item.to < self.root:
+            self.accounts.transfer(DEVICE, what.down, what.up)
+        event = self._judge(flight, item, body, what)
+        fate = event.why if isinstance(event, Lost) else ""
+        if isinstance(item, Task) and item.to < self.root:
+            self.timeline.append(make_leg(flight, item, self.now, fate))
+        self.queues.free(flight)
+        if isinstance(event, Lost):
+            self.accounts.lose(event.why)
+        if isinstance(event, Reply) or (isinstance(event, Lost) and isinstance(item, Task)):
+            self._hear(event)
+
+    def _judge(self, flight: Flight, item: Task | Tell, body: bytes, what: Answered) -> Reply | Lost | None:
+        """What a report means: a reply, or a loss; of a tell nothing is heard."""
+        try:
+            head, rest = parcels.unpack_report(body, self.terms.limits)
+            if isinstance(head, parcels.Failed):
+                told = f"{head.status!s:.20}: {head.why!s:.200}"
+                return self._refuse(item, told, "refused" if head.status == "refused" else "bad")
+            if not isinstance(head, parcels.Done):
+                return self._refuse(item, f"a {type(head).__name__} where work was asked for", "bad")
+            tree = parcels.read_body(rest, limits=self.terms.limits)
+            cost = item.job.cost(self._imagine(item))
+            wrong = find_problem(Result(tree, head.weight, None, head.metrics), cost, trusted=False)
+        except DecodeError as error:
+            return self._refuse(item, f"unreadable: {error}", "bad")
+        if wrong:
+            return self._refuse(item, wrong, "bad")
+        if item.to < self.root:
+            self.state.members[item.to].bad = 0
+        if head.kept is True:
+            self.state.counted.setdefault(item.to, {})[item.slot] = self.make_key(flight)
+        self.accounts.tasks += 1
+        if item.to < self.root and trains(item.job):
+            self.accounts.took_part[item.to] = True
+        if isinstance(item, Tell):
+            return None
+        return Reply(item, tree, float(head.weight), dict(head.metrics), what.spent)
+
+    def _refuse(self, item: Task | Tell, wrong: str, why: Why) -> Lost | None:
+        self.record("bad_update", wrong, node=item.to)
+        if item.to < self.root and why == "bad":
+            member = self.state.members[item.to]
+            member.bad += 1
+            if member.bad >= BAD:
+                member.bad, member.banned = 0, self.now + BAN
+                self.record("banned", BAN, node=item.to)
+        return Lost(item, why) if isinstance(item, Task) else None
+
+    def _lose(self, fid: int, why: Why) -> None:
+        flight = self.queues.take(fid)
+        if flight is None:
+            return
+        item = flight.item
+        assert not isinstance(item, Move)
+        if fid in self.outbox:
+            del self.outbox[fid]
+        if isinstance(item, Task):
+            self.timeline.append(make_leg(flight, item, self.now, why))
+        self.queues.free(flight)
+        self.accounts.lose(why)
+        if isinstance(item, Task):
+            self._hear(Lost(item, why))
+
+    # ------------------------------------------------------------------------------------------ rounds, ends
+
+    def _hear(self, event: Event) -> None:
+        self.point.hear(event)
+        if not self.state.stopping:
+            self._count_rounds()
+
+    def _count_rounds(self) -> None:
+        before, now = self.point.count_rounds()
+        stop, often = self.terms.stop, self.terms.evaluate
+        if stop.device_seconds is not None and self.accounts.seconds >= stop.device_seconds:
+            self._stop()
+        elif now == before:
+            return
+        elif stop.rounds is not None and now >= stop.rounds:
+            self._stop()
+        elif often.rounds is not None and now // often.rounds > before // often.rounds:
+            self.evaluations.begin()
+
+    def reach(self, accuracy: float | None) -> None:
+        """An evaluation is complete; perhaps its accuracy is what the run was for."""
+        self.state.accuracy = accuracy
+        target = self.terms.stop.target
+        if target is not None and accuracy is not None and accuracy >= target:
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self.state.stopping and self.state.begun:
+            self.state.stopping = True
+            self.point.stop()
+
+    def _look_at_end(self) -> None:
+        """With nothing under way, the last evaluation, and then the end."""
+        s = self.state
+        if not s.begun or s.finished or self.queues.flights:
+            return
+        if not s.stopping and (s.alarms or self.point.find_waiting()):
+            return
+        if not s.closing:
+            s.closing = s.stopping = True
+            self.point.count_rounds()
+            self.evaluations.begin()
+        if not s.open:
+            self.accounts.record_private(self.logs, self.point.own.round, self.now)
+            s.finished = True
+
+
+def encode_once(tree: object, kept: dict[int, tuple[object, bytes]]) -> bytes:
+    """A tree as bytes; the same tree, by identity, is encoded once."""
+    found = kept.get(id(tree))
+    if found is None or found[0] is not tree:
+        while len(kept) >= 8:
+            del kept[next(iter(kept))]
+        found = kept[id(tree)] = (tree, codec.encode(tree))
+    return found[1]

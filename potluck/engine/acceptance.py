@@ -1,0 +1,23 @@
+"""Which runs are refused before they begin: those that a federation can't carry."""
+
+from potluck.core.errors import ConfigError, require
+from potluck.core.rule import Fits, Runnable
+from potluck.engine.point import find_topology, place_algorithms
+from potluck.engine.schedule import EvaluateAt
+from potluck.federation import Federation
+from potluck.rules import Rounds
+
+
+def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> None:
+    """Refuse a run that this federation can't carry; a rule is asked too, if it has a say."""
+    devices, clients = federation.devices, federation.partition.clients
+    if clients != devices:
+        raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
+    phases = [federation.shifts, *(change.shifts for change in federation.changes)]
+    for share in evaluate.shifts if evaluate.on == "test" else ():
+        fix = f"no rows are laid out for {share:g}; give Federation.shifts, by data.arrange(..., levels=)"
+        require(all(share in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
+    rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
+    if isinstance(rule, Fits):
+        rule.fits(federation)
+    place_algorithms(algorithm, find_topology(algorithm, federation.fleet))
