@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-import potluck
 from potluck.core import codec
 from potluck.core.codec import Limits
 from potluck.core.errors import DecodeError, PotluckError
@@ -58,10 +57,12 @@ class Device:
         models: Nets,
         allow: Collection[str],
         *,
+        version: str = "",  # of Potluck
         claims: Callable[[], dict[str, float]] = dict,
         limits: Limits = parcels.BODY,
     ) -> None:
-        self.holding, self.models, self.limits, self.claims = holding, models, limits, claims
+        self.holding, self.models, self.limits = holding, models, limits
+        self.version, self.claims = version, claims
         self.allow = frozenset(allow)
         self.memory = Memory(folder)
 
@@ -91,7 +92,7 @@ class Device:
         holding = self.holding
         labels = np.bincount(holding.pool.y.numpy()[holding.rows("train")], minlength=holding.classes)
         rows = {part: len(places) for part, places in holding.parts.items()}
-        return parcels.Present(parcels.PROTOCOL, potluck.__version__, rows, labels.tolist(), self.claims())
+        return parcels.Present(parcels.PROTOCOL, self.version, rows, labels.tolist(), self.claims())
 
     def _work(self, head: parcels.Work, body: bytes, down: float, halt: Callable[[], bool] | None) -> bytes:
         done = self.memory.find_report(head.slot, head.key)

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from potluck.core import codec
 from potluck.core.messages import Lost, Move, Node, Reply, Spent, Wake
 from potluck.data import Pool
-from potluck.deploy import replay
+from potluck.deploy import replay, vocabulary
 from potluck.deploy.conductor import Rows, Terms
 from potluck.deploy.device import Device, Holding, OwnRows
 from potluck.deploy.events import Answered, Begun, Came, Dropped, Looked, Woke
@@ -66,7 +65,7 @@ class Stage:
 
     def __init__(self, federation, algorithm, folder, *, rounds, seed=0, claims=None, allow=None):
         self.federation, self.folder, self.claims = federation, folder, claims
-        self.allow = codec.values() if allow is None else allow
+        self.allow = vocabulary.learn() if allow is None else allow
         self.now = 0.0
         pool = federation.pool
         self.terms = Terms(
