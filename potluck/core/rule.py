@@ -66,8 +66,8 @@ class FederationFacts(Protocol):
     @property
     def server(self) -> int: ...  # the server's own rows
 
-    def count_labels(self) -> NDArray[np.int64]:
-        """Train rows of each class at the start, counted when asked for.
+    def count_labels(self) -> NDArray[np.int64] | None:
+        """Train rows of each class at the start, counted when asked for; None where nobody can know.
 
         Of all clients together; where nothing is stored of each (procedural), of the first 10,000.
         """

@@ -77,7 +77,8 @@ class ClassWise:
                 "data.server is missing: distillation needs rows at the server, without labels; "
                 "set aside a share, such as data.server = 0.1"
             )
-        nobody = [c for c, rows in enumerate(federation.count_labels()) if not rows]
+        labels = federation.count_labels()
+        nobody = [] if labels is None else [c for c, rows in enumerate(labels) if not rows]
         if nobody:
             raise ConfigError(
                 f"classes {nobody}: no client holds one, so nobody can train their detectors; "

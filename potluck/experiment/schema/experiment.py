@@ -19,6 +19,7 @@ from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
 from potluck.experiment.schema.settings import (
     Data,
+    Deploy,
     Evaluation,
     Execution,
     Model,
@@ -56,6 +57,7 @@ class Experiment(Table):
     evaluate: Evaluation = Evaluation()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
+    deploy: Deploy = Deploy()
     algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's parameters"] = Field(default={})
 
     _source: str = PrivateAttr(default="experiment")

@@ -293,6 +293,16 @@ class Execution(Table):
     snapshot_every: Annotated[Positive, "seconds of real time"] = 30.0
 
 
+class Deploy(Table):
+    """Of `potluck deploy`; no part of a simulated run."""
+
+    start_with: Annotated[Count | None, "devices to wait for; all that the federation names, unless told"] = (
+        None
+    )
+    patience: Annotated[Positive, "seconds that a device may be away before its work is given up"] = 60.0
+    largest: Annotated[Count, "bytes of what a device may send at once"] = 512 << 20
+
+
 def dump_given(table: Table) -> dict[str, Any]:
     """What was said, without defaults; nested tables as dicts that may be changed."""
     return {name: _dump_value(value, dump_given) for name, value in table if name in table.model_fields_set}
