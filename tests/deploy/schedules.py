@@ -1,5 +1,6 @@
 """The simulator's schedule, played through the deployed runtime: who answers when, who is lost, who wakes."""
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -63,10 +64,10 @@ def cut(pool: Pool, parts: dict[str, np.ndarray]) -> Holding:
 class Stage:
     """A server and its devices, each with a folder; everything but the folders can be thrown away."""
 
-    def __init__(self, federation, algorithm, folder, *, rounds, seed=0, claims=None, allow=None):
+    def __init__(self, federation, algorithm, folder, *, rounds, seed=0, claims=None, allow=None, real=False):
         self.federation, self.folder, self.claims = federation, folder, claims
         self.allow = vocabulary.learn() if allow is None else allow
-        self.now = 0.0
+        self.now, self.real = 0.0, real  # real: by the machine's clock
         pool = federation.pool
         self.terms = Terms(
             as_algorithm(algorithm),
@@ -88,10 +89,10 @@ class Stage:
         self.port = MemoryPort({i: device.answer for i, device in self.devices.items()})
         home = self.folder / "server"
         home.mkdir(exist_ok=True, parents=True)
+        clock = time.time if self.real else lambda: self.now
         self.server = Server(
-            self.terms, self.port, home, identity="x", run="r", start_with=n, clock=lambda: self.now,
-            snapshot_every=1e9,
-        )  # fmt: skip
+            self.terms, self.port, home, identity="x", run="r", start_with=n, clock=clock, snapshot_every=1e9
+        )
         return self
 
     def make_device(self, node: Node, parts):

@@ -16,7 +16,7 @@ LATE = {"overcommit": 1.5, "deadline": 2.0}  # some are called off, some come to
 
 
 def crowd(sizes=SIZES):
-    return small(sizes, data=reserve_rows(pool(), 0.2, 3), users=4)
+    return small(sizes, data=reserve_rows(pool(), 0.2, 3), users=min(4, len(sizes)))
 
 
 def play(name, folder, *, eager=False, rounds=6, **params):
