@@ -44,19 +44,22 @@ def settle(experiment: Experiment, roster: Roster, server: Mapping[str, int]) ->
     with error_context(experiment.source):
         full, rule = resolve_run(experiment), make_rule(experiment)
         _refuse(full, rule)
+        floats = "float32" if roster.tokens else roster.federation.dtype
+        if full.run.dtype != floats:
+            raise ConfigError(f"run.dtype = {full.run.dtype!r}: the federation's is {floats!r}; write that")
         inner = rule.rule if isinstance(rule, Rounds) else rule
         with error_context(f"algorithms.{full.algorithm}", full.algorithms.get(full.algorithm, {})):
             if isinstance(inner, Fits):
                 inner.fits(Facts(roster, server.get("train", 0)))
         assert isinstance(rule, Rule | Algorithm)
-        models = make_models(full, roster)
+        models = make_models(roster)
         models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         common = roster.federation
         d, e, s = full.deploy, full.evaluate, full.stop
         terms = Terms(
             as_algorithm(rule),
             models,
-            Rows(tuple(common.shape), common.classes, find_row_type(full, roster)),
+            Rows(tuple(common.shape), common.classes, TYPES[common.dtype]),
             roster.size,
             full.seed,
             StopAt(s.rounds, s.seconds, s.device_seconds, s.target),
@@ -74,16 +77,11 @@ def settle(experiment: Experiment, roster: Roster, server: Mapping[str, int]) ->
         return Deployment(full, roster, terms, models, _identify(full, roster), start_with, d.patience, aside)
 
 
-def make_models(experiment: Experiment, roster: Roster) -> Models:
+def make_models(roster: Roster) -> Models:
     """The models of a federation, the same on every machine."""
-    dtype = TYPES[experiment.run.dtype]
+    dtype = torch.float32 if roster.tokens else TYPES[roster.federation.dtype]
     shape, classes = tuple(roster.federation.shape), roster.federation.classes
     return Models(shape, classes, dtype, torch.int64 if roster.tokens else None)
-
-
-def find_row_type(experiment: Experiment, roster: Roster) -> torch.dtype:
-    """Of rows as jobs see them."""
-    return torch.int64 if roster.tokens else TYPES[experiment.run.dtype]
 
 
 def _refuse(experiment: Experiment, rule: object) -> None:

@@ -37,6 +37,7 @@ from potluck.simulate.run_state import MEMORIES, RECORDS
 
 EXPERIMENT, PLAN, SUMMARY = "experiment.toml", "plan.json", "summary.json"
 SESSIONS, MODELS, REPORT, DEVICES = "sessions.jsonl", "models", "report.html", "devices.json"
+DEPLOYED = ("federation.json", "bodies", "blobs", "own")  # of a run on real devices, beside journal-*.log
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
     EXPERIMENT,
@@ -52,8 +53,10 @@ _OWN = {
     REPORT,
     TUNED,
     MEMORIES,
+    *DEPLOYED,
 }
 _PARTIAL = re.compile(r"\..*\.partial")
+_OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log")
 
 
 class Session(TypedDict):
@@ -122,7 +125,7 @@ def _foreign(folder: Path) -> Path | None:
         if entry.is_dir() and not entry.is_symlink() and (is_run(entry) or entry.name == TUNING):
             if inner := _foreign(entry):
                 return inner
-        elif entry.name not in _OWN and not _PARTIAL.fullmatch(entry.name):
+        elif entry.name not in _OWN and not _OTHERS.fullmatch(entry.name):
             return entry
     return None
 
