@@ -8,6 +8,7 @@ import typer
 
 from potluck import __version__
 from potluck.cli.advise import advise
+from potluck.cli.deploy import deploy
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import (
@@ -172,6 +173,7 @@ def compare(
 app.command()(tune)
 app.command()(study)
 app.add_typer(data, name="data")
+app.add_typer(deploy, name="deploy")
 app.command()(fleet)
 app.command()(advise)
 app.command()(report)

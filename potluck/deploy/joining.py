@@ -150,26 +150,28 @@ class Members:
 # ------------------------------------------------------------------------------------------ on the device
 
 
-def accept(invitation: Path, folder: Path, data: str) -> DeviceFile:
+def prepare(invitation: Path, folder: Path | None, data: str) -> tuple[Path, DeviceFile]:
     """A device's folder from its invitation: a new key, and what it must know."""
     try:
         told: Invitation = json.loads(invitation.read_bytes())
         made = DeviceFile(told["name"], told["address"], data, told["federation"])
         authority, secret = told["authority"], told["secret"]
+        made.find_form()
     except OSError as error:
         raise ConfigError(f"{invitation}: can't be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{invitation}: not an invitation of `potluck deploy invite`") from None
-    if (folder / keyfiles.DEVICE).exists():
-        raise ConfigError(f"{folder}: a device has joined there already; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    (folder / keyfiles.CA).write_text(authority)
-    request = pki.make_request(folder, made.name)
+    at = Path(made.name) if folder is None else folder
+    if (at / keyfiles.DEVICE).exists():
+        raise ConfigError(f"{at}: a device has joined there already; name another folder")
+    at.mkdir(parents=True, exist_ok=True)
+    at.chmod(0o700)
+    (at / keyfiles.CA).write_text(authority)
+    request = pki.make_request(at, made.name)
     asked = {"name": made.name, "secret": secret, "request": request.decode()}
-    pki.write_private(folder / INVITE, json.dumps(asked).encode())
-    made.write(folder)
-    return made
+    pki.write_private(at / INVITE, json.dumps(asked).encode())
+    made.write(at)
+    return at, made
 
 
 def complete(folder: Path, address: str) -> bool:

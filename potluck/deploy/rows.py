@@ -4,6 +4,7 @@ import importlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from potluck.core.errors import ConfigError, DataError
 from potluck.deploy.device import Holding, OwnRows
 
-PARTS = ("train", "validation", "test")
+PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -29,7 +30,7 @@ class Form:
 
 def load(place: str, form: Form, folder: Path) -> Holding:
     """Rows by the path of an .npz file, or by `module:function`, as a federation uses them."""
-    arrays = _read_file(folder / place) if place.endswith(".npz") else _call(place)
+    arrays = read_file(folder / place) if place.endswith(".npz") else _call(place)
     return arrange(arrays, form, place)
 
 
@@ -68,7 +69,7 @@ def arrange(arrays: Arrays, form: Form, place: str) -> Holding:
     return Holding(OwnRows(values, labels), parts, form.classes)
 
 
-def _read_file(path: Path) -> Arrays:
+def read_file(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in ("x", "y", "split") if name in file.files}

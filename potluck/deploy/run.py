@@ -1,7 +1,6 @@
-"""Processes of a deployment: a server that conducts one run, and a device that works for it."""
+"""The process of a server: it conducts one run."""
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -10,17 +9,14 @@ from typing import TypedDict
 
 import torch
 
-import potluck
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError
-from potluck.deploy import device_file, joining, outcome, roster, rows, vocabulary
-from potluck.deploy.agent import Agent
+from potluck.deploy import joining, outcome, roster, rows, vocabulary
 from potluck.deploy.device import Device, Holding, OwnRows
 from potluck.deploy.here import WithServer
 from potluck.deploy.hub import Hub
 from potluck.deploy.server import Server
 from potluck.deploy.settings import Deployment, settle
-from potluck.deploy.wire import Wire
 from potluck.engine.schedule import Progress
 from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import code, folder
@@ -28,7 +24,6 @@ from potluck.experiment.launch import execution_plan
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary
-from potluck.models import Models
 
 ABOUT = "federation.json"  # in a run's folder: what all members had in common
 OWN, BLOBS = "own", "blobs"  # the server's own memory, and large bodies that wait for devices
@@ -164,40 +159,3 @@ def load_deployment(out: Path) -> Deployment:
     about = read_about(out)
     found = roster.Roster.model_validate(about["roster"])
     return settle(folder.experiment(out), found, about["server"])
-
-
-# ------------------------------------------------------------------------------------------------- a device
-
-
-def make_device(home: Path) -> tuple[Device, device_file.DeviceFile]:
-    """A device, from its folder."""
-    told = device_file.read(home)
-    torch.set_num_threads(told.threads)
-    form = told.find_form()
-    holding = rows.load(told.data, form, home)
-    floats = form.dtype if form.dtype.is_floating_point else torch.float32
-    inputs = None if form.dtype.is_floating_point else form.dtype
-    models = Models(form.shape, form.classes, floats, inputs)
-    allow = vocabulary.learn(told.modules)
-    return Device(home, holding, models, allow, version=potluck.__version__), told
-
-
-def work(home: Path, until: Callable[[Agent], None], say: Callable[[str], None]) -> None:
-    """Be a device, until somebody ends it; `until` is told whom to end."""
-    device, told = make_device(home)
-    while not joining.complete(home, told.address):
-        say(f"no server at {told.address} yet; trying again")
-        time.sleep(2.0)
-    agent = Agent(device, Wire(told.address, home), say)
-    until(agent)
-    say(f"{told.name}: ready, {len(device.holding.rows('train'))} rows to train on; server {told.address}")
-    agent.run()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -1,0 +1,247 @@
+"""`potluck deploy`: the same experiment on real devices."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from potluck.core.errors import ConfigError
+
+deploy = typer.Typer(
+    help="Run the same experiment on real devices, over HTTPS with mutual TLS.\n\n"
+    "Try it on this machine: [bold]potluck deploy demo[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Home = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder, of `init`.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")]
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+@deploy.callback()
+def _check_installed() -> None:
+    import importlib.util
+
+    for package in ("aiohttp", "cryptography", "urllib3"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"{package} is missing: pip install 'potluck[deploy]'")
+
+
+@deploy.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the federation.")],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where devices reach the server.")],
+    like: Annotated[
+        Path, typer.Option(metavar="ROWS.npz", help="Rows as devices have them: shape, classes and type.")
+    ],
+    name: Annotated[str | None, typer.Option(help="Of the federation; else the folder's.")] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="Numbers for devices; more than join now, if others will join later.")
+    ] = None,
+    scale: Annotated[bool, typer.Option(help="Scale rows by the mean and deviation of --like's.")] = True,
+) -> None:
+    """Make a federation: its file, its own certificate authority, and the server's certificate.
+
+    Example: [bold]potluck deploy init clinic --address fl.example.org:8443 --like rows.npz[/bold]
+
+    The folder holds keys: keep it on the server, and to yourself. Then invite devices.
+    """
+    from potluck.deploy import founding
+
+    made = founding.found(folder, name or folder.name, address, like, capacity, scale)
+    c = made.federation
+    typer.echo(f"{folder}: rows of shape {c.shape}, {c.classes} classes, {c.dtype}")
+    typer.echo(f"next: potluck deploy invite {folder} NAME")
+
+
+@deploy.command()
+def invite(
+    folder: Home,
+    name: Name,
+    user: Annotated[str, typer.Option(help="Whose device it is, if an algorithm asks.")] = "",
+    out: Annotated[Path | None, typer.Option(help="The invitation; else NAME.invite.")] = None,
+) -> None:
+    """Write an invitation for a device: one file, for one use within a day.
+
+    Example: [bold]potluck deploy invite clinic ward-3[/bold]
+
+    Give it to the device by a way that you trust: whoever has it can join in its name.
+    """
+    import json
+
+    from potluck.deploy import joining, pki
+
+    told = joining.invite(folder, name, user)
+    path = out or Path(f"{name}.invite")
+    pki.write_private(path, json.dumps(told, indent=2).encode())
+    typer.echo(f"{path}: on the device: potluck deploy join {path.name} --data rows.npz")
+
+
+@deploy.command()
+def join(
+    invitation: Annotated[Path, typer.Argument(metavar="INVITE", help="The file of `invite`.")],
+    data: Annotated[str, typer.Option(metavar="ROWS.npz|MODULE:FUNCTION", help="This device's own rows.")],
+    folder: Annotated[Path | None, typer.Option(help="For this device; else its name.")] = None,
+) -> None:
+    """Join a federation: make a key here, have it certified, and check the rows.
+
+    Example: [bold]potluck deploy join ward-3.invite --data rows.npz[/bold]
+
+    The key never leaves this device. If the server isn't there yet, `potluck deploy device` finishes it.
+    """
+    from potluck.deploy import joining, rows
+
+    place = "" if data.endswith(".npz") else data
+    full = place or str(Path(data).resolve())
+    at, told = joining.prepare(invitation, folder, full)
+    found = rows.load(full, told.find_form(), at)
+    counts = ", ".join(f"{len(places)} {part}" for part, places in found.parts.items())
+    typer.echo(f"{at}: {counts} rows")
+    if not joining.complete(at, told.address):
+        typer.echo(f"no server at {told.address} yet: it is asked again when the device starts")
+    typer.echo(f"next: potluck deploy device {at}")
+
+
+@deploy.command()
+def revoke(folder: Home, name: Name) -> None:
+    """Lock a device out, at once; a server that runs notices by itself.
+
+    Example: [bold]potluck deploy revoke clinic ward-3[/bold]
+    """
+    from potluck.deploy import joining
+
+    joining.revoke(folder, name)
+    typer.echo(f"{name}: locked out; `potluck deploy invite {folder} {name}` lets it join again")
+
+
+@deploy.command()
+def serve(
+    folder: Home,
+    file: File,
+    out: Annotated[Path, typer.Option(help="The run's folder; the same again: goes on.")],
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here; else where devices reach it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the file's settings.")
+    ] = None,
+) -> None:
+    """Conduct a run of FILE's experiment with the federation's devices; again: go on with it.
+
+    Example: [bold]potluck deploy serve clinic examples/demo.toml --out runs/clinic[/bold]
+
+    It begins when enough devices are there (deploy.start_with). Ctrl-C, SIGTERM or kill -9 lose nothing: the
+    same command goes on. The folder is a run's like any other: `potluck show`, `list` and `report` read it.
+    """
+    from potluck.cli.deploy_progress import make_watch
+    from potluck.deploy.run import serve as conduct
+    from potluck.experiment import Experiment
+
+    ended: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        experiment = Experiment.from_file(file).with_overrides(settings or [])
+        done = conduct(
+            folder,
+            experiment,
+            out,
+            listen=listen,
+            progress=make_watch(_say),
+            until=lambda: bool(ended),
+            say=_say,
+        )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if done is None:
+        _say(f"ended before its time; go on with: potluck deploy serve {folder} {file} --out {out}")
+        raise typer.Exit(130 if signal.SIGINT in ended else 143)
+    from potluck.cli import tables
+    from potluck.experiment import load
+
+    tables.console.print(tables.show_run(load(out)))
+
+
+@deploy.command()
+def device(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The device's folder, of `join`.")],
+) -> None:
+    """Work for the federation, until it is ended; it waits for the server, however long that is away.
+
+    Example: [bold]potluck deploy device ward-3[/bold]
+    """
+    from potluck.deploy.agent import Agent
+    from potluck.deploy.work import work
+
+    def prepare(agent: Agent) -> None:
+        def end(number: int, frame: FrameType | None) -> None:
+            agent.end()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
+
+    work(folder, prepare, _say)
+
+
+@deploy.command()
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployed run.")],
+) -> None:
+    """Lead a run's journal through the algorithm once more: does it come to the stored states?
+
+    Example: [bold]potluck deploy replay runs/clinic[/bold]
+    """
+    from potluck.deploy.replay import replay as replay_run
+    from potluck.deploy.run import load_deployment
+
+    found = replay_run(run, load_deployment(run).terms)
+    where = f"{found.entries} entries, snapshots {found.first} to {found.last}"
+    if found.difference is not None:
+        typer.echo(f"{where}: not equal: {found.difference}")
+        raise typer.Exit(1)
+    typer.echo(f"{where}: equal")
+
+
+@deploy.command()
+def demo(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="An experiment; else FedAvg on digits.")
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, max=64, help="Processes beside the server.")] = 4,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="End processes while they run, in five ways; 2 minutes more.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="A folder for all of it, which stays.")] = None,
+) -> None:
+    """Show a whole deployment on this machine, then the simulator: equal to the byte, or exit 1.
+
+    Example: [bold]potluck deploy demo --devices 4 --kill[/bold]
+
+    One server and the devices are processes of their own with keys of their own, over HTTPS on loopback.
+    """
+    import tempfile
+
+    from potluck.deploy.demo import demonstrate
+    from potluck.deploy.sample import make_sample
+    from potluck.experiment import Experiment
+
+    experiment = make_sample() if file is None else Experiment.from_file(file)
+    with tempfile.TemporaryDirectory(prefix="potluck-") as spare:
+        place = Path(spare) / "demo" if out is None else out
+        found = demonstrate(experiment, place, devices, kill, _say)
+        if not found.equal:
+            typer.echo(f"not equal: {found.difference}")
+            raise typer.Exit(1)
+        kept = f"; look at it: potluck show {found.run}" if out is not None else ""
+        typer.echo(f"{devices} devices and the simulator: equal to the byte{kept}")
