@@ -68,7 +68,8 @@ def demonstrate(experiment: Experiment, place: Path, devices: int, kill: bool, s
     """Lay out a federation below `place`, run it by processes, simulate it, and compare."""
     experiment = experiment.with_overrides(
         [f"data.clients={devices}", "run.executor=loop", "run.workers=1", "evaluate.panel=200"]
-        + (["deploy.patience=300.0", "run.snapshot_every=2.0"] if kill else [])
+        # Longer tasks: processes are to be killed in the middle of one.
+        + (["deploy.patience=300.0", "run.snapshot_every=2.0", "train.epochs=40"] if kill else [])
     )
     setting = prepare(experiment)
     if place.exists():

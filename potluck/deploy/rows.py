@@ -65,7 +65,7 @@ def arrange(arrays: Arrays, form: Form, place: str) -> Holding:
     else:
         values = torch.from_numpy(np.ascontiguousarray(x)).to(form.dtype)
     labels = torch.from_numpy(y.astype(np.int64))
-    parts = {name: np.flatnonzero(split == i) for i, name in enumerate(PARTS)}
+    parts: dict[str, NDArray[np.int64]] = {name: np.flatnonzero(split == i) for i, name in enumerate(PARTS)}
     return Holding(OwnRows(values, labels), parts, form.classes)
 
 

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-import potluck
 from potluck.deploy import device_file, joining, rows, vocabulary
 from potluck.deploy.agent import Agent
 from potluck.deploy.device import Device
@@ -26,7 +26,7 @@ def make_device(home: Path) -> tuple[Device, device_file.DeviceFile]:
     inputs = None if form.dtype.is_floating_point else form.dtype
     models = Models(form.shape, form.classes, floats, inputs)
     allow = vocabulary.learn(told.modules)
-    return Device(home, holding, models, allow, version=potluck.__version__), told
+    return Device(home, holding, models, allow, version=version("potluck")), told
 
 
 def work(home: Path, begin: Callable[[Agent], None], say: Callable[[str], None]) -> None:
