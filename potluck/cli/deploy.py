@@ -53,7 +53,7 @@ def init(
 
     The folder holds keys: keep it on the server, and to yourself. Then invite devices.
     """
-    from potluck.deploy import founding
+    from potluck.deploy.members import founding
 
     made = founding.found(folder, name or folder.name, address, like, capacity, scale)
     c = made.federation
@@ -76,7 +76,7 @@ def invite(
     """
     import json
 
-    from potluck.deploy import joining, pki
+    from potluck.deploy.members import joining, pki
 
     told = joining.invite(folder, name, user)
     path = out or Path(f"{name}.invite")
@@ -96,7 +96,8 @@ def join(
 
     The key never leaves this device. If the server isn't there yet, `potluck deploy device` finishes it.
     """
-    from potluck.deploy import joining, rows
+    from potluck.deploy.work import join as joining
+    from potluck.deploy.work import rows
 
     place = "" if data.endswith(".npz") else data
     full = place or str(Path(data).resolve())
@@ -115,7 +116,7 @@ def revoke(folder: Home, name: Name) -> None:
 
     Example: [bold]potluck deploy revoke clinic ward-3[/bold]
     """
-    from potluck.deploy import joining
+    from potluck.deploy.members import joining
 
     joining.revoke(folder, name)
     typer.echo(f"{name}: locked out; `potluck deploy invite {folder} {name}` lets it join again")
@@ -141,7 +142,7 @@ def serve(
     same command goes on. The folder is a run's like any other: `potluck show`, `list` and `report` read it.
     """
     from potluck.cli.deploy_progress import make_watch
-    from potluck.deploy.run import serve as conduct
+    from potluck.deploy.conduct.serve import serve as conduct
     from potluck.experiment import Experiment
 
     ended: list[int] = []
@@ -181,8 +182,8 @@ def device(
 
     Example: [bold]potluck deploy device ward-3[/bold]
     """
-    from potluck.deploy.agent import Agent
-    from potluck.deploy.work import work
+    from potluck.deploy.work.agent import Agent
+    from potluck.deploy.work.process import work
 
     def prepare(agent: Agent) -> None:
         def end(number: int, frame: FrameType | None) -> None:
@@ -202,8 +203,8 @@ def replay(
 
     Example: [bold]potluck deploy replay runs/clinic[/bold]
     """
-    from potluck.deploy.replay import replay as replay_run
-    from potluck.deploy.run import load_deployment
+    from potluck.deploy.conduct.replay import replay as replay_run
+    from potluck.deploy.conduct.serve import load_deployment
 
     found = replay_run(run, load_deployment(run).terms)
     where = f"{found.entries} entries, snapshots {found.first} to {found.last}"

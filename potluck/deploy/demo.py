@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.job import ModelSpec
 from potluck.core.trees import Params
-from potluck.deploy import joining, pki, roster
-from potluck.deploy.device_file import DeviceFile
-from potluck.deploy.keyfiles import CA, DEVICE
-from potluck.deploy.rows import PARTS
+from potluck.deploy.members import joining, pki, roster
+from potluck.deploy.members.keyfiles import CA, DEVICE
+from potluck.deploy.work.device_file import DeviceFile
+from potluck.deploy.work.rows import PARTS
 from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import folder, model_files
 from potluck.experiment.prepare import Setting, prepare

@@ -8,12 +8,13 @@ import torch
 
 from potluck.core.messages import Lost, Move, Node, Reply, Spent, Wake
 from potluck.data import Pool
-from potluck.deploy import replay, vocabulary
-from potluck.deploy.conductor import Rows, Terms
-from potluck.deploy.device import Device, Holding, OwnRows
-from potluck.deploy.events import Answered, Begun, Came, Dropped, Looked, Woke
+from potluck.deploy.conduct import replay
+from potluck.deploy.conduct.events import Answered, Begun, Came, Dropped, Looked, Woke
+from potluck.deploy.conduct.server import Server
+from potluck.deploy.conduct.terms import Rows, Terms
 from potluck.deploy.port import MemoryPort
-from potluck.deploy.server import Server
+from potluck.deploy.work import vocabulary
+from potluck.deploy.work.device import Device, Holding, OwnRows
 from potluck.engine.offers import find_offers
 from potluck.engine.point import LOOK
 from potluck.engine.schedule import StopAt

@@ -9,11 +9,11 @@ from every import make
 from schedules import Stage, find_difference, record
 from test_parity import crowd
 
-from potluck.deploy import keyfiles, pki
-from potluck.deploy.agent import Agent
-from potluck.deploy.here import WithServer
-from potluck.deploy.hub import Hub
-from potluck.deploy.wire import Wire
+from potluck.deploy.conduct.here import WithServer
+from potluck.deploy.https.hub import Hub
+from potluck.deploy.https.wire import Wire
+from potluck.deploy.members import keyfiles, pki
+from potluck.deploy.work.agent import Agent
 
 pytestmark = pytest.mark.slow
 FEW = (12, 9, 15)  # train rows of three devices

@@ -7,7 +7,7 @@ from schedules import Stage, find_difference, record
 
 from potluck.core.rule import Tiered
 from potluck.data import reserve_rows
-from potluck.deploy.conductor import Conductor
+from potluck.deploy.conduct.conductor import Conductor
 
 pytestmark = pytest.mark.slow
 STREAMS = ("classter_async", "fedasync", "fedbuff")  # a round is one reply

@@ -10,9 +10,9 @@ from schedules import Stage, find_difference, record
 from test_parity import FLAT, STREAMS, crowd
 
 from potluck.core.errors import SnapshotError
-from potluck.deploy import journal
+from potluck.deploy.conduct import journal
+from potluck.deploy.conduct.replay import replay
 from potluck.deploy.port import Incoming
-from potluck.deploy.replay import replay
 
 pytestmark = pytest.mark.slow
 

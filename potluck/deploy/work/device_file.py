@@ -19,7 +19,7 @@ import torch
 
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError
-from potluck.deploy.rows import Form
+from potluck.deploy.work.rows import Form
 
 FILE = "device.toml"
 TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}

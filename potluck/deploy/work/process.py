@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from potluck.deploy import device_file, joining, rows, vocabulary
-from potluck.deploy.agent import Agent
-from potluck.deploy.device import Device
-from potluck.deploy.wire import Wire
+from potluck.deploy.https.wire import Wire
+from potluck.deploy.work import device_file, join, rows, vocabulary
+from potluck.deploy.work.agent import Agent
+from potluck.deploy.work.device import Device
 from potluck.models import Models
 
 PAUSE = 2.0  # seconds between two looks for a server
@@ -32,7 +32,7 @@ def make_device(home: Path) -> tuple[Device, device_file.DeviceFile]:
 def work(home: Path, begin: Callable[[Agent], None], say: Callable[[str], None]) -> None:
     """Be a device until somebody ends it; `begin` is told whom to end."""
     device, told = make_device(home)
-    while not joining.complete(home, told.address):
+    while not join.complete(home, told.address):
         say(f"no server at {told.address} yet; trying again")
         time.sleep(PAUSE)
     agent = Agent(device, Wire(told.address, home), say)

@@ -11,9 +11,10 @@ import torch
 
 from potluck.core import safe_files
 from potluck.core.errors import SnapshotError
-from potluck.deploy import journal
-from potluck.deploy.conductor import Conductor, Terms
-from potluck.deploy.state import ConductorState
+from potluck.deploy.conduct import journal
+from potluck.deploy.conduct.conductor import Conductor
+from potluck.deploy.conduct.conductor_state import ConductorState
+from potluck.deploy.conduct.terms import Terms
 from potluck.engine import snapshot
 from potluck.engine.records import Records
 

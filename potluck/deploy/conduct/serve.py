@@ -11,12 +11,14 @@ import torch
 
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError
-from potluck.deploy import joining, outcome, roster, rows, vocabulary
-from potluck.deploy.device import Device, Holding, OwnRows
-from potluck.deploy.here import WithServer
-from potluck.deploy.hub import Hub
-from potluck.deploy.server import Server
-from potluck.deploy.settings import Deployment, settle
+from potluck.deploy.conduct import outcome
+from potluck.deploy.conduct.deployment import Deployment, settle
+from potluck.deploy.conduct.here import WithServer
+from potluck.deploy.conduct.server import Server
+from potluck.deploy.https.hub import Hub
+from potluck.deploy.members import joining, roster
+from potluck.deploy.work import rows, vocabulary
+from potluck.deploy.work.device import Device, Holding, OwnRows
 from potluck.engine.schedule import Progress
 from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import code, folder

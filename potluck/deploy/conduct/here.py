@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from potluck.core.messages import Node
-from potluck.deploy.device import Device
 from potluck.deploy.port import Incoming, Outgoing, Port
+from potluck.deploy.work.device import Device
 
 _END = Outgoing(-1, "", b"", b"")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from potluck.core.job import Local, ModelSpec, trains
 from potluck.core.messages import Choice, Task
 from potluck.core.trees import Params
-from potluck.deploy.conductor import Conductor
-from potluck.deploy.device import Device
-from potluck.deploy.settings import Deployment
+from potluck.deploy.conduct.conductor import Conductor
+from potluck.deploy.conduct.deployment import Deployment
+from potluck.deploy.work.device import Device
 from potluck.engine.offers import find_offers, settle
 from potluck.engine.seeds import seed_choice
 from potluck.engine.timeline import make_columns

@@ -14,8 +14,8 @@ from potluck.core.errors import ConfigError, error_context
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Algorithm, Fits, Rule, Tiered
 from potluck.deploy import parcels
-from potluck.deploy.conductor import Rows, Terms
-from potluck.deploy.roster import TYPES, Facts, Roster
+from potluck.deploy.conduct.terms import Rows, Terms
+from potluck.deploy.members.roster import TYPES, Facts, Roster
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment.prepare import make_rule, resolve_run
 from potluck.experiment.schema.experiment import Experiment

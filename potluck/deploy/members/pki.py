@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from potluck.core.errors import ConfigError
-from potluck.deploy.keyfiles import CA, CA_KEY, DEVICE_KEY, SERVER, SERVER_KEY
+from potluck.deploy.members.keyfiles import CA, CA_KEY, DEVICE_KEY, SERVER, SERVER_KEY
 
 _AUTHORITY, _MEMBER = datetime.timedelta(days=3650), datetime.timedelta(days=730)
 _SLACK = datetime.timedelta(days=1)  # clocks agree within a day

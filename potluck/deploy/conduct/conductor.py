@@ -6,22 +6,17 @@ listed; whoever runs the conductor posts it when the entry is on disk.
 
 from collections import deque
 from collections.abc import Container, Hashable, Mapping
-from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from potluck.core import codec
-from potluck.core.codec import Limits
-from potluck.core.errors import DecodeError
-from potluck.core.job import Local, Nets, Result, trains
+from potluck.core.job import trains
 from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Task, Tell, Wake, Why
-from potluck.core.rule import Algorithm
 from potluck.deploy import parcels
-from potluck.deploy.evaluation import Evaluations
-from potluck.deploy.events import (
+from potluck.deploy.conduct.conductor_state import ConductorState
+from potluck.deploy.conduct.crowd import BAN, Crowd
+from potluck.deploy.conduct.events import (
     Answered,
     Begun,
     Came,
@@ -35,61 +30,18 @@ from potluck.deploy.events import (
     Unjudged,
     Woke,
 )
-from potluck.deploy.state import ConductorState, Member
-from potluck.engine.checks import find_problem
+from potluck.deploy.conduct.reports import Refusal, imagine, read_work
+from potluck.deploy.conduct.scoring import Evaluations
+from potluck.deploy.conduct.terms import Terms
 from potluck.engine.flight import Flight
 from potluck.engine.host import Children
 from potluck.engine.point import LOOK, Point
 from potluck.engine.queues import Queues
 from potluck.engine.records import Records
-from potluck.engine.schedule import EvaluateAt, Progress, StopAt
+from potluck.engine.schedule import Progress
 from potluck.engine.seeds import seed_work
 from potluck.engine.timeline import KEPT, Timeline, make_leg
-from potluck.fleet import DEVICE, Profiles, Topology
-
-BAD = 5  # refused reports in a row, after which a device is asked nothing for a while
-BAN = 3600.0  # seconds
-UNKNOWN = {
-    "compute": 10.0,
-    "up": 1e7,
-    "down": 1e7,
-    "latency": 0.05,
-    "memory": 1e9,
-}  # before anything is measured
-_LOST: dict[str, Why] = {"refused": "refused"}  # by a device's status; any other is bad
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What is known of everybody's rows without seeing one."""
-
-    shape: tuple[int, ...]
-    classes: int
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """What a run was begun with; nothing of it changes."""
-
-    algorithm: Algorithm
-    models: Nets
-    rows: Rows
-    devices: int  # numbers that the federation has, whether anybody has them yet or not
-    seed: int
-    stop: StopAt
-    evaluate: EvaluateAt = EvaluateAt()
-    limits: Limits = parcels.BODY
-    user: NDArray[np.int32] | None = None  # whose each device is; -1: nobody's
-    server: Mapping[str, int] = field(default_factory=dict)  # the server's own rows, by part
-
-
-class _Zeros:
-    """Rows as a server sees them: their number and form. They take no memory."""
-
-    def __init__(self, rows: Rows, count: int) -> None:
-        self.x = torch.zeros(1, dtype=rows.dtype).expand(count, *rows.shape)
-        self.y = torch.zeros(1, dtype=torch.int64).expand(count)
+from potluck.fleet import DEVICE, Topology
 
 
 class Conductor:
@@ -105,7 +57,8 @@ class Conductor:
         self.point = Point(self.root, terms.algorithm, self, self, state.point)
         self.accounts = state.accounts
         self.timeline = Timeline(state.timeline, maxlen=KEPT)
-        self.claimed = self._collect_claims()
+        self.crowd = Crowd(state.members, terms.devices)
+        self.claimed = self.crowd.claimed
         self.evaluations = Evaluations(self, terms.evaluate)
         self.outbox: dict[int, None] = {}  # flights that are to leave
         self.called_off: list[tuple[Node, str]] = []  # of what has left: who, and its key
@@ -120,8 +73,7 @@ class Conductor:
     @property
     def always(self) -> bool:
         """Whether all devices are there at this moment."""
-        members = self.state.members
-        return len(members) == self.terms.devices and all(self._asks(m) for m in members.values())
+        return self.crowd.are_all_there(self.now)
 
     @property
     def busy(self) -> Container[Node]:
@@ -135,13 +87,7 @@ class Conductor:
 
     def is_there(self, node: Node) -> bool:
         """Whether something can be asked of a node; the server itself always is."""
-        if node >= self.terms.devices:
-            return True
-        member = self.state.members.get(node)
-        return member is not None and self._asks(member)
-
-    def _asks(self, member: Member) -> bool:
-        return member.there and member.banned <= self.now
+        return self.crowd.is_there(node, self.now)
 
     @property
     def tested(self) -> bool:
@@ -216,7 +162,7 @@ class Conductor:
                 if self.point.take_alarm(wake, serial):
                     self._hear(wake)
             case Looked():
-                self._forgive()
+                self.crowd.forgive(self.now)
                 self._hear(Wake(self.now, LOOK))
             case Due():
                 self.evaluations.begin()
@@ -273,12 +219,7 @@ class Conductor:
     # ------------------------------------------------------------------------------------- comings and goings
 
     def _come(self, what: Came) -> None:
-        known = self.state.members.get(what.node)
-        if known is None:
-            self.state.members[what.node] = Member(what.rows, what.labels, what.claims)
-        else:
-            known.rows, known.labels, known.claims, known.there = what.rows, what.labels, what.claims, True
-        self._claim(what.node, what.claims)
+        self.crowd.come(what)
         if self.state.begun and not self.state.stopping and self.point.find_waiting():
             self._hear(Wake(self.now, LOOK))
 
@@ -287,22 +228,6 @@ class Conductor:
         self.evaluations.forget(node)
         while node in self.queues.first:
             self._lose(self.queues.first[node], "gone")
-
-    def _forgive(self) -> None:
-        for member in self.state.members.values():
-            if member.banned <= self.now:
-                member.banned = 0.0
-
-    def _collect_claims(self) -> Profiles:
-        columns = {name: np.full(self.topology.total, number) for name, number in UNKNOWN.items()}
-        for node, member in self.state.members.items():
-            for name, number in member.claims.items():
-                columns[name][node] = number
-        return Profiles(**columns)
-
-    def _claim(self, node: Node, claims: dict[str, float]) -> None:
-        for name, number in claims.items():
-            getattr(self.claimed, name)[node] = number
 
     # ---------------------------------------------------------------------------------------------- work
 
@@ -315,12 +240,9 @@ class Conductor:
         else:
             self._doomed.append(flight.id)
 
-    def _imagine(self, item: Task | Tell) -> Local:
-        """A device as the server knows it: how many rows it has, and nothing of its memory."""
-        known = self.terms.server if item.to == self.root else self.state.members[item.to].rows
-        count = known.get("train", 0)
-        pool = _Zeros(self.terms.rows, count)
-        return Local(item.to, np.arange(count), item.send, None, 0, self.models, pool)
+    def _count_rows(self, node: Node) -> int:
+        known = self.terms.server if node == self.root else self.state.members[node].rows
+        return known.get("train", 0)
 
     def _end(self, what: Answered, body: bytes) -> None:
         flight = self.queues.take(what.count)
@@ -345,40 +267,26 @@ class Conductor:
 
     def _judge(self, flight: Flight, item: Task | Tell, body: bytes, what: Answered) -> Reply | Lost | None:
         """What a report means: a reply, or a loss; of a tell nothing is heard."""
-        try:
-            head, rest = parcels.unpack_report(body, self.terms.limits)
-            if isinstance(head, parcels.Failed):
-                told = f"{head.status!s:.20}: {head.why!s:.200}"
-                return self._refuse(item, told, "refused" if head.status == "refused" else "bad")
-            if not isinstance(head, parcels.Done):
-                return self._refuse(item, f"a {type(head).__name__} where work was asked for", "bad")
-            tree = parcels.read_body(rest, limits=self.terms.limits)
-            cost = item.job.cost(self._imagine(item))
-            wrong = find_problem(Result(tree, head.weight, None, head.metrics), cost, trusted=False)
-        except DecodeError as error:
-            return self._refuse(item, f"unreadable: {error}", "bad")
-        if wrong:
-            return self._refuse(item, wrong, "bad")
+        cost = item.job.cost(imagine(item, self._count_rows(item.to), self.terms))
+        found = read_work(body, cost, self.terms.limits)
+        if isinstance(found, Refusal):
+            return self._refuse(item, found)
         if item.to < self.root:
             self.state.members[item.to].bad = 0
-        if head.kept is True:
+        if found.kept:
             self.state.counted.setdefault(item.to, {})[item.slot] = self.make_key(flight)
         self.accounts.tasks += 1
         if item.to < self.root and trains(item.job):
             self.accounts.took_part[item.to] = True
         if isinstance(item, Tell):
             return None
-        return Reply(item, tree, float(head.weight), dict(head.metrics), what.spent)
+        return Reply(item, found.body, found.weight, found.metrics, what.spent)
 
-    def _refuse(self, item: Task | Tell, wrong: str, why: Why) -> Lost | None:
-        self.record("bad_update", wrong, node=item.to)
-        if item.to < self.root and why == "bad":
-            member = self.state.members[item.to]
-            member.bad += 1
-            if member.bad >= BAD:
-                member.bad, member.banned = 0, self.now + BAN
-                self.record("banned", BAN, node=item.to)
-        return Lost(item, why) if isinstance(item, Task) else None
+    def _refuse(self, item: Task | Tell, found: Refusal) -> Lost | None:
+        self.record("bad_update", found.text, node=item.to)
+        if item.to < self.root and found.why == "bad" and self.crowd.blame(item.to, self.now):
+            self.record("banned", BAN, node=item.to)
+        return Lost(item, found.why) if isinstance(item, Task) else None
 
     def _lose(self, fid: int, why: Why) -> None:
         flight = self.queues.take(fid)
@@ -440,13 +348,3 @@ class Conductor:
         if not s.open:
             self.accounts.record_private(self.logs, self.point.own.round, self.now)
             s.finished = True
-
-
-def encode_once(tree: object, kept: dict[int, tuple[object, bytes]]) -> bytes:
-    """A tree as bytes; the same tree, by identity, is encoded once."""
-    found = kept.get(id(tree))
-    if found is None or found[0] is not tree:
-        while len(kept) >= 8:
-            del kept[next(iter(kept))]
-        found = kept[id(tree)] = (tree, codec.encode(tree))
-    return found[1]

@@ -11,8 +11,8 @@ import urllib3
 
 from potluck.core.errors import DecodeError
 from potluck.deploy import parcels
-from potluck.deploy.device import Device
-from potluck.deploy.wire import Received, UnwelcomeError, Wire
+from potluck.deploy.https.wire import Received, UnwelcomeError, Wire
+from potluck.deploy.work.device import Device
 
 PAUSE = 1.0  # seconds after something went wrong
 MOST_PAUSE = 15.0

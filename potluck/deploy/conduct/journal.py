@@ -15,7 +15,7 @@ from typing import NamedTuple
 from potluck.core import codec, safe_files
 from potluck.core.codec import value
 from potluck.core.errors import SnapshotError, StorageError
-from potluck.deploy.events import Happening
+from potluck.deploy.conduct.events import Happening
 
 BODIES = "bodies"  # folder of what is too large to stand in a journal
 INLINE = 64 << 10  # bytes

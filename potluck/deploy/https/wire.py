@@ -12,7 +12,7 @@ from typing import NamedTuple
 import urllib3
 
 from potluck.core.errors import ConfigError, PotluckError
-from potluck.deploy import keyfiles
+from potluck.deploy.members import keyfiles
 
 HOLD = 20.0  # seconds; as the hub's
 PART = 4 << 20  # bytes of a piece of a large report

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from potluck.core import safe_files
+from potluck.core import codec, safe_files
 from potluck.core.errors import DecodeError, SnapshotError
 from potluck.core.messages import Move, Node
 from potluck.core.trees import Tree
-from potluck.deploy import journal, parcels
-from potluck.deploy.claims import clean_claims, find_hello_problem, find_spent
-from potluck.deploy.conductor import Conductor, Terms, encode_once
-from potluck.deploy.events import (
+from potluck.deploy import parcels
+from potluck.deploy.conduct import journal
+from potluck.deploy.conduct.claims import clean_claims, find_hello_problem, find_spent
+from potluck.deploy.conduct.conductor import Conductor
+from potluck.deploy.conduct.conductor_state import Ask, ConductorState
+from potluck.deploy.conduct.events import (
     Answered,
     Begun,
     Came,
@@ -29,9 +31,9 @@ from potluck.deploy.events import (
     Looked,
     Woke,
 )
-from potluck.deploy.journal import Journal
+from potluck.deploy.conduct.journal import Journal
+from potluck.deploy.conduct.terms import Terms
 from potluck.deploy.port import Incoming, Outgoing, Port
-from potluck.deploy.state import Ask, ConductorState
 from potluck.engine import snapshot
 from potluck.engine.records import Records
 from potluck.engine.schedule import Progress
@@ -119,10 +121,6 @@ class Server:
         self.journal.append(at, what, body)
         self.conductor.apply(at, what, body)
 
-    def halt(self) -> None:
-        """End the run in an orderly way."""
-        self.take(Halted())
-
     # --------------------------------------------------------------------------------------------- presence
 
     def _look_who_is_there(self) -> None:
@@ -178,9 +176,8 @@ class Server:
         if kind == "hello":
             self._take_hello(heard, rest)
             return
-        run, _, item = heard.key.partition("/")
-        count = item.rpartition("/")[2]
-        if run != self.state.run:
+        count = rest.rpartition("/")[2]
+        if kind != self.state.run:
             return
         if count.startswith("e"):
             self._take_scores(heard)
@@ -298,7 +295,13 @@ class Server:
         return Outgoing(ask.node, key, parcels.pack(head), self._encode(sent))
 
     def _encode(self, tree: Tree) -> bytes:
-        return encode_once(tree, self.encoded)
+        """A tree as bytes; the same tree, by identity, is encoded once."""
+        found = self.encoded.get(id(tree))
+        if found is None or found[0] is not tree:
+            while len(self.encoded) >= 8:
+                del self.encoded[next(iter(self.encoded))]
+            found = self.encoded[id(tree)] = (tree, codec.encode(tree))
+        return found[1]
 
     # -------------------------------------------------------------------------------- snapshots and recovery
 

@@ -20,7 +20,7 @@ from potluck.core.job import Job, Local, Nets, Result, Samples, trains
 from potluck.core.messages import Node
 from potluck.core.trees import Tree
 from potluck.deploy import parcels
-from potluck.deploy.memory import Memory, Version
+from potluck.deploy.work.versions import Memory, Version
 from potluck.engine.checks import find_problem
 from potluck.execute.reference import Halted, Item, run_alone, train
 

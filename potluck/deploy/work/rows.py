@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.deploy.device import Holding, OwnRows
+from potluck.deploy.work.device import Holding, OwnRows
 
 PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
 Arrays = Mapping[str, NDArray[np.generic]]

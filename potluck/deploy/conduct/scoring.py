@@ -13,7 +13,7 @@ from potluck.core.errors import DecodeError
 from potluck.core.messages import Node, Task
 from potluck.core.trees import Tree, is_number
 from potluck.deploy import parcels
-from potluck.deploy.state import Ask, ConductorState, OpenEvaluation
+from potluck.deploy.conduct.conductor_state import Ask, ConductorState, OpenEvaluation
 from potluck.engine.accounts import Accounts
 from potluck.engine.host import Host
 from potluck.engine.offers import find_offers

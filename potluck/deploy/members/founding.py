@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from potluck.core.errors import ConfigError, DataError
-from potluck.deploy import pki, roster
-from potluck.deploy.rows import read_file
+from potluck.deploy.members import pki, roster
+from potluck.deploy.work.rows import read_file
 
 
 def found(

@@ -29,7 +29,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Node
-from potluck.deploy import keyfiles, pki
+from potluck.deploy.members import keyfiles, pki
 from potluck.deploy.port import Incoming, Outgoing
 
 HOLD = 20.0  # seconds that a request for the next parcel is held

@@ -1,0 +1,1 @@
+"""The server's side: one run, conducted by its journal."""

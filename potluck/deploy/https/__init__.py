@@ -1,0 +1,1 @@
+"""The port over HTTPS with mutual TLS: a hub and its wires."""
