@@ -183,7 +183,7 @@ def device(
     Example: [bold]potluck deploy device ward-3[/bold]
     """
     from potluck.deploy.work.agent import Agent
-    from potluck.deploy.work.process import work
+    from potluck.deploy.work.working import work
 
     def prepare(agent: Agent) -> None:
         def end(number: int, frame: FrameType | None) -> None:

@@ -38,7 +38,6 @@ from potluck.engine.host import Children
 from potluck.engine.point import LOOK, Point
 from potluck.engine.queues import Queues
 from potluck.engine.records import Records
-from potluck.engine.schedule import Progress
 from potluck.engine.seeds import seed_work
 from potluck.engine.timeline import KEPT, Timeline, make_leg
 from potluck.fleet import DEVICE, Topology
@@ -110,6 +109,12 @@ class Conductor:
 
     def note(self, note: Note) -> None:
         self.record(note.name, note.value, group=note.group)
+
+    def lose(self, me: Node, lost: Lost) -> None:
+        assert isinstance(lost.what, Task)
+        self.accounts.tasks -= 1
+        self.accounts.lose(lost.why)
+        self.record("bad_update", "merged, it makes numbers NaN or infinite", node=lost.what.to)
 
     def cancel(self, me: Node, task: Hashable, over: bool) -> bool:
         fid = self.queues.find(me, task)
@@ -210,11 +215,6 @@ class Conductor:
     def find_base(self, node: Node, slot: Hashable) -> str | None:
         """The last work of a device whose memory counted."""
         return self.state.counted.get(node, {}).get(slot)
-
-    def progress(self) -> Progress:
-        own, stop = self.point.own, self.terms.stop
-        done = stop.share(own.round, self.now, self.accounts.seconds)
-        return Progress(own.round, self.now, self.state.accuracy, done)
 
     # ------------------------------------------------------------------------------------- comings and goings
 

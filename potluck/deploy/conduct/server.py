@@ -91,7 +91,9 @@ class Server:
         while not self.state.finished and not until():
             self.step()
             if progress is not None:
-                progress(self.conductor.progress())
+                own, now = self.state.point, self.state.now
+                done = self.terms.stop.share(own.round, now, self.state.accounts.seconds)
+                progress(Progress(own.round, now, self.state.accuracy, done))
         self.save()
 
     def step(self) -> None:

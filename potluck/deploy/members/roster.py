@@ -32,9 +32,10 @@ from pydantic import Field, ValidationError, model_validator
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Node
+from potluck.core.ranges import Count, Positive
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
-from potluck.experiment.schema.settings import Count, Positive, Table, dump_all
+from potluck.experiment.schema.settings import Table, dump_all
 
 FILE = "federation.toml"
 TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
