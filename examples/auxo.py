@@ -16,8 +16,10 @@ def main(*settings: str, out: str = "runs/auxo") -> None:
     run = compared.of("auxo")[0]
     for _, split in run.records.query("metric == 'split'").iterrows():
         print(f"cohort {split['group'] or 'of all'} split after {split['round']} rounds")
-    fits = measure_final_agreement(run)  # None: nobody has chosen yet
-    told = "" if fits is None else f"; devices' choices fit the hidden kinds with a Rand index of {fits:.2f}"
+    fits = measure_final_agreement(run, seen=False)  # None: no cohort has split yet
+    told = ""
+    if fits is not None:
+        told = f"; choices of all {fits.devices} devices fit the hidden kinds: adjusted Rand index {fits.index:.2f}"
     print(f"{count_cohorts(run):.0f} cohorts at the end{told}")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 

@@ -5,6 +5,7 @@ that see images turned by different angles. A tenth of them is online at a time;
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from potluck.core.units import NONE
@@ -52,9 +53,20 @@ def plain(name: str, algorithm: str = "fedavg", rate_of: str | None = None, **mo
     return Arm(name, algorithm, {"clients": 100, "overcommit": OVER, **more}, rate_of=rate_of)
 
 
-AGREES = Measure("adjusted Rand index", cohorts.measure_final_agreement, "number", "more")
+def agree(run: Run, *, seen: bool) -> float | None:
+    """The adjusted Rand index at the end: none before the first split."""
+    fits = cohorts.measure_final_agreement(run, seen=seen)
+    return None if fits is None else fits.index
+
+
+# A device never seen counts by the model that it would use: that of least loss on its own rows.
+AGREES = (
+    Measure("adjusted Rand index, devices ever seen", partial(agree, seen=True), "number", "more"),
+    Measure("devices ever seen, of the panel", cohorts.count_seen),
+    Measure("adjusted Rand index, whole panel", partial(agree, seen=False), "number", "more"),
+    Measure("devices of the panel", cohorts.count_evaluated),
+)
 COHORTS = Measure("cohorts", cohorts.count_cohorts)
-COVERED = Measure("devices seen", cohorts.measure_coverage, "share")
 BEST10 = Measure("best 10 %", "accuracy_best10", "share")
 VARIANCE = Measure("variance", "accuracy_variance", "number", "less")
 EFFORT = Measure("device-seconds", "device_seconds", "seconds")
@@ -67,7 +79,7 @@ def count_message_bytes(run: Run) -> float | None:
 
 
 MESSAGES = Measure("affinity messages", count_message_bytes, "bytes")
-MEASURES = (ACCURACY, WORST, AGREES, COHORTS, COVERED, EFFORT, TRAFFIC, MESSAGES)
+MEASURES = (ACCURACY, WORST, *AGREES, COHORTS, EFFORT, TRAFFIC, MESSAGES)
 
 
 def speeds(results: Results, scenario: str = "") -> str:
@@ -91,12 +103,12 @@ def speeds(results: Results, scenario: str = "") -> str:
 
 
 def curves(results: Results, scenario: str) -> str:
-    """The Rand index at every evaluation, the mean of the seeds that have one."""
+    """The Rand index over devices ever seen at every evaluation, the mean of the seeds that have one."""
     lines: dict[str, Mapping[int, float]] = {}
     for arm in results.plan.arms:
         by_round: dict[int, list[float]] = {}
         for run in results.runs[scenario, arm.name]:
-            for point in cohorts.trace_agreement(run):
+            for point in cohorts.trace_agreement(run, seen=True):
                 by_round.setdefault(point.round, []).append(point.value)
         if by_round:
             lines[arm.name] = {r: sum(v) / len(v) for r, v in by_round.items()}
@@ -106,7 +118,7 @@ def curves(results: Results, scenario: str) -> str:
     rounds = every[:: -(-len(every) // 10)]
     cells = [[f"{line[r]:.2f}" if r in line else NONE for line in lines.values()] for r in rounds]
     columns = [list(lines), *cells]
-    return f"Adjusted Rand index by round, {scenario}:\n\n" + make_markdown_table(
+    return f"Adjusted Rand index by round over devices ever seen (none before a split), {scenario}:\n\n" + make_markdown_table(
         ["", *map(str, rounds)], columns
     )
 

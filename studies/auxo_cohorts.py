@@ -19,7 +19,7 @@ STUDY = Study(
     question="Eight hidden groups, 45 degrees apart. More cohorts suit more of them, and each gets less.",
     arms=[plain("no cohorts"), at_most(2), at_most(4), at_most(8)],
     scenarios={"8 groups": {"data": {"groups": {"kind": "rotation", "count": 8}}}},
-    measures=(ACCURACY, WORST, AGREES, COHORTS),
+    measures=(ACCURACY, WORST, *AGREES, COHORTS),
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(TABLE, seeds=(1, 2, 3)),
 )

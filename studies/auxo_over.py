@@ -27,7 +27,7 @@ STUDY = Study(
         *(arm for algorithm, name in TAKEN.items() for arm in pair(algorithm, name, "FedAvg")),
     ],
     scenarios={"4 groups": TURNS["4 groups"]},
-    measures=(ACCURACY, WORST, AGREES, COHORTS, EFFORT),
+    measures=(ACCURACY, WORST, *AGREES, COHORTS, EFFORT),
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(TABLE, seeds=(1, 2), tune={"lr": [0.1, 0.2], "length": 0.5}),
 )

@@ -26,7 +26,7 @@ STUDY = Study(
         "no noise": {},
         **{f"sigma {s:g}": {"train": {"privacy": {"clip": 1.0, "sigma": s}}} for s in SIGMAS},
     },
-    measures=(ACCURACY, WORST, AGREES, COHORTS, Measure("epsilon at delta 1e-6", epsilon)),
+    measures=(ACCURACY, WORST, *AGREES, COHORTS, Measure("epsilon at delta 1e-6", epsilon)),
     quick=Scale(overlay(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("no noise", "sigma 0.1")),
     paper=Scale(overlay(TABLE, TURNS["4 groups"], {"model": {"name": "linear"}}), seeds=(1, 2)),
 )

@@ -17,7 +17,7 @@ STUDY = Study(
         **{f"{share} % lost": {"fleet": {"forget": share / 100}} for share in (10, 20)},
         **{f"{share} % flip": {"data": {"flip": {"share": share / 100}}} for share in (5, 15)},
     },
-    measures=(ACCURACY, WORST, AGREES, COHORTS),
+    measures=(ACCURACY, WORST, *AGREES, COHORTS),
     quick=Scale(overlay(QUICK, TURNS["4 groups"]), seeds=(1,), scenarios=("20 % lost", "15 % flip")),
     paper=Scale(overlay(TABLE, TURNS["4 groups"]), seeds=(1, 2)),
 )

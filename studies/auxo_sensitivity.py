@@ -27,7 +27,7 @@ STUDY = Study(
         "180 degrees": groups("rotation"),
         "labels": groups("permutation"),
     },
-    measures=(ACCURACY, WORST, AGREES, COHORTS),
+    measures=(ACCURACY, WORST, *AGREES, COHORTS),
     quick=Scale(QUICK, seeds=(1,), scenarios=("labels",)),
     paper=Scale(TABLE, seeds=(1, 2)),
 )

@@ -12,7 +12,6 @@ from potluck.metrics import Measurement, headline, series, time_to, totals
 from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 
 ROOT = "all"
-SEEN = 3  # times that a device must have trained before its choice is judged
 
 
 class Branch(NamedTuple):
@@ -33,9 +32,21 @@ class Membership(NamedTuple):
     times: dict[int, float]  # how often each has trained
 
     @property
-    def covered(self) -> float:
-        """The share of devices that have ever trained."""
-        return sum(n > 0 for n in self.times.values()) / max(1, len(self.times))
+    def seen(self) -> list[int]:
+        """Devices that have ever trained."""
+        return [node for node, times in self.times.items() if times > 0]
+
+    @property
+    def parted(self) -> bool:
+        """Whether there was more than one cohort to choose from."""
+        return any(_name_cohort(name) != ROOT for name in self.chosen.values())
+
+
+class Agreement(NamedTuple):
+    """How choices fit hidden groups: the adjusted Rand index, and over how many devices."""
+
+    index: float
+    devices: int
 
 
 def read_memberships(records: Iterable[Record]) -> list[Membership]:
@@ -54,27 +65,38 @@ def read_hidden_groups(records: Iterable[Record]) -> dict[int, int]:
     return {r["node"]: r["value"] for r in records if r["metric"] == "hidden_group"}
 
 
-def measure_agreement(at: Membership, truth: dict[int, int], least: int = SEEN) -> float | None:
-    """Adjusted Rand index between choices and hidden groups, of devices seen often enough."""
-    nodes = [node for node in at.chosen if at.times[node] >= least and node in truth]
-    if not nodes:
+def measure_agreement(at: Membership, truth: dict[int, int], *, seen: bool) -> Agreement | None:
+    """Over devices ever seen, or over all that were evaluated.
+
+    A device never seen counts by the cohort whose model it would use: that of least loss on its own rows.
+    None where any index would be an artefact: before the first split, with one hidden group among these
+    devices, or where only some devices choose (those that a rule has sorted don't).
+    """
+    nodes = at.seen if seen else list(at.chosen)
+    if not at.parted or truth.keys() != at.chosen.keys() or len({truth[node] for node in nodes}) < 2:
         return None
     from sklearn.metrics import adjusted_rand_score  # here: it takes a second to import
 
-    found: float = adjusted_rand_score([truth[n] for n in nodes], [at.chosen[n] for n in nodes])
-    return float(found)
+    index = adjusted_rand_score([truth[n] for n in nodes], [at.chosen[n] for n in nodes])
+    return Agreement(float(index), len(nodes))
 
 
-def measure_final_agreement(run: Run) -> float | None:
+def measure_final_agreement(run: Run, *, seen: bool) -> Agreement | None:
     """Of a run's last evaluation; None without cohorts or groups."""
     at, truth = read_memberships(run.lines), read_hidden_groups(run.lines)
-    return measure_agreement(at[-1], truth) if at and truth else None
+    return measure_agreement(at[-1], truth, seen=seen) if at else None
 
 
-def measure_coverage(run: Run) -> float | None:
-    """The share of devices that have trained by the end."""
+def count_seen(run: Run) -> float | None:
+    """How many of the evaluated devices have trained by the end."""
     at = read_memberships(run.lines)
-    return at[-1].covered if at else None
+    return float(len(at[-1].seen)) if at else None
+
+
+def count_evaluated(run: Run) -> float | None:
+    """How many devices are evaluated, all or a panel of them; None where they don't choose."""
+    at = read_memberships(run.lines)
+    return float(len(at[-1].chosen)) if at else None
 
 
 def count_cohorts(run: Run) -> float:
@@ -101,11 +123,11 @@ def find_time_and_effort(run: Run, target: float) -> tuple[float | None, float |
     return when, spent[0].value if spent else None
 
 
-def trace_agreement(run: Run) -> list[Measurement]:
-    """The agreement at every evaluation that has one."""
+def trace_agreement(run: Run, *, seen: bool) -> list[Measurement]:
+    """The index at every evaluation that has one."""
     truth = read_hidden_groups(run.lines)
-    found = ((at, measure_agreement(at, truth)) for at in read_memberships(run.lines)) if truth else ()
-    return [Measurement(at.round, at.time, index) for at, index in found if index is not None]
+    found = ((at, measure_agreement(at, truth, seen=seen)) for at in read_memberships(run.lines))
+    return [Measurement(at.round, at.time, fits.index) for at, fits in found if fits is not None]
 
 
 def read_branches(run: Run, note: str = "split") -> dict[str, Branch]:

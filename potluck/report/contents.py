@@ -151,13 +151,25 @@ def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
 
 def _tell_ending(run: Run, figure: Figure) -> str:
     """What a figure came to, in numbers."""
-    fits = cohorts.measure_final_agreement(run) if figure.kind == "tree" else None
-    choices = (
-        "" if fits is None else f" Choices fit the hidden groups with an adjusted Rand index of {fits:.2f}."
-    )
+    choices = _tell_agreement(run) if figure.kind == "tree" else ""
     found = series(run.lines, figure.number) if figure.number else []
     name = figure.number.replace("_", " ").capitalize()
     return choices + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
+
+
+def _tell_agreement(run: Run) -> str:
+    """How choices fit the hidden groups, and whose choices these are."""
+    told = [
+        f"{fits.index:.2f} over {who.format(fits.devices)}"
+        for seen, who in ((True, "the {} devices ever seen"), (False, "all {} evaluated"))
+        if (fits := cohorts.measure_final_agreement(run, seen=seen))
+    ]
+    if not told:
+        return ""
+    return (
+        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}, of whom those "
+        "never seen use the cohort with the least loss on their own rows."
+    )
 
 
 def _draw_costs(comparison: Comparison) -> Iterator[Maybe]:
