@@ -118,9 +118,8 @@ def curves(results: Results, scenario: str) -> str:
     rounds = every[:: -(-len(every) // 10)]
     cells = [[f"{line[r]:.2f}" if r in line else NONE for line in lines.values()] for r in rounds]
     columns = [list(lines), *cells]
-    return f"Adjusted Rand index by round over devices ever seen (none before a split), {scenario}:\n\n" + make_markdown_table(
-        ["", *map(str, rounds)], columns
-    )
+    title = f"Adjusted Rand index by round, over devices ever seen (none before a split), {scenario}:"
+    return f"{title}\n\n" + make_markdown_table(["", *map(str, rounds)], columns)
 
 
 def _times(values: list[float], of: int) -> str:

@@ -167,8 +167,8 @@ def _tell_agreement(run: Run) -> str:
     if not told:
         return ""
     return (
-        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}, of whom those "
-        "never seen use the cohort with the least loss on their own rows."
+        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}; "
+        "who was never seen uses the cohort with the least loss on its own rows."
     )
 
 
