@@ -2,12 +2,17 @@
 
 `potluck study auxo` takes digits and some seconds. `potluck study auxo --scale paper` takes MNIST with its
 writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
+
+`potluck study auxo_seen --scale paper`, 9 runs, looks at the same runs of `calibrated` for what their Rand
+indices are over: devices ever seen, or the whole panel.
 """
 
-from _cohorts import GROUPS, MEASURES, QUICK, TABLE, auxo, curves, plain, speeds
+from _cohorts import AGREES, COHORTS, GROUPS, MEASURES, QUICK, TABLE, TURNS, auxo, curves, plain, speeds
 
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.report.reproduction import make_tables
+
+LONG = overlay(TABLE, {"stop": {"rounds": 80}})
 
 
 def page(results: Results) -> str:
@@ -34,8 +39,21 @@ STUDY = Study(
     page=page,
     quick=Scale(QUICK, seeds=(1,), scenarios=("1 group", "4 groups")),
     paper=Scale(
-        overlay(TABLE, {"stop": {"rounds": 80}}),
+        LONG,
         seeds=(1, 2, 3),
         tune={"lr": [0.1, 0.2, 0.4], "length": 0.5},
     ),
 )
+
+STUDIES = {
+    "seen": Study(
+        title="Auxo: over whom cohorts fit hidden groups",
+        question="The runs of `calibrated` above, at their rate: how do choices fit the hidden groups over the "
+        "devices of the panel that were ever seen, and over the whole panel?",
+        arms=[auxo("calibrated")],
+        scenarios=TURNS,
+        measures=(*AGREES, COHORTS),
+        quick=Scale(QUICK, seeds=(1,), scenarios=("4 groups",)),
+        paper=Scale(overlay(LONG, {"train": {"lr": 0.2}}), seeds=(1, 2, 3)),
+    )
+}

@@ -62,7 +62,8 @@ STUDIES = {
     "first": Study(
         title="ClassTer: time to accuracy on unequal devices, looked at every 80 s",
         question="Half of the devices take 20 times as long (D4), ten train at a time. Who reaches 30 and "
-        "50 % first, on classes that the devices don't hold? A run ends when 50 % is seen, or after 12,000 s.",
+        "50 % first, on classes that the devices don't hold? A run ends when 50 % is seen, or after "
+        "12,000 s.",
         arms=[replace(arm, changes={"train": {"lr": RATES[arm.name]}}) for arm in ARMS],
         measures=TIMES,
         quick=Scale(
