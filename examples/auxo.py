@@ -19,7 +19,7 @@ def main(*settings: str, out: str = "runs/auxo") -> None:
     fits = measure_final_agreement(run, seen=False)  # None: no cohort has split yet
     told = ""
     if fits is not None:
-        told = f"; choices of {fits.devices} devices fit the hidden kinds, Rand index {fits.index:.2f}"
+        told = f"; choices of {fits.devices} devices fit the hidden kinds, Rand index {fits.rand:.2f}"
     print(f"{count_cohorts(run):.0f} cohorts at the end{told}")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 

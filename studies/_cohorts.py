@@ -56,7 +56,7 @@ def plain(name: str, algorithm: str = "fedavg", rate_of: str | None = None, **mo
 def agree(run: Run, *, seen: bool) -> float | None:
     """The adjusted Rand index at the end: none before the first split."""
     fits = cohorts.measure_final_agreement(run, seen=seen)
-    return None if fits is None else fits.index
+    return None if fits is None else fits.rand
 
 
 # A device never seen counts by the model that it would use: that of least loss on its own rows.

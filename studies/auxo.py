@@ -48,8 +48,8 @@ STUDY = Study(
 STUDIES = {
     "seen": Study(
         title="Auxo: over whom cohorts fit hidden groups",
-        question="The runs of `calibrated` above, at their rate: how do choices fit the hidden groups over the "
-        "devices of the panel that were ever seen, and over the whole panel?",
+        question="The runs of `calibrated` above, at their rate: how do choices fit the hidden groups over "
+        "the devices of the panel that were ever seen, and over the whole panel?",
         arms=[auxo("calibrated")],
         scenarios=TURNS,
         measures=(*AGREES, COHORTS),

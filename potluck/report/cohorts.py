@@ -45,7 +45,7 @@ class Membership(NamedTuple):
 class Agreement(NamedTuple):
     """How choices fit hidden groups: the adjusted Rand index, and over how many devices."""
 
-    index: float
+    rand: float
     devices: int
 
 
@@ -127,7 +127,7 @@ def trace_agreement(run: Run, *, seen: bool) -> list[Measurement]:
     """The index at every evaluation that has one."""
     truth = read_hidden_groups(run.lines)
     found = ((at, measure_agreement(at, truth, seen=seen)) for at in read_memberships(run.lines))
-    return [Measurement(at.round, at.time, fits.index) for at, fits in found if fits is not None]
+    return [Measurement(at.round, at.time, fits.rand) for at, fits in found if fits is not None]
 
 
 def read_branches(run: Run, note: str = "split") -> dict[str, Branch]:

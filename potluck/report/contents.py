@@ -160,7 +160,7 @@ def _tell_ending(run: Run, figure: Figure) -> str:
 def _tell_agreement(run: Run) -> str:
     """How choices fit the hidden groups, and whose choices these are."""
     told = [
-        f"{fits.index:.2f} over {who.format(fits.devices)}"
+        f"{fits.rand:.2f} over {who.format(fits.devices)}"
         for seen, who in ((True, "the {} devices ever seen"), (False, "all {} evaluated"))
         if (fits := cohorts.measure_final_agreement(run, seen=seen))
     ]

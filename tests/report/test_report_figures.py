@@ -219,6 +219,57 @@ def test_a_tree_of_cohorts_with_who_chose_them():
     assert cohorts.draw_tree(made()) is None
 
 
+def choosing(names, groups, times, at=90.0):
+    """Records of devices that chose these cohorts."""
+    truth = [line(0.0, "hidden_group", g, node=n) for n, g in enumerate(groups)]
+    told = zip(names, times, strict=True)
+    return truth + [line(at, "chosen", {"name": n, "times": t}, node=i) for i, (n, t) in enumerate(told)]
+
+
+def test_the_rand_index_says_over_whom_it_is():
+    # Device 2, of the first group, was never seen and would use the other group's cohort.
+    run = made(*choosing(["0", "0", "1", "1", "1", "1"], [0, 0, 0, 1, 1, 1], [1.0, 2.0, 0.0, 1.0, 1.0, 5.0]))
+    assert cohorts.measure_final_agreement(run, seen=True) == (1.0, 5)
+    # All six: pairs together in both 4; in groups 6, in cohorts 7, of 15. By chance 6 * 7 / 15 = 2.8, and at
+    # most (6 + 7) / 2 = 6.5, so (4 - 2.8) / (6.5 - 2.8).
+    index, devices = cohorts.measure_final_agreement(run, seen=False)
+    assert index == pytest.approx(1.2 / 3.7)
+    assert devices == 6
+    assert (cohorts.count_seen(run), cohorts.count_evaluated(run)) == (5.0, 6.0)
+    split = line(20.0, "split", {"into": ["0", "1"], "groups": 2, "sizes": [2, 3]}, group="")
+    hints = " ".join(figure.hint for figure in draw_all(compared(made(*run.lines, split, algorithm="auxo"))))
+    assert "Rand index of 1.00 over the 5 devices ever seen and of 0.32 over all 6 evaluated" in hints
+
+
+def test_more_cohorts_than_groups_cant_score_1_however_well_they_fit():
+    names = [f"{i // 2}" for i in range(8)]  # four cohorts of two devices, each of one group
+    run = made(*choosing(names, [0] * 4 + [1] * 4, [1.0] * 8))
+    # Together in both 4, in groups 12, in cohorts 4, of 28: (4 - 12 / 7) / (8 - 12 / 7).
+    assert cohorts.measure_final_agreement(run, seen=True).rand == pytest.approx(16 / 44)
+
+
+@pytest.mark.parametrize(
+    ("names", "groups", "times"),
+    [
+        ([""] * 4, [0, 0, 1, 1], [3.0] * 4),  # before the first split
+        ([""] * 4, [0, 0, 1, 1], [5.0, 0.0, 0.0, 0.0]),  # with one device it would read 1
+        (["0", "0", "1", "1"], [0, 0, 1, 1], [5.0, 0.0, 0.0, 0.0]),
+        (["0", "0", "1", "1"], [0, 0, 1, 1], [0.0] * 4),  # nobody was seen
+        (["0", "1", "1", "1"], [0, 0, 0, 0], [1.0] * 4),  # there is one group
+    ],
+)
+def test_no_rand_index_where_it_would_be_an_artefact(names, groups, times):
+    run = made(*choosing(names, groups, times))
+    assert cohorts.measure_final_agreement(run, seen=True) is None
+    assert cohorts.trace_agreement(run, seen=True) == []
+
+
+def test_no_rand_index_of_some_devices_alone():
+    """Of rules that sort devices only those choose that aren't sorted yet."""
+    run = made(*choosing(["0", "0", "1", "1"], [0, 0, 1, 1], [0.0] * 4)[:-1])
+    assert cohorts.measure_final_agreement(run, seen=False) is None
+
+
 def test_whatever_was_noted_of_groups():
     records = [
         line(1.0, "cohort", {"participants": 3, "why": "text"}, group="0"),
