@@ -82,10 +82,15 @@ def _wasted(story: Story) -> str:
 
 def _unchanged(story: Story) -> str:
     """Nothing that was trained ever reached the model that is served."""
-    if story.outcome["rounds"]:
+    length, tasks = duration(story.outcome["virtual_seconds"]), story.outcome["tasks"]
+    if not story.outcome["rounds"]:
+        return f"no round was over within {length}, so the model is as at the start; let the run be longer"
+    if not story.loss or len({p.value for p in story.loss}) > 1:
         return ""
-    length = duration(story.outcome["virtual_seconds"])
-    return f"no round was over within {length}, so the model is as at the start; let the run be longer"
+    return (
+        f"nothing of the {tasks:.0f} tasks that were done within {length} changed the model that is served: "
+        "let the run be longer, or see whom it waits for"
+    )
 
 
 def _few(story: Story) -> str:

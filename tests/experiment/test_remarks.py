@@ -26,7 +26,7 @@ def judged(devices=20, labels=EVEN, common=0, model="global", nbytes=1000):
 def recorded(accuracies, losses=None, devices=20, rounds=None, tasks=100, lost=None, participants=20, **more):
     """A run that is evaluated every 10 s and every round, each device like the mean; `more`: other notes."""
     lines = []
-    losses = [2.3] * len(accuracies) if losses is None else losses
+    losses = [2.3, *[2.4] * (len(accuracies) - 1)] if losses is None else losses
     for at, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True)):
         where = {"round": at if rounds is None else rounds, "time": 10.0 * at}
         for node in range(devices):
@@ -121,7 +121,11 @@ def test_the_first_tenth_is_left_out():
         ({"lost": {"late": 950}, "tasks": 50}, "950 of 1000 tasks were lost, most of them late; raise the"),
         ({"tasks": 0, "lost": {}}, "nobody was asked to train"),
         ({"rounds": 0}, "no round was over within 1 min 40 s, so the model is as at the start"),
-        ({"participants": 2}, "only 2 devices ever took part"),
+        (
+            {"losses": [2.3] * 11},
+            "nothing of the 100 tasks that were done within 1 min 40 s changed the model",
+        ),
+        ({"participants": 2, "losses": [2.3, *[2.4] * 10]}, "only 2 devices ever took part"),
         ({"losses": [2.3, *[3.5] * 10]}, "the loss rose from 2.30 to 3.5: train.lr = 0.1 is too high; lower"),
         ({"losses": [2.3, *[2.2] * 10]}, "it is slow: the loss fell from 2.30 to 2.20"),
         (
