@@ -475,6 +475,14 @@ def test_cohorts_of_two_camps_in_a_run():
     assert report.measure_final_agreement(one, seen=False) is None
 
 
+def test_tables_dont_say_that_the_rules_are_the_authors_code():
+    """It has neither the paper's criterion nor guesses; and what runs by default is Potluck's own."""
+    told = algorithms.fidelity("auxo")
+    assert told.startswith("paper")
+    assert "calibrated, the default, is Potluck's own" in told
+    assert isinstance(algorithms.make("auxo", LOCAL).mode, Calibrated)
+
+
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
     run(CAMPS, tmp_path / "first")
     other = CAMPS.with_values(

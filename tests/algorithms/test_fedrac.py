@@ -251,6 +251,8 @@ def test_bounds_may_judge():
     )
     assert values(alone, "tiers")[0]["members"] == [1, 8, 0]  # theta is 1.2 times as much there
     assert values(all_rich, "tiers")[0]["members"] == [9, 0, 0]  # there is time enough
+    by_default = run(rounds=20, time={"mar": 1e9})
+    assert values(by_default, "tiers")[0]["members"] == [3, 3, 3]  # who could train more stays with its like
 
 
 def test_clusters_by_density():

@@ -11,10 +11,16 @@ instant one is used. Labels begin with a cohort, not with round 1, else no cohor
 bonus goes by the parent's reward before the split. Epsilon decays by rounds, not by requests. A cohort has an
 equal share of the clients; in `Faithful` its learning rate follows that share (the paper's linear rule).
 `Faithful` measures the paper's criterion on the last layer, centred, over five rounds, since on whole updates
-it never holds; `Calibrated` is Potluck's own way to tell sides and cohorts. Devices are invited when a cohort
-lacks them, rather than turned away. A device never seen uses the cohort with the least loss on its own rows.
+it never holds; `Calibrated` is Potluck's own way to tell sides and cohorts. `Faithful` isn't the authors'
+code either: of that it has gamma and how many members of each side must be known. That code has no criterion
+by heterogeneity, no guesses about cohorts never tried and no scaled rates; it adds rewards up, labels
+newcomers by their nearest neighbour and splits by counts or at given rounds. Devices are invited when a
+cohort lacks them, rather than turned away. A device never seen uses the cohort with the least loss on its own
+rows.
 """
 
 from typing import Final
 
-FIDELITY: Final = "authors' code (mode faithful; calibrated is Potluck's own)"
+FIDELITY: Final = (
+    "paper, with thresholds of the authors' code (mode faithful; calibrated, the default, is Potluck's own)"
+)

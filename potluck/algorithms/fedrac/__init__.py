@@ -3,26 +3,30 @@ Participants in Federated Learning).
 
 One model for all is either too big for slow phones or too small for fast ones. So participants are clustered
 by speed, rate and memory; each cluster is a tier with a model of its size; and everyone trains in the richest
-tier whose model it can hold and train in time. The richest tier, the leader, trains first. The others follow
-with federated averaging of their own; they learn from labels and from what the leader says of their rows.
+tier that its resources open to it and whose model it can hold and train in time. The richest tier, the
+leader, trains first. The others follow with federated averaging of their own; they learn from labels and from
+what the leader says of their rows.
 
 There is authors' code (a notebook). Where it and the paper differ, or the paper is in error, the files here
 say what was settled: distances, the number of clusters, alpha's direction, the bounds, Procedure 2.
 
-Readings and deviations. Small clusters are merged before models are sized, not after the assignment. `delta`
-and `theta` are compared with measured losses in units of a guess's (ln classes): the notebook's 0.03, made
-for random numbers, would empty all tiers but the last. Before losses are known, resources decide. The time
-that all have (`mar`), left out, is the least in which everybody can train as its own cluster does, and a
-fifth more. The teacher isn't free: its download and its pass over a follower's rows are charged, once, since
-the device keeps what it said; a round in which it is sent may take that much longer. A phone that can't hold
-it streams its weights from flash, layer by layer: the same lesson at a higher cost of time. With a head
-start, followers learn from the leader of that moment, and once more from the finished one. Rates and speeds
-are measured before anybody is placed (the paper: rates, in the first round; speeds are looked up), again
-every `remeasure` rounds of a tier, and rates by every reply. Training that needs more memory than there is
-swaps and is slow, which is how a lie about memory shows; who was sent down for it doesn't come up again.
-`confident_rate` is a formula of Potluck's own (distillation.py), and so is what `mixing` makes: tiers keep
-their own models. Everybody says how many rows it has. The last tier's model is small enough for those, too,
-who aren't there yet when tiers are made. Rounds are the leader's and those of the follower that had most.
+Readings and deviations. By default (`admission.judge`) a tier is open to those whose score reaches its
+cluster's mean, or is nearer to it than to the next poorer one's: who could hold a richer tier's model, and
+train it in time, still stays with its like. The paper's bounds open all tiers. Small clusters are merged
+before models are sized, not after the assignment. `delta` and `theta` are compared with measured losses in
+units of a guess's (ln classes): the notebook's 0.03, made for random numbers, would empty all tiers but the
+last. Before losses are known, resources decide. The time that all have (`mar`), left out, is the least in
+which everybody can train as its own cluster does, and a fifth more. The teacher isn't free: its download and
+its pass over a follower's rows are charged, once, since the device keeps what it said; a round in which it is
+sent may take that much longer. A phone that can't hold it streams its weights from flash, layer by layer: the
+same lesson at a higher cost of time. With a head start, followers learn from the leader of that moment, and
+once more from the finished one. Rates and speeds are measured before anybody is placed (the paper: rates, in
+the first round; speeds are looked up), again every `remeasure` rounds of a tier, and rates by every reply.
+Training that needs more memory than there is swaps and is slow, which is how a lie about memory shows; who
+was sent down for it doesn't come up again. `confident_rate` is a formula of Potluck's own (distillation.py),
+and so is what `mixing` makes: tiers keep their own models. Everybody says how many rows it has. The last
+tier's model is small enough for those, too, who aren't there yet when tiers are made. Rounds are the leader's
+and those of the follower that had most.
 """
 
 from typing import Final
