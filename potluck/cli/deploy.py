@@ -196,6 +196,56 @@ def device(
 
 
 @deploy.command()
+def check(
+    folder: Home,
+    file: File,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for devices.")] = 10.0,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here; else where devices reach it.")
+    ] = None,
+) -> None:
+    """Try whether FILE can be run with the devices that are there; nothing is trained and nothing written.
+
+    Example: [bold]potluck deploy check clinic examples/demo.toml[/bold]
+
+    Says who came, with which rows and version, and what a round will take. Exit 1: something is missing.
+    """
+    from potluck.deploy.conduct.rehearsal import rehearse
+    from potluck.experiment import Experiment
+
+    found = rehearse(folder, Experiment.from_file(file), wait, listen, _say)
+    for line in found.lines:
+        typer.echo(line)
+    if not found.good:
+        raise typer.Exit(1)
+
+
+@deploy.command()
+def status(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployed run.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, to the end.")] = False,
+) -> None:
+    """Say where a deployed run stands, and what each device is doing.
+
+    Example: [bold]potluck deploy status runs/clinic --watch[/bold]
+    """
+    import time
+
+    from potluck.deploy.conduct.serve import load_deployment
+    from potluck.deploy.conduct.standing import describe, look
+
+    deployment = load_deployment(run)
+    names = [seat.name for seat in deployment.roster.devices]
+    while True:
+        found = look(run, deployment.terms)
+        for line in describe(found, names):
+            typer.echo(line)
+        if not watch or found.state.finished:
+            return
+        time.sleep(2.0)
+
+
+@deploy.command()
 def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployed run.")],
 ) -> None:

@@ -46,7 +46,7 @@ def fleet(stage, keys, folder):
     agents = [Agent(stage.devices[n], Wire(address, keys / str(n)), said.append) for n in range(3)]
     threads = [threading.Thread(target=agent.run, daemon=True) for agent in agents]
     port = WithServer(hub, 3, stage.devices[3])
-    stage.server.port = port
+    stage.server.poster.port = port
     for thread in threads:
         thread.start()
     try:

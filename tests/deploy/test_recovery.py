@@ -109,7 +109,7 @@ def test_messages_may_be_lost_doubled_and_reordered(name, seed, tmp_path_factory
     sim, _ = record(federation, algorithm, rounds=4)
     stage = Stage(federation, algorithm, tmp_path_factory.mktemp("run"), rounds=4)
     server = stage.server
-    server.port = Unruly(stage.port, seed)
+    server.poster.port = Unruly(stage.port, seed)
     for step in range(2000):
         stage.now = float(step)
         server.step()

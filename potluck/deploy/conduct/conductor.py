@@ -7,12 +7,14 @@ listed; whoever runs the conductor posts it when the entry is on disk.
 from collections import deque
 from collections.abc import Container, Hashable, Mapping
 from math import inf
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core.job import trains
+from potluck.core.job import Cost, trains
 from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Task, Tell, Wake, Why
+from potluck.core.records import Whose
 from potluck.deploy import parcels
 from potluck.deploy.conduct.conductor_state import ConductorState
 from potluck.deploy.conduct.crowd import BAN, Crowd
@@ -27,6 +29,7 @@ from potluck.deploy.conduct.events import (
     Judged,
     Left,
     Looked,
+    Measured,
     Unjudged,
     Woke,
 )
@@ -137,11 +140,8 @@ class Conductor:
     def works(self, me: Node) -> bool:
         return bool(self.queues.flights)
 
-    def record(self, metric: str, number: object, **whose: str | int | None) -> None:
-        node, group, view = whose.get("node"), whose.get("group"), whose.get("view")
-        assert node is None or isinstance(node, int)
-        assert view is None or isinstance(view, str)
-        self.logs.write(self.point.own.round, self.now, metric, number, node=node, group=group, view=view)
+    def record(self, metric: str, number: object, **whose: Unpack[Whose]) -> None:
+        self.logs.write(self.point.own.round, self.now, metric, number, **whose)
 
     # ------------------------------------------------------------------------------------------- the reducer
 
@@ -155,6 +155,8 @@ class Conductor:
                 self.evaluations.begin()
             case Came():
                 self._come(what)
+            case Measured():
+                self.crowd.measure(what)
             case Left():
                 self._leave(what.node)
             case Answered():
@@ -181,9 +183,8 @@ class Conductor:
             fid = self._doomed.popleft()
             if fid in self.queues.flights:
                 self._lose(fid, "gone")
-        set_ = self.point.own.alarms
-        stale = [tag for tag, (serial, _) in self.state.alarms.items() if set_.get(tag) != serial]
-        for tag in stale:
+        counting = self.point.own.alarms
+        for tag in [t for t, (serial, _) in self.state.alarms.items() if counting.get(t) != serial]:
             del self.state.alarms[tag]
         self._look_at_end()
 
@@ -219,8 +220,8 @@ class Conductor:
     # ------------------------------------------------------------------------------------- comings and goings
 
     def _come(self, what: Came) -> None:
-        self.crowd.come(what)
-        if self.state.begun and not self.state.stopping and self.point.find_waiting():
+        new = self.crowd.come(what)
+        if new and self.state.begun and not self.state.stopping and self.point.find_waiting():
             self._hear(Wake(self.now, LOOK))
 
     def _leave(self, node: Node) -> None:
@@ -240,9 +241,10 @@ class Conductor:
         else:
             self._doomed.append(flight.id)
 
-    def _count_rows(self, node: Node) -> int:
-        known = self.terms.server if node == self.root else self.state.members[node].rows
-        return known.get("train", 0)
+    def estimate_cost(self, item: Task | Tell) -> Cost:
+        """What a job promises, by what is known of its device."""
+        known = self.terms.server if item.to == self.root else self.state.members[item.to].rows
+        return item.job.cost(imagine(item, known.get("train", 0), self.terms))
 
     def _end(self, what: Answered, body: bytes) -> None:
         flight = self.queues.take(what.count)
@@ -252,8 +254,8 @@ class Conductor:
         assert not isinstance(item, Move)
         spent = what.spent
         flight.down, flight.compute, flight.up = spent.down, spent.compute, spent.up
-        self.accounts.seconds += spent.total if item.to < self.root else 0.0
         if item.to < self.root:
+            self.accounts.seconds += spent.total
             self.accounts.transfer(DEVICE, what.down, what.up)
         event = self._judge(flight, item, body, what)
         fate = event.why if isinstance(event, Lost) else ""
@@ -267,8 +269,7 @@ class Conductor:
 
     def _judge(self, flight: Flight, item: Task | Tell, body: bytes, what: Answered) -> Reply | Lost | None:
         """What a report means: a reply, or a loss; of a tell nothing is heard."""
-        cost = item.job.cost(imagine(item, self._count_rows(item.to), self.terms))
-        found = read_work(body, cost, self.terms.limits)
+        found = read_work(body, self.estimate_cost(item), self.terms.limits)
         if isinstance(found, Refusal):
             return self._refuse(item, found)
         if item.to < self.root:

@@ -4,7 +4,7 @@ import numpy as np
 
 from potluck.core.messages import Node
 from potluck.deploy.conduct.conductor_state import Member
-from potluck.deploy.conduct.events import Came
+from potluck.deploy.conduct.events import Came, Measured
 from potluck.fleet import Profiles
 
 BAD = 5  # refused reports in a row, after which a device is asked nothing for a while
@@ -35,13 +35,20 @@ class Crowd:
         every = len(self.members) == self.devices
         return every and all(m.there and m.banned <= now for m in self.members.values())
 
-    def come(self, what: Came) -> None:
-        """A device says what it holds."""
+    def come(self, what: Came) -> bool:
+        """A device says what it holds; whether it wasn't there before."""
         known = self.members.get(what.node)
+        new = known is None or not known.there
         if known is None:
             self.members[what.node] = Member(what.rows, what.labels, what.claims)
         else:
             known.rows, known.labels, known.claims, known.there = what.rows, what.labels, what.claims, True
+        self._claim(what.node, what.claims)
+        return new
+
+    def measure(self, what: Measured) -> None:
+        """Believe what its work has shown."""
+        self.members[what.node].claims.update(what.claims)
         self._claim(what.node, what.claims)
 
     def blame(self, node: Node, now: float) -> bool:

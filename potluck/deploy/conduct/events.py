@@ -23,6 +23,14 @@ class Came:
     claims: dict[str, float]
 
 
+@value(name="deploy.Measured", eq=False)
+class Measured:
+    """What a device's work has shown of it; from now on this is what algorithms are told."""
+
+    node: Node
+    claims: dict[str, float]
+
+
 @value(name="deploy.Left")
 class Left:
     """A device has been away for longer than patience lasts."""
@@ -84,4 +92,6 @@ class Halted:
     """The run is to end: its time is over, or its owner says so."""
 
 
-Happening = Begun | Came | Left | Answered | Dropped | Woke | Looked | Due | Judged | Unjudged | Halted
+Happening = (
+    Begun | Came | Measured | Left | Answered | Dropped | Woke | Looked | Due | Judged | Unjudged | Halted
+)

@@ -76,8 +76,8 @@ def name(serial: int) -> str:
     return f"journal-{serial:08d}.log"
 
 
-def read(folder: Path, serial: int) -> Iterator[Line]:
-    """All entries since a snapshot; the file is cut behind the last whole one."""
+def read(folder: Path, serial: int, *, cut: bool = True) -> Iterator[Line]:
+    """All entries since a snapshot; the file is cut behind the last whole one, unless it is another's."""
     if not safe_files.has_file(folder, name(serial)):
         return
     data, at = safe_files.read_file(folder, name(serial)), 0
@@ -97,7 +97,7 @@ def read(folder: Path, serial: int) -> Iterator[Line]:
             body = _read_stored(folder, f"{_bodies(serial)}/{entry.stored}", entry.stored)
         yield Line(entry.at, entry.what, body)
         at = end
-    if at < len(data):
+    if cut and at < len(data):
         failing = safe_files.naming(folder / name(serial), "written", StorageError)
         with failing, safe_files.open_file(folder, name(serial), "a+b") as file:
             file.truncate(at)

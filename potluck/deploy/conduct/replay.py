@@ -36,7 +36,7 @@ def replay(folder: Path, terms: Terms) -> Replayed:
     entries = 0
     for before, after in pairwise(serials):
         conductor = Conductor(terms, _read(folder, before), Records(None))
-        for at, what, body in journal.read(folder, before):
+        for at, what, body in journal.read(folder, before, cut=False):
             conductor.apply(at, what, body)
             entries += 1
         stored = _read(folder, after)

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from potluck.core import codec, safe_files
+from potluck.core import safe_files
 from potluck.core.errors import DecodeError, SnapshotError
 from potluck.core.messages import Move, Node
-from potluck.core.trees import Tree
 from potluck.deploy import parcels
 from potluck.deploy.conduct import journal
 from potluck.deploy.conduct.claims import clean_claims, find_hello_problem, find_spent
 from potluck.deploy.conduct.conductor import Conductor
-from potluck.deploy.conduct.conductor_state import Ask, ConductorState
+from potluck.deploy.conduct.conductor_state import ConductorState
 from potluck.deploy.conduct.events import (
     Answered,
     Begun,
@@ -29,9 +28,12 @@ from potluck.deploy.conduct.events import (
     Judged,
     Left,
     Looked,
+    Measured,
     Woke,
 )
+from potluck.deploy.conduct.gauge import Gauge
 from potluck.deploy.conduct.journal import Journal
+from potluck.deploy.conduct.posting import Poster
 from potluck.deploy.conduct.terms import Terms
 from potluck.deploy.port import Incoming, Outgoing, Port
 from potluck.engine import snapshot
@@ -61,18 +63,16 @@ class Server:
         clock: Callable[[], float] = time.time,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.terms, self.port, self.folder, self.clock, self.say = terms, port, folder, clock, say
+        self.terms, self.folder, self.clock, self.say = terms, folder, clock, say
         self.identity, self.start_with, self.patience = identity, start_with, patience
         self.snapshot_every, self.saved = snapshot_every, clock()
         self.logs = Records(folder / RECORDS)
         self.serial = 0
         self.sessions: dict[Node, str] = {}  # whose hello has been answered
         self.greeted: dict[Node, tuple[str, float]] = {}  # who was sent a hello: session, and when
-        self.asked: dict[Node, float] = {}  # when something last left for a node
         self.away: dict[Node, float] = {}  # since when
-        self.posted: dict[str, tuple[float, int]] = {}  # by key: when it left, and its bytes
-        self.encoded: dict[int, tuple[Tree, bytes]] = {}
-        self.looked = -inf
+        self.poster = Poster(port, clock)
+        self.looked, self.gauge = -inf, Gauge()
         self.journal: Journal | None = None  # none before the first snapshot
         if snapshot.list_all(folder):
             self._recover(identity)
@@ -99,7 +99,7 @@ class Server:
     def step(self) -> None:
         """Whatever has happened since the last look."""
         self._look_who_is_there()
-        for heard in self.port.poll(self._find_wait()):
+        for heard in self.poster.port.poll(self._find_wait()):
             self.take_report(heard)
         self._look_at_clock()
         self.post()
@@ -129,12 +129,12 @@ class Server:
         if self.clock() - self.looked < LOOK_EVERY:
             return
         self.looked = self.clock()
-        there, members = self.port.nodes(), self.state.members
+        there, members = self.poster.port.nodes(), self.state.members
         for node, session in there.items():
             self.away.pop(node, None)
             if self.sessions.get(node) != session:
                 self._greet(node, session)
-            elif self.clock() - self.asked.get(node, inf) >= self.patience:
+            elif self.clock() - self.poster.asked.get(node, inf) >= self.patience:
                 self.post_again(node)  # it may have been lost; if not, its device knows it
         for node, member in members.items():
             if member.there and node not in there:
@@ -153,7 +153,7 @@ class Server:
         if last != session or self.clock() - when >= self.patience:
             self.greeted[node] = (session, self.clock())
             hello = parcels.Hello(parcels.PROTOCOL, self.state.run, node)
-            self.port.post_all([Outgoing(node, f"hello/{session}", parcels.pack(hello), b"")])
+            self.poster.port.post_all([Outgoing(node, f"hello/{session}", parcels.pack(hello), b"")])
 
     def _begin_if_enough(self) -> None:
         state = self.state
@@ -210,15 +210,21 @@ class Server:
             or flight.item.to != heard.node
         ):
             return  # called off, answered already, or another's
-        left, size = self.posted.pop(heard.key, (self.clock(), 0))
+        left, size = self.poster.posted.pop(heard.key, (self.clock(), 0))
         whole = max(0.0, self.clock() - left)
         spent = find_spent(heard.parcel, whole)
         self.take(Answered(count, spent, size, len(heard.parcel)), heard.parcel)
+        if heard.node in self.state.members:
+            ops = self.conductor.estimate_cost(flight.item).ops
+            self.gauge.note(heard.node, ops, spent, size, len(heard.parcel))
+            news = self.gauge.find_news(heard.node, self.state.members[heard.node].claims)
+            if news:
+                self.take(Measured(heard.node, news))
 
     def _take_scores(self, heard: Incoming) -> None:
         asked = {key: ask for key, _, ask in self.conductor.evaluations.list_asks()}
         if heard.key in asked and asked[heard.key].node == heard.node:
-            self.posted.pop(heard.key, None)
+            self.poster.posted.pop(heard.key, None)
             self.take(Judged(heard.key), heard.parcel)
 
     # ------------------------------------------------------------------------------------------------ clock
@@ -246,15 +252,15 @@ class Server:
     def post(self) -> None:
         """What events asked for leaves, once they are on disk."""
         c = self.conductor
-        parcels_out = [self._make_outgoing(fid) for fid in c.outbox]
+        parcels_out = [self.poster.make_work(self.conductor, fid) for fid in c.outbox]
         c.outbox.clear()
         fresh = c.evaluations.fresh
         for key, serial, ask in c.evaluations.list_asks() if fresh else ():
             if key in fresh:
-                parcels_out.append(self._make_ask(key, serial, ask))
+                parcels_out.append(self.poster.make_ask(self.conductor, key, serial, ask))
         fresh.clear()
         for node, key in c.called_off:
-            self.posted.pop(key, None)
+            self.poster.posted.pop(key, None)
             parcels_out.append(Outgoing(node, key, parcels.pack(parcels.CallOff(key)), b""))
         c.called_off.clear()
         if parcels_out:
@@ -266,10 +272,10 @@ class Server:
         again = []
         fid = c.queues.first.get(node)
         if fid is not None and c.queues.flights[fid].began >= 0:
-            again.append(self._make_outgoing(fid))
+            again.append(self.poster.make_work(self.conductor, fid))
             c.outbox.pop(fid, None)
         again += [
-            self._make_ask(key, serial, ask)
+            self.poster.make_ask(self.conductor, key, serial, ask)
             for key, serial, ask in c.evaluations.list_asks()
             if ask.node == node
         ]
@@ -281,29 +287,7 @@ class Server:
     def _send(self, out: list[Outgoing]) -> None:
         assert self.journal is not None
         self.journal.sync()
-        for parcel in out:
-            self.posted.setdefault(parcel.key, (self.clock(), len(parcel.head) + len(parcel.body)))
-            self.asked[parcel.to] = self.clock()
-        self.port.post_all(out)
-
-    def _make_outgoing(self, fid: int) -> Outgoing:
-        flight = self.conductor.queues.flights[fid]
-        assert not isinstance(flight.item, Move)
-        work = self.conductor.make_work(flight)
-        return Outgoing(flight.item.to, work.key, parcels.pack(work), self._encode(flight.item.send))
-
-    def _make_ask(self, key: str, serial: int, ask: Ask) -> Outgoing:
-        head, sent = self.conductor.evaluations.make_order(key, serial, ask)
-        return Outgoing(ask.node, key, parcels.pack(head), self._encode(sent))
-
-    def _encode(self, tree: Tree) -> bytes:
-        """A tree as bytes; the same tree, by identity, is encoded once."""
-        found = self.encoded.get(id(tree))
-        if found is None or found[0] is not tree:
-            while len(self.encoded) >= 8:
-                del self.encoded[next(iter(self.encoded))]
-            found = self.encoded[id(tree)] = (tree, codec.encode(tree))
-        return found[1]
+        self.poster.send(out)
 
     # -------------------------------------------------------------------------------- snapshots and recovery
 

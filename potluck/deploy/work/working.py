@@ -11,6 +11,7 @@ from potluck.deploy.https.wire import Wire
 from potluck.deploy.work import device_file, join, rows, vocabulary
 from potluck.deploy.work.agent import Agent
 from potluck.deploy.work.device import Device
+from potluck.deploy.work.measure import measure
 from potluck.models import Models
 
 PAUSE = 2.0  # seconds between two looks for a server
@@ -26,7 +27,8 @@ def make_device(home: Path) -> tuple[Device, device_file.DeviceFile]:
     inputs = None if form.dtype.is_floating_point else form.dtype
     models = Models(form.shape, form.classes, floats, inputs)
     allow = vocabulary.learn(told.modules)
-    return Device(home, holding, models, allow, version=version("potluck")), told
+    claims = measure()
+    return Device(home, holding, models, allow, version=version("potluck"), claims=lambda: claims), told
 
 
 def work(home: Path, begin: Callable[[Agent], None], say: Callable[[str], None]) -> None:
