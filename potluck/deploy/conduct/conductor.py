@@ -6,7 +6,6 @@ listed; whoever runs the conductor posts it when the entry is on disk.
 
 from collections import deque
 from collections.abc import Container, Hashable, Mapping
-from math import inf
 from typing import Unpack
 
 import numpy as np
@@ -92,7 +91,7 @@ class Conductor:
         return self.crowd.is_there(node, self.now)
 
     @property
-    def tested(self) -> bool:
+    def tested(self) -> bool:  # whether the server has rows to test on
         return self.terms.server.get("test", 0) > 0
 
     # ------------------------------------------------------------------------------- what a point commands
@@ -196,10 +195,6 @@ class Conductor:
     def find_due(self, now: float) -> list[Hashable]:
         """Alarms that go off by now."""
         return [tag for tag, (_, at) in self.state.alarms.items() if at <= now]
-
-    def find_next_alarm(self) -> float:
-        """When the next one goes off."""
-        return min((at for _, at in self.state.alarms.values()), default=inf)
 
     def make_key(self, flight: Flight) -> str:
         """The name of an item, the same after any restart."""

@@ -230,7 +230,8 @@ class Server:
     # ------------------------------------------------------------------------------------------------ clock
 
     def _find_wait(self) -> float:
-        return min(POLL, max(0.0, self.conductor.find_next_alarm() - self.now))
+        alarm = min((at for _, at in self.state.alarms.values()), default=inf)
+        return min(POLL, max(0.0, alarm - self.now))
 
     def _look_at_clock(self) -> None:
         state, stop = self.state, self.terms.stop
