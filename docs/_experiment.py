@@ -19,6 +19,7 @@ from potluck.models.registry import MODELS
 from potluck.rules.robust import list_judges
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
+FAR = 1e9  # ends that nobody meets; the page says that there are some
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}
 
 
@@ -122,8 +123,9 @@ def _bounds(metadata: typing.Sequence[Any]) -> Iterator[str]:
         if isinstance(each, FieldInfo):
             yield from _bounds(each.metadata)
         for name, words in BOUNDS.items():
-            if getattr(each, name, None) is not None:
-                yield f"{words} {getattr(each, name)}"
+            end = getattr(each, name, None)
+            if end is not None and not (name == "le" and end >= FAR):
+                yield f"{words} {end:g}" if isinstance(end, float) else f"{words} {end:,}"
 
 
 def _default(field: FieldInfo) -> str:

@@ -41,6 +41,7 @@ __all__ = [
     "Parameter",
     "canonical",
     "check",
+    "check_made",
     "complete",
     "describe",
     "fidelity",
@@ -137,6 +138,13 @@ def check(name: str, /, **params: object) -> None:
     from potluck.algorithms._parameters import fit
 
     fit(find(name), params, f"algorithms.{canonical(name)}", Train())
+
+
+def check_made(rule: object) -> None:
+    """Refuse a rule made in Python whose numbers lie beyond the ends that files have."""
+    from potluck.algorithms import _made
+
+    _made.check_made(rule, type(rule).__name__)
 
 
 def complete(name: str, /, **params: object) -> dict[str, Json]:

@@ -38,8 +38,13 @@ def show(value: object) -> str:
     return f"{type(value).__name__}({told})"
 
 
+def is_end(problem: ErrorDetails) -> bool:
+    """Whether a number lies beyond an end."""
+    return problem["type"] in _ENDS
+
+
 def show_problem(problem: ErrorDetails) -> str:
     """What is wrong with a value, as pydantic found it."""
-    if problem["type"] in _ENDS:
+    if is_end(problem):
         return _ENDS[problem["type"]].format(**problem["ctx"])
     return "too few values" if problem["type"] == "missing" else problem["msg"].removeprefix("Input ")

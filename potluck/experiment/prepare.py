@@ -139,6 +139,8 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
             algorithm = algorithms.make(name, local, **_parameters(experiment, name))
+        else:
+            algorithms.check_made(algorithm)
         return algorithm if experiment.robust is None else guard(algorithm, experiment.robust.part())
 
 

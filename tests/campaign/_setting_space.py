@@ -15,9 +15,12 @@ from pydantic import BaseModel
 from potluck import algorithms
 from potluck.algorithms import _parameters
 from potluck.core.parts import parts, role_of
+from potluck.core.rule import Rule
 from potluck.data import PARTITIONS
 from potluck.experiment.schema.experiment import Experiment
 from potluck.fleet import SOURCES
+from potluck.jobs import Train
+from potluck.rules.wrap import is_cohort
 
 EXTREMES: dict[str, object] = {
     "zero": 0,
@@ -178,6 +181,13 @@ def _list_parameters(
         if depth == DEEPEST:
             continue
         for kind in _list_kinds(p):
+            if kind in _list_cohorts():  # without their parts, which are those of fedavg
+                yield from (
+                    Setting(f"{key}.{own}", None, (*among, (f"{key}.kind", kind.__name__)))
+                    for own in _parameters.parameters(kind)
+                    if own != "local"
+                )
+                continue
             chosen = among if _parameters.is_table(p) else (*among, (f"{key}.kind", kind.__name__))
             yield from _list_parameters(kind, key, chosen, depth + 1)
 
@@ -188,12 +198,21 @@ def _list_kinds(p: inspect.Parameter) -> list[Any]:
     for member in _members(p.annotation):
         role = role_of(member) if inspect.isclass(member) else None
         if role == _parameters.ALGORITHM:
-            found["fedavg"] = algorithms.find("fedavg")
+            found |= {"fedavg": algorithms.find("fedavg")} | {c.__name__: c for c in _list_cohorts()}
         elif role is not None:
             found |= parts(role)
         elif _parameters.is_table(p) or (inspect.isclass(member) and hasattr(member, "__dataclass_fields__")):
             found[member.__name__] = member
     return list(found.values())
+
+
+@cache
+def _list_cohorts() -> list[Any]:
+    """The algorithms that others may hold, beside fedavg."""
+    made = {name: algorithms.make(name, Train()) for name in algorithms.names() if name != "fedavg"}
+    return [
+        algorithms.find(name) for name, rule in made.items() if isinstance(rule, Rule) and is_cohort(rule)
+    ]
 
 
 def _members(annotation: Any) -> list[Any]:

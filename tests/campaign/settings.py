@@ -26,6 +26,17 @@ COUNT, QUICK = FILES + len(list_settings()), 20
 FREE = 512 << 20  # bytes that the machine is said to have
 MORE = 2 << 30  # that may be taken in truth, beside what the process has already
 SECONDS = 60.0  # of one experiment, on a machine that does other things too
+NEVER = (
+    "huge",
+    "minus huge",
+    "nan",
+    "infinite",
+    "63 bits",
+    "400 digits",
+    "long",
+    "half a character",
+    "bytes",
+)
 LONGEST = 1000  # characters of a line
 TOKENS = (
     *("-1", "0", "1e300", "-1e300", "1e-300", "nan", "inf", "-inf", "true", '""', "[]", "{}", "2147483648"),
@@ -41,6 +52,7 @@ def attempt(number: int, folder: Path) -> None:
         setting = list_settings()[number - FILES]
         for what, value in EXTREMES.items():
             line = _build(lambda v=value: Experiment(**make(setting, v)))
+            assert line is not None or what not in NEVER, f"{setting.key}, {what}: accepted"
             named = line is None or setting.name in line or _is_whole_table(setting)
             assert named, f"{setting.key}, {what}: the line doesn't name it: {line}"
 

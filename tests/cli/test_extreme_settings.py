@@ -14,6 +14,8 @@ from potluck.core.errors import ConfigError, DataError, show_short
 from potluck.core.ranges import give_ends
 from potluck.data import assemble
 from potluck.experiment.prepare import prepare
+from potluck.jobs import Train
+from potluck.rules import Average
 
 SMALL = """
 [data]
@@ -127,6 +129,17 @@ def test_values_made_in_python_are_refused_alike():
     ):
         with pytest.raises(ConfigError, match=named):
             prepare(Experiment(**tables))
+
+
+def test_rules_made_in_python_have_the_same_ends():
+    for rule, named in (
+        (FedAvg(deadline=-1.0), "FedAvg.deadline = -1.0: must be above 0"),
+        (FedAvg(overcommit=-1.0), "FedAvg.overcommit = -1.0: must be at least 1"),
+        (FedAvg(server=Average(1e300)), r"FedAvg.server.lr = 1e\+300: must be at most 1000"),
+        (FedAvg(local=Train(batch=2**40)), "FedAvg.local.batch = 1099511627776: must be at most"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            prepare(Experiment(), rule)
 
 
 def test_labels_with_gaps_are_refused_with_the_way_to_number_them():
