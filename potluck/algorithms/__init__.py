@@ -185,9 +185,8 @@ def _list_parameters(build: Build) -> Iterator[Parameter]:
                 default = own.default if own.type == "table" else show(attrgetter(own.name)(p.default))
                 yield replace(own, name=f"{key}.{own.name}", default=default)
         else:
-            default = (
-                "" if p.default is p.empty else show(p.default) if key != "local" else "the experiment's"
-            )
+            said = "the experiment's" if key == "local" else show(p.default)
+            default = "" if p.default is p.empty else said
             yield Parameter(key, short(p.annotation), default, meaning.get(key, ""))
 
 

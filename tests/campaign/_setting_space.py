@@ -3,6 +3,7 @@
 Each comes with an experiment in which the key counts, so that what is refused is refused for its value.
 """
 
+import contextlib
 import inspect
 import types
 import typing
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from potluck import algorithms
 from potluck.algorithms import _parameters
+from potluck.core.errors import PotluckError
 from potluck.core.parts import parts, role_of
 from potluck.core.rule import Rule
 from potluck.data import PARTITIONS
@@ -181,15 +183,21 @@ def _list_parameters(
         if depth == DEEPEST:
             continue
         for kind in _list_kinds(p):
-            if kind in _list_cohorts():  # without their parts, which are those of fedavg
-                yield from (
-                    Setting(f"{key}.{own}", None, (*among, (f"{key}.kind", kind.__name__)))
-                    for own in _parameters.parameters(kind)
-                    if own != "local"
-                )
+            if kind in _list_cohorts():
+                yield from _list_inner(key, kind, among)
                 continue
             chosen = among if _parameters.is_table(p) else (*among, (f"{key}.kind", kind.__name__))
             yield from _list_parameters(kind, key, chosen, depth + 1)
+
+
+def _list_inner(key: str, kind: Any, among: tuple[tuple[str, Any], ...]) -> Iterator[Setting]:
+    """Parameters of an algorithm within another, if that one takes it; parts are as those of fedavg."""
+    _, host, name = key.split(".")
+    with contextlib.suppress(PotluckError):
+        algorithms.make(host, Train(), **{name: {"kind": kind.__name__}})
+        for own in _parameters.parameters(kind):
+            if own != "local":
+                yield Setting(f"{key}.{own}", None, (*among, (f"{key}.kind", kind.__name__)))
 
 
 def _list_kinds(p: inspect.Parameter) -> list[Any]:

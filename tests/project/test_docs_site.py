@@ -137,9 +137,13 @@ def test_types_bounds_and_defaults_are_in_words():
     assert rows["data"]["`shift`"][1:3] == ("number, at least 0, at most 1", "`0.0`")
     assert rows["data"]["`validation`"][1] == "number, above 0, below 1"
     assert rows["data"]["`changes`"][1] == "[list of tables](#data-changes)"
-    assert rows["data.groups"]["`count`"][1:3] == ("whole number, at least 2", "**must be given**")
+    assert rows["data.groups"]["`count`"][1:3] == (
+        "whole number, at least 2, at most 1,000",
+        "**must be given**",
+    )
     assert rows["run"]["`device`"][1:3] == ("`cpu`, `cuda`", "`cpu`")
-    assert rows["fleet"]["`latency`"][1] == "number or list of: number"
+    latency = "number, at least 0, at most 1e+06"
+    assert rows["fleet"]["`latency`"][1] == f"{latency} or list of: {latency}"
     assert rows[""]["`stop`"][2] == "`rounds = 50`"
 
 

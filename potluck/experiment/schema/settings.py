@@ -50,7 +50,7 @@ class Groups(Table):
     """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
 
     kind: Annotated[Literal["rotation", "permutation", "affine"], "of images, of labels, of features"]
-    count: Annotated[Few, Field(ge=2), "of groups"]
+    count: Annotated[int, Field(ge=2, le=1000), "of groups"]
     degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
         None
     )
@@ -113,7 +113,7 @@ class Data(Table):
     rows_per_client: Annotated[Count, "of split_users, about"] = 28
     users: Annotated[Count | None, "of user_devices; all there are, where the data know users"] = None
     devices_per_user: Annotated[list[Count], "of user_devices: fewest and most"] = Field(default=[2, 6])
-    smallest: Annotated[Count, Field(ge=3), "rows of a client"] = 5
+    smallest: Annotated[int, Field(ge=3, le=1_000_000_000), "rows of a client"] = 5
     largest: Annotated[Count, "of procedural"] = 50
     validation: Annotated[Share, "share of a client's rows, or of the users"] = 0.1
     validation_from: Annotated[
