@@ -22,7 +22,7 @@ from potluck.experiment.prepare import prepare
 TITLE = "every typed setting with every extreme value, and damaged settings files: built, or one line"
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.toml"))
 FILES = 1000
-COUNT, QUICK = FILES + len(list_settings()), 20
+COUNT, QUICK = FILES + len(list_settings()), 40
 FREE = 512 << 20  # bytes that the machine is said to have
 MORE = 2 << 30  # that may be taken in truth, beside what the process has already
 SECONDS = 60.0  # of one experiment, on a machine that does other things too
