@@ -14,7 +14,7 @@ from campaign._damage import KINDS, list_files
 from campaign._potluck import call, compare, read_outcome
 
 TITLE = "damaged run folders under show, list, report and resume"
-COUNT, QUICK = 1000, 15
+COUNT, QUICK = 600, 15
 BASES = ("unfinished", "finished", "compared", "unfinished", "half compared")
 ROOM = 2 << 30  # bytes that a command may take for a folder of a few kilobytes
 TWO = ["fedavg", "scaffold"]
