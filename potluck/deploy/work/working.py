@@ -11,7 +11,7 @@ from potluck.deploy.https.wire import Wire
 from potluck.deploy.work import device_file, join, rows, vocabulary
 from potluck.deploy.work.agent import Agent
 from potluck.deploy.work.device import Device
-from potluck.deploy.work.measure import measure
+from potluck.deploy.work.first_claims import measure
 from potluck.models import Models
 
 PAUSE = 2.0  # seconds between two looks for a server
