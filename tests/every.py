@@ -1,12 +1,14 @@
-"""Every algorithm at the size of a test."""
+"""Every algorithm at the size of a test, and a crowd that can carry all of them."""
 
 import dataclasses
 from functools import cache
 
-from federations import LOCAL
+from federations import LOCAL, pool, small
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
+from potluck.data import reserve_rows
+from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.jobs import SGD
 
 FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
@@ -20,6 +22,9 @@ TIERED = {"clustering": {"smallest": 1, "fewer": 0}, "schedule": {"head_start": 
 TABLES = {"fedrac": TIERED | {"verification": {"remeasure": 3}}}
 NAMES = algorithms.names()
 EDGED = ("fededge", "hierfl", "hybridfl", "maverick")  # their rounds take devices of all edges
+STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
+LONGER = StopAt(rounds=20, device_seconds=120)
+OFTEN = EvaluateAt(rounds=2)
 
 
 @cache
@@ -37,3 +42,17 @@ def make(name, local=LOCAL, **params):
     except ConfigError:
         plain = dataclasses.replace(local, optim=SGD(local.optim.lr))
         return algorithms.make(name, plain, **params)
+
+
+def enough(name):
+    return LONGER if name in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
+
+
+def crowd(**more):
+    # Some algorithms need rows at the server.
+    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserve_rows(pool(), 0.05, 1)} | more)
+
+
+@cache
+def federation():
+    return crowd()

@@ -204,7 +204,7 @@ def form(tree: Tree) -> Hashable:
 
 
 def finite(tree: Tree) -> bool:
-    """Whether no number of a tree is NaN or infinite."""
+    """Whether no number of a tree is NaN or infinite, and all can be looked at (see `is_dense`)."""
     if not isinstance(tree, _NESTS):
         return _is_finite(tree)
     nests, seen = [tree], {id(tree)}
@@ -221,6 +221,8 @@ def finite(tree: Tree) -> bool:
 
 def _is_finite(leaf: Tree) -> bool:
     if isinstance(leaf, Tensor):
+        if leaf.layout is not torch.strided or leaf.is_meta:
+            return False
         if not (leaf.is_floating_point() or leaf.is_complex()):
             return True
         # A finite sum proves it in one pass; an infinite one may be an overflow, so it is looked at again.
@@ -228,6 +230,11 @@ def _is_finite(leaf: Tree) -> bool:
     if isinstance(leaf, float):
         return leaf - leaf == 0.0
     return is_number(leaf) if isinstance(leaf, Real) else not isinstance(leaf, complex)
+
+
+def is_dense(tree: Tree) -> bool:
+    """Whether all tensors of a tree have their numbers in memory, one by one: what rules can add up."""
+    return all(t.layout is torch.strided and not t.is_meta for t in leaves(tree))
 
 
 def is_number(thing: Tree) -> bool:

@@ -3,7 +3,7 @@
 from math import inf
 
 from potluck.core.job import Cost, Result
-from potluck.core.trees import finite, is_number, same_form, within
+from potluck.core.trees import finite, is_dense, is_number, same_form, within
 
 MOST_METRIC = 1e30  # what rules make of a metric, its square and sums of it, is still a number
 
@@ -20,7 +20,8 @@ def find_problem(result: Result, cost: Cost, *, trusted: bool) -> str | None:
             return "keys, shapes or types differ from what the job promised"
         if not (trusted and result.finite):
             if not finite(body):
-                return "NaN or infinite numbers"
+                known = sends is None or is_dense(body)  # of the form of ours: it can be walked through
+                return "NaN or infinite numbers" if known else "tensors that are sparse or have no numbers"
             if sends is not None and not within(body, sends):
                 return "whole numbers below 0 or above what the job promised"
     weight, told = result.weight, result.metrics  # every task comes by here: few comparisons, no calls

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 SCALES = {"sign_flip": 1.0, "scaling": 10.0, "noise": 1.0, "free_ride": 0.0, "fang": 1.0}  # unless said
 ATTACKS = (*SCALES, "malformed", "misreport")
 # Of malformed bodies: one by hash each time, unless said.
-FLAWS = ("nothing", "empty", "missing", "extra", "shape", "dtype", "text", "nan", "inf")
+FLAWS = ("nothing", "empty", "missing", "extra", "list", "shape", "dtype", "sparse", "text", "nan", "inf")
 # Of what is told beside an update: one by hash each time, unless said.
 MISREPORTS = (
     *("weight huge", "weight negative", "weight nan", "weight text", "weight tensor"),
-    *("metric missing", "metric nan", "metric inf", "metric text", "metric extra"),
-    *("number", "whole"),  # in place of a tensor; beyond what is possible
+    *("metric missing", "metric nan", "metric inf", "metric huge", "metric text", "metric extra"),
+    "metrics list",  # in place of a table
+    *("number", "whole huge", "whole negative"),  # in place of a tensor; beyond what is possible
 )
 # Only if said: a huge number is well-formed while it is finite; to bound what it does is for rules.
 HUGE = "huge"

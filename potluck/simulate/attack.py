@@ -79,6 +79,8 @@ def _malform(body: Tree, sends: Tree, what: str | None, key: int) -> Tree:
     if what == "empty":
         return {}
     place, bits = full[keys.derive(key, 1) % len(full)], keys.derive(key, 2)
+    if what == "list":  # or the other way round
+        return [*body.values()] if isinstance(body, dict) else {"body": body}
     if what == "extra":
         return {**body, "extra": tensors[place]} if isinstance(body, dict) else [body, body]
     spoilt: list[Tree] = list(tensors)
@@ -92,9 +94,12 @@ def _misreport(result: Result, sends: Tree, what: str | None, key: int) -> Resul
     kind, _, how = what.partition(" ")
     if kind == "weight":
         return replace(result, weight=_WEIGHTS[how], finite=False)
+    if kind == "metrics":
+        table: Tree = [*result.metrics.items()]
+        return replace(result, metrics=table, finite=False)
     if kind == "metric":
         return replace(result, metrics=_spoil_metrics(result, how), finite=False)
-    return replace(result, body=_spoil_number(result.body, sends, what), finite=False)
+    return replace(result, body=_spoil_number(result.body, sends, how), finite=False)
 
 
 def _spoil_metrics(result: Result, how: str) -> Tree:
@@ -104,26 +109,30 @@ def _spoil_metrics(result: Result, how: str) -> Tree:
         return rest if result.metrics and result.weight > 0 else None
     if how == "extra":
         return {**result.metrics, "extra": 1.0}
-    return {**result.metrics, first: {"nan": math.nan, "inf": math.inf, "text": "malformed"}[how]}
+    worst = {"nan": math.nan, "inf": math.inf, "huge": 1e308, "text": "malformed"}[how]
+    return {**result.metrics, first: worst}
 
 
-def _spoil_number(body: Tree, sends: Tree, what: str) -> Tree:
-    """A number where a tensor is expected, or a whole number that is too large; NaN where neither can be."""
+def _spoil_number(body: Tree, sends: Tree, how: str) -> Tree:
+    """A number where a tensor is expected, or a whole number that can't be; NaN where neither is possible.
+
+    `how`: huge or negative; of what isn't about whole numbers, nothing.
+    """
     tensors, rebuild = split(body)
     spoilt: list[Tree] = list(tensors)
     if sends is None:
         return math.nan
-    if what == "number" and tensors:
+    if not how and tensors:
         spoilt[0] = 1.0
         return rebuild(spoilt)
     for place, t in enumerate(tensors):
-        if what == "whole" and t.dtype == torch.int64 and t.numel():
-            spoilt[place] = torch.full_like(t, 2**40)
+        if how and t.dtype == torch.int64 and t.numel():
+            spoilt[place] = torch.full_like(t, 2**40 if how == "huge" else -1)
             return rebuild(spoilt)
-    if what == "whole" and isinstance(body, dict):
+    if how and isinstance(body, dict):
         for name, number in body.items():
             if type(number) is int:
-                return {**body, name: 10**400}
+                return {**body, name: 10**400 if how == "huge" else -1}
     return math.nan
 
 
@@ -133,6 +142,8 @@ def _spoil(t: Tensor, what: str, bits: int) -> Tree:
         return _GONE
     if what == "text":
         return "malformed"
+    if what == "sparse":
+        return t.to_sparse()
     if what == "dtype":
         return t.float() if t.dtype == torch.float64 else t.double()
     if what == "shape":  # one that would broadcast unnoticed, or twice as many numbers

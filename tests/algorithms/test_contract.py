@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from every import EDGED, NAMES, make, parameters
+from every import NAMES, OFTEN, crowd, enough, federation, make, parameters
 from federations import (
     LOCAL,
     LOOP,
@@ -19,42 +19,22 @@ from federations import (
     chained,
     finished,
     lines,
-    pool,
-    small,
     values,
     weights,
 )
-from malformed_many import lost
+from refused import lost
 
 from potluck.core import codec
 from potluck.core.job import Local
 from potluck.core.messages import Cancel, Move, Task, Tell
 from potluck.core.trees import finite, nbytes, same_form
-from potluck.data import reserve_rows
 from potluck.engine.queues import Queues
-from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.engine.schedule import StopAt
 from potluck.fleet import Intervals, place_attackers
-from potluck.rules import as_algorithm
+from potluck.rules import Rounds, as_algorithm
+from potluck.rules.wrap import AroundRule
 
 pytestmark = pytest.mark.slow
-
-STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
-LONGER = StopAt(rounds=20, device_seconds=120)
-OFTEN = EvaluateAt(rounds=2)
-
-
-def enough(name):
-    return LONGER if name in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
-
-
-def crowd(**more):
-    # Some algorithms need rows at the server.
-    return small(**{"users": 5, "edges": 2, "compute": 4e5, "data": reserve_rows(pool(), 0.05, 1)} | more)
-
-
-@cache
-def federation():
-    return crowd()
 
 
 def run(name, *, where=None, seed=0, local=LOCAL, stop=None, plan=LOOP, often=OFTEN, **params):
@@ -98,11 +78,23 @@ def told(commands):
     return [codec.encode(c) for c in commands if isinstance(c, kinds)]
 
 
+class Careful(AroundRule):
+    """A rule whose merges must leave the state that they are given: they may be undone."""
+
+    def merge(self, m, lane, got, ctx):
+        stored = codec.encode(m)
+        made = self.inner.merge(m, lane, got, ctx)
+        assert codec.encode(m) == stored, "a merge changed the state that it was given"
+        return made
+
+
 class Watched:
     """An algorithm under observation: what it asks for and when, and whether it touches what it is given."""
 
     def __init__(self, algorithm, strict=False, asked=None):
         self.inner = algorithm if hasattr(algorithm, "tiers") else as_algorithm(algorithm)
+        if strict and isinstance(self.inner, Rounds):
+            self.inner = Rounds(Careful(self.inner.rule))
         self.tiers = getattr(algorithm, "tiers", ())
         self.strict, self.asked = strict, [] if asked is None else asked
 
