@@ -16,6 +16,7 @@ from potluck.fleet import Profiles
 
 TRIES = 30  # draws of a sample by rejection before everybody is looked at
 FIRST = 10  # places that are drawn at first for a sample of one
+FEW = 1000  # children of whom all are looked at if a first draw finds nobody: there may be nobody to be found
 ONE = -9  # from here downwards: positions of an event's key for devices that are drawn one by one
 
 
@@ -41,7 +42,8 @@ class EventContext:
     """One event's view; made anew for each, so nothing can be hidden in it."""
 
     __slots__ = (
-        *("_among", "_draws", "_freed", "_host", "_key", "_rng", "_stream", "_taken", "me", "owed", "stop"),
+        *("_alone", "_among", "_draws", "_freed", "_host", "_key", "_rng", "_stream", "_taken"),
+        *("me", "owed", "stop"),
         "__weakref__",
     )
 
@@ -53,6 +55,7 @@ class EventContext:
         self._key: int | None = None
         self._taken: set[Node] | None = None  # sampled during this event, so as good as busy
         self._freed: set[Node] | tuple[()] = ()  # called off during this event, so as good as idle
+        self._alone = False  # a sample found nobody, so the next one won't either
         self.owed: Task | None = None
         self.stop = False
 
@@ -108,10 +111,11 @@ class EventContext:
         return self
 
     def release(self, nodes: Iterable[Node]) -> None:
-        self._freed = {*self._freed, *nodes}
+        self._freed, self._alone = {*self._freed, *nodes}, False
 
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]:
-        chosen = self._draw(count, but)
+        chosen = [] if self._alone else self._draw(count, but)
+        self._alone = count > 0 and not (chosen or but)
         if self._taken is None:
             self._taken = set(chosen)
         else:
@@ -145,11 +149,13 @@ class EventContext:
                 return [node]
         if count * 4 < n:  # by rejection: the cost is that of the sample, not of the population
             found: dict[Node, None] = {}
-            for _ in range(TRIES):
+            for tries in range(TRIES):
                 places = self.rng.integers(n, size=2 * (count - len(found)) + FIRST - 2)
                 found.update(dict.fromkeys(self._ready(children, places, but)))
                 if len(found) >= count:
                     return list(found)[:count]
+                if not (tries or found) and n <= FEW and not self._ready(children, np.arange(n), but):
+                    return []
         return self._ready(children, self.rng.permutation(n), but)[:count]
 
     def _draw_one(self, children: Children, n: int, but: Collection[Node]) -> Node | None:

@@ -1,4 +1,7 @@
-"""What a run records: long-format lines, append-only, on disk when the run has a folder."""
+"""What a run records: long-format lines, append-only, on disk when the run has a folder.
+
+Checksums lie in a file beside it, so that scripts read the lines as they are (see `record_sums`).
+"""
 
 import json
 import os
@@ -8,6 +11,7 @@ from typing import Any, BinaryIO
 from potluck.core import safe_files
 from potluck.core.errors import SnapshotError, StorageError
 from potluck.core.records import Group, Record
+from potluck.engine.record_sums import RecordSums
 
 
 class Records:
@@ -18,6 +22,7 @@ class Records:
         self.file: BinaryIO | None = (
             None if path is None else safe_files.open_file(path.parent, path.name, "ab")
         )
+        self.sums = None if path is None else RecordSums(path)
 
     def write(
         self,
@@ -37,10 +42,11 @@ class Records:
             record["group"] = group
         if view is not None:
             record["view"] = view
-        if self.file is None:
+        if self.file is None or self.sums is None:
             self.kept.append(record)
             return
         line = json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n"
+        self.sums.add(line)
         try:
             self.file.write(line)
         except OSError as error:
@@ -48,15 +54,18 @@ class Records:
 
     def flush(self) -> int:
         """All to disk; the length so far, which a snapshot remembers."""
-        if self.file is None:
+        if self.file is None or self.sums is None:
             return len(self.kept)
-        return flush(self.file)
+        length = flush(self.file)
+        self.sums.write(length)
+        return length
 
     def truncate(self, length: int) -> None:
         """Forget what was written after a snapshot."""
-        if self.file is None:
+        if self.file is None or self.sums is None:
             del self.kept[length:]
         else:
+            self.sums.cut(length)  # first: none may be of more than there is
             cut(self.file, length)
 
     def close(self) -> None:

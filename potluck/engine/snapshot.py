@@ -6,6 +6,7 @@ snapshot goes to a temporary file, that reaches the disk, it is renamed, the fol
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,8 +30,13 @@ def write(run: Path, serial: int, state: S) -> Path:
     return run / name
 
 
-def read_newest(run: Path, kind: type[S], device: str = "cpu") -> tuple[int, S, list[str]]:
-    """The newest good snapshot: its number, its state, and what was wrong with newer ones."""
+def read_newest(
+    run: Path, kind: type[S], device: str = "cpu", find_fault: Callable[[S], str | None] = lambda _: None
+) -> tuple[int, S, list[str]]:
+    """The newest good snapshot: its number, its state, and what was wrong with newer ones.
+
+    `find_fault` says what is wrong with the logs that a snapshot needs: an earlier one may need less of them.
+    """
     notices: list[str] = []
     for name in reversed(list_all(run)):
         data, path = safe_files.read_file(run, name), run / name
@@ -38,9 +44,13 @@ def read_newest(run: Path, kind: type[S], device: str = "cpu") -> tuple[int, S, 
             state = read(data[DIGEST:], device, path)
             if not isinstance(state, kind):
                 raise SnapshotError(f"{path}: holds no {kind.__name__}: put the old file back")
-            return int(path.stem), state, notices
-        notices.append(f"snapshot {path.name} is damaged or half-written: an earlier one is used")
-    raise SnapshotError(f"{run}: no good snapshot to resume from" + "".join(f"; {s}" for s in notices))
+            if (fault := find_fault(state)) is None:
+                return int(path.stem), state, [f"{notice}: an earlier one is used" for notice in notices]
+            notices.append(f"snapshot {path.name} can't be used, since {fault}")
+        else:
+            notices.append(f"snapshot {path.name} is damaged or half-written")
+    fix = "put the old files back, or run it again"
+    raise SnapshotError("; ".join([f"{run}: no good snapshot to resume from", *notices, fix]))
 
 
 def list_all(run: Path) -> list[str]:

@@ -7,7 +7,8 @@ code.json           name and sha256 of the file that --code loaded, if any: resu
 packages.json       versions of others' packages that offered it anything, if any: resuming wants the same
 plan.json           executor and sizes, pinned, since resuming must compute alike
 records.jsonl       what was measured, append-only
-keep.log            what devices remember between tasks
+records.sums        how long it was at the last snapshots, and the sha256 of that
+keep.log            what devices remember between tasks; keep.1.log and so on, once much of it is old
 snapshots/          where to go on after an end that nobody planned
 sessions.jsonl      seconds of real time, one line for each start
 devices.json        who they were: speed, links, rows at first and at the end, the last tasks; written once
@@ -25,7 +26,7 @@ from typing import TypedDict
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
-from potluck.engine import snapshot
+from potluck.engine import record_sums, snapshot
 from potluck.experiment import code, json_files, packages, toml
 from potluck.experiment.device_summary import DeviceSummary, find_mismatch
 from potluck.experiment.record_check import find_record_fault
@@ -33,7 +34,7 @@ from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import as_recorded
 from potluck.experiment.summary import Summary
-from potluck.simulate.run_state import MEMORIES, RECORDS
+from potluck.simulate.run_state import MEMORIES, RECORDS, SUMS
 
 EXPERIMENT, PLAN, SUMMARY = "experiment.toml", "plan.json", "summary.json"
 SESSIONS, MODELS, REPORT, DEVICES = "sessions.jsonl", "models", "report.html", "devices.json"
@@ -45,6 +46,7 @@ _OWN = {
     packages.RECORD,
     PLAN,
     RECORDS,
+    SUMS,
     DEVICES,
     SUMMARY,
     SESSIONS,
@@ -55,8 +57,7 @@ _OWN = {
     MEMORIES,
     *DEPLOYED,
 }
-_PARTIAL = re.compile(r"\..*\.partial")
-_OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log")
+_OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log|keep\.\d+\.log")
 
 
 class Session(TypedDict):
@@ -175,7 +176,7 @@ def check_run(folder: Path) -> None:
 def check_links(folder: Path) -> None:
     """Refuse a folder in which a name of Potluck's is a link, before anything is computed."""
     names = safe_files.list_names(folder, "")
-    own = [name for name in names if name in (*_OWN, TUNING) or _PARTIAL.fullmatch(name)]
+    own = [name for name in names if name in (*_OWN, TUNING) or _OTHERS.fullmatch(name)]
     safe_files.check_entries(folder, "", own)
     for inner in (snapshot.FOLDER, MODELS):
         safe_files.check_entries(folder, inner, safe_files.list_names(folder, inner))
@@ -196,6 +197,7 @@ def read_records(folder: Path) -> list[Record]:
     """All whole lines; a run that is being written, or was killed, may end in half of one."""
     if not safe_files.has_file(folder, RECORDS):
         return []
+    check_records(folder)
     path, fix = folder / RECORDS, "resume the run, or run it again"
     lines = safe_files.read_file(folder, RECORDS).split(b"\n")[:-1]
     try:
@@ -207,6 +209,22 @@ def read_records(folder: Path) -> list[Record]:
             raise json_files.damaged(path, why, fix)
     records: list[Record] = read
     return records
+
+
+def check_records(folder: Path) -> None:
+    """Refuse records that aren't as the run wrote them: what is told of it would be wrong."""
+    path = folder / RECORDS
+    fault = record_sums.find_fault(path)
+    if fault is None and not safe_files.has_file(folder, SUMS) and snapshot.list_all(folder):
+        fault = f"{folder / SUMS}: missing"
+    if fault is not None:
+        raise SnapshotError(f"{fault}; put the old file back, or run it again")
+    wrote, has = record_sums.find_lengths(path)
+    if is_finished(folder) and has > wrote:
+        raise SnapshotError(
+            f"{path}: {has - wrote} bytes were added after the run (it wrote {wrote}); keep them elsewhere, "
+            f"and cut it: truncate -s {wrote} {path}"
+        )
 
 
 def read_summary(folder: Path) -> Summary:

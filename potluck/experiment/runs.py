@@ -136,8 +136,8 @@ def run(
     except (StorageError, RunError):
         raise  # it goes on when there is room; or its records say how it came to this
     except Exception:
-        if path is not None and len(snapshot.list_all(path)) < 2:
-            shutil.rmtree(path)  # it never got anywhere
+        if path is not None and not snapshot.list_all(path):
+            shutil.rmtree(path)  # it never began
         raise
 
 
@@ -180,6 +180,7 @@ def load(out: str | Path) -> Run:
     folder.check_run(path)
     experiment = folder.experiment(path)
     if folder.is_finished(path):
+        folder.check_records(path)
         return Run(experiment, folder.read_summary(path), path)
     lines = folder.read_records(path)
     try:
@@ -200,12 +201,14 @@ def _finish(
         seconds = time.monotonic() - began
         left = _keep_failed(setting, sim, path, seconds, str(error))
         if not lenient:
-            raise
+            raise _say_where(error, path) from None
         return left
-    except BaseException:
+    except BaseException as error:
         if path is not None:
             with contextlib.suppress(PotluckError):  # what went wrong first is told
                 folder.add_session(path, time.monotonic() - began)
+        if isinstance(error, PotluckError) and not isinstance(error, StorageError):
+            raise _say_where(error, path) from None
         raise
     seconds = time.monotonic() - began
     if path is not None:
@@ -236,6 +239,13 @@ def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: 
     modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
     summary = summarise_run(setting.experiment, sim.records, seconds, None)
     return Run(setting.experiment, summary, None, sim.notices, why, sim.records, modules)
+
+
+def _say_where(error: PotluckError, path: Path | None) -> PotluckError:
+    """The same error, and where the records of a run that had begun are."""
+    if path is None or not snapshot.list_all(path):
+        return error
+    return type(error)(f"{error}; its records are in {path}")
 
 
 def _by_name(experiment: Experiment) -> bool:

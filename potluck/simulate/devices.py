@@ -13,6 +13,7 @@ from potluck.core.messages import Lost, Move, Node, Reply, Spent, Task, Tell, Wh
 from potluck.core.trees import Tree, nbytes
 from potluck.engine.accounts import Accounts
 from potluck.engine.checks import find_problem
+from potluck.engine.drought import Drought
 from potluck.engine.flight import Flight, count_bytes, find_nodes
 from potluck.engine.local import LazyLocal
 from potluck.engine.memories import Memories
@@ -39,6 +40,7 @@ class DeviceState:
     moved: Moved = field(default_factory=Moved)
     pending: list[list[int]] = field(default_factory=list)  # flights whose training waits, by shape
     timeline: list[Plain] = field(default_factory=list)
+    drought: Drought = field(default_factory=Drought)
 
 
 class Devices:
@@ -74,12 +76,14 @@ class Devices:
         self.training = PendingTraining(executor, self, self.queues.flights, state.pending)
         self.holdings = Holdings(federation, topology, state.moved)
         self.timeline = Timeline(state.timeline, maxlen=KEPT)
+        self.drought = state.drought
         self._sent: tuple[Tree, int] = (None, 0)  # last tree sent, and its bytes
 
     def make_state(self) -> DeviceState:
         """What a snapshot stores."""
         pending = self.training.list_pending()
-        return DeviceState(self.queues.state, self.holdings.moved, pending, list(self.timeline))
+        legs = list(self.timeline)
+        return DeviceState(self.queues.state, self.holdings.moved, pending, legs, self.drought)
 
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
         """The rows that a device trains on, now unless told."""
@@ -98,7 +102,7 @@ class Devices:
                 self.timeline.append(make_leg(flight, flight.item, self.clock.now, "late"))
         self.queues.free(flight)
         if not over:
-            self.accounts.lose("late")
+            self._lose("late")
 
     def end(self, fid: int) -> tuple[Node, Reply | Lost] | None:
         """End of an item: what its sender hears, if anything."""
@@ -116,7 +120,7 @@ class Devices:
                 self.timeline.append(make_leg(flight, item, self.clock.now, fate))
         self.queues.free(flight)
         if isinstance(event, Lost):
-            self.accounts.lose(event.why)
+            self._lose(event.why)
         return None if event is None else (flight.sender, event)
 
     def lose_answer(self, sender: Node, task: Task, why: Why) -> None:
@@ -125,6 +129,10 @@ class Devices:
             self.accounts.tasks -= 1
         self.accounts.lose(why)
         self.record("bad_update", "merged, it makes numbers NaN or infinite", node=task.to)
+
+    def _lose(self, why: Why) -> None:
+        self.accounts.lose(why)
+        self.drought.lose(why, self.queues.state, self.clock.now)
 
     # -------------------------------------------------------------------------------------------- starting
 
@@ -213,8 +221,10 @@ class Devices:
         if result.keep is not None:
             self.memories.put(item.to, item.slot, result.keep)
         self.accounts.tasks += 1
-        if item.to < self.size and trains(item.job):  # others only answered
-            self.took_part[item.to] = True
+        if item.to < self.size:
+            self.drought.waves = 0
+            if trains(item.job):  # others only answered
+                self.took_part[item.to] = True
         if isinstance(item, Tell):
             return None
         if flight.sender != self.root:

@@ -3,12 +3,13 @@
 from collections.abc import Hashable
 from pathlib import Path
 
+from potluck.core import safe_files
 from potluck.core.codec import value
 from potluck.core.messages import Node
 from potluck.core.trees import Tree
-from potluck.engine import snapshot
+from potluck.engine import record_sums, snapshot
 from potluck.engine.accounts import Accounts
-from potluck.engine.memories import MemoryState, read_log
+from potluck.engine.memories import MemoryState, find_log_fault, read_log
 from potluck.engine.point import PointState
 from potluck.engine.queues import QueueState
 from potluck.execute.plan import ExecutionPlan
@@ -17,7 +18,7 @@ from potluck.simulate.clock import Clock
 from potluck.simulate.devices import DeviceState
 from potluck.simulate.links import LinkState
 
-RECORDS, MEMORIES = "records.jsonl", "keep.log"  # in a run's folder
+RECORDS, SUMS, MEMORIES = "records.jsonl", "records.sums", "keep.log"  # in a run's folder
 
 
 @value(frozen=False, eq=False)
@@ -59,5 +60,21 @@ class RunState:
 
 def read_memories(folder: Path) -> dict[tuple[Node, Hashable], Tree]:
     """What the devices of a run, in its folder, remembered at its last snapshot."""
-    _, state, _ = snapshot.read_newest(folder, RunState)
+    _, state, _ = read_newest(folder)
     return read_log(folder / MEMORIES, state.memories)
+
+
+def remove_logs(folder: Path) -> None:
+    """Of a run that was killed before its first snapshot, and begins again."""
+    for log in (RECORDS, SUMS, MEMORIES):
+        safe_files.remove_file(folder, log)
+
+
+def read_newest(folder: Path, device: str = "cpu") -> tuple[int, RunState, list[str]]:
+    """The newest good snapshot of a run whose logs are good as well: see `snapshot.read_newest`."""
+
+    def find_fault(state: RunState) -> str | None:
+        wrong = record_sums.find_fault(folder / RECORDS, state.records)
+        return find_log_fault(folder / MEMORIES, state.memories) if wrong is None else wrong
+
+    return snapshot.read_newest(folder, RunState, device, find_fault)

@@ -9,7 +9,6 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.core import safe_files
 from potluck.core.errors import SnapshotError, StalledError
 from potluck.core.job import ModelSpec, trains
 from potluck.core.messages import Event, Node, Task, Wake
@@ -30,7 +29,7 @@ from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
 from potluck.simulate.evaluate import Evaluator, Line
 from potluck.simulate.links import Links
-from potluck.simulate.run_state import MEMORIES, RECORDS, RunState
+from potluck.simulate.run_state import MEMORIES, RECORDS, RunState, read_newest, remove_logs
 
 PATIENCE = 100_000  # looks for somebody online, with nothing else under way, before a run is called stalled
 
@@ -298,6 +297,7 @@ class Simulation:
         """Write a snapshot into the run's folder."""
         assert self.folder is not None
         self.snapshots += 1
+        self.memories.make_room()
         snapshot.write(self.folder, self.snapshots, self.make_state())
         self.saved = time.monotonic()
 
@@ -338,11 +338,10 @@ class Simulation:
     def resume(cls, federation: Federation, algorithm: Runnable, *, folder: Path, **settings: Any) -> Self:
         """The run of a folder, where its newest good snapshot left it."""
         if not snapshot.list_all(folder):  # killed before the first one: begin again
-            for log in (RECORDS, MEMORIES):
-                safe_files.remove_file(folder, log)
+            remove_logs(folder)
             return cls(federation, algorithm, folder=folder, **settings)
         wanted: ExecutionPlan = settings.get("plan", ExecutionPlan())
-        serial, state, notices = snapshot.read_newest(folder, RunState, wanted.device)
+        serial, state, notices = read_newest(folder, wanted.device)
         plan = replace(state.plan, chunk=min(state.plan.chunk, settings.get("plan", state.plan).chunk))
         sim = cls(federation, algorithm, folder=folder, **(settings | {"plan": plan}))
         sim.restore(state)

@@ -25,14 +25,17 @@ from federations import (
 from refused import lost
 
 from potluck.core import codec
+from potluck.core.errors import StalledError
 from potluck.core.job import Local
 from potluck.core.messages import Cancel, Move, Task, Tell
 from potluck.core.trees import finite, nbytes, same_form
+from potluck.engine import drought
 from potluck.engine.queues import Queues
-from potluck.engine.schedule import StopAt
-from potluck.fleet import Intervals, place_attackers
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.fleet import Intervals, OnOff, place_attackers
 from potluck.rules import Rounds, as_algorithm
 from potluck.rules.wrap import AroundRule
+from potluck.simulate import simulation
 
 pytestmark = pytest.mark.slow
 
@@ -284,6 +287,25 @@ def test_every_task_is_lost(name):
     sim = survives(run(name, where=crowd(availability=nobody), stop=StopAt(rounds=4, seconds=50)))
     assert sim.accounts.lost["gone"] >= 4
     assert sim.accounts.tasks == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_lost_tasks_alone_ends(name, monkeypatch):
+    """Whatever an algorithm counts as a round, and with no other end than rounds."""
+    monkeypatch.setattr(drought, "MOST", 40)
+    brief = crowd(availability=OnOff(3, 0.02, 0.5))  # for ever; online for less than latency both ways
+    said = r"at \d+ virtual seconds nobody has answered for 40 rounds, and every task is lost"
+    with pytest.raises(StalledError, match=said):
+        run(name, where=brief, stop=StopAt(rounds=10**9), often=EvaluateAt())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_to_which_nobody_comes_ends(name, monkeypatch):
+    monkeypatch.setattr(simulation, "PATIENCE", 500)
+    said = r"at \d+ virtual seconds nothing is under way and nobody can be asked"
+    rare = crowd(availability=OnOff(3, 1e7, 1e-9))
+    with pytest.raises(StalledError, match=said):
+        run(name, where=rare, stop=StopAt(rounds=10**9), often=EvaluateAt())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -120,6 +120,7 @@ def refused(said, *words):
 
 
 NAMES = [
+    *("records.sums", "keep.1.log"),
     *("records.jsonl", "keep.log", "experiment.toml", "plan.json", "summary.json", ".summary.json.partial"),
     *("devices.json", "sessions.jsonl", "code.json", "packages.json", "report.html", ".report.html.partial"),
     *("snapshots", "models", "models/@", "snapshots/@"),
@@ -152,7 +153,7 @@ def test_one_bad_run_hides_no_other(run, made, capsys):
     assert re.search(r"healthy +fedavg +1 +finished", out)
     assert re.search(r"it +– +– +damaged", out)
     assert err.count("\n") == 1
-    assert "it/records.jsonl: damaged" in err
+    assert "it/records.jsonl: 2 bytes, but" in err
 
 
 @pytest.mark.parametrize("kind", ["same", "folder", "dangling"])
@@ -292,6 +293,35 @@ def test_an_experiment_alone_is_no_comparison(run, capsys):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for command in (("resume", "it"), ("show", "it"), ("report", "it")):
         assert refused(call(capsys, *command), "experiment.toml: names no runs to compare")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_records_that_were_edited(finished, run, made, capsys):
+    """A number that somebody changed, in a run that has ended or has yet to: no table, no page."""
+    if finished:
+        shutil.copy(made / "run" / "summary.json", run)
+    text = (run / "records.jsonl").read_bytes()
+    (run / "records.jsonl").write_bytes(text.replace(b'"value":0.', b'"value":1.', 1))
+    for command in (("show", "it"), ("report", "it"), *([] if finished else [("resume", "it")])):
+        assert refused(call(capsys, *command), "records.jsonl: damaged or edited", "run it again")
+
+
+def test_records_to_which_somebody_added(run, made, capsys):
+    shutil.copy(made / "run" / "summary.json", run)
+    before = (run / "records.jsonl").read_bytes()
+    line = b'{"round":4,"time":1.0,"metric":"mine","value":1}\n'
+    (run / "records.jsonl").write_bytes(before + line)
+    told = f"{len(line)} bytes were added after the run (it wrote {len(before)})"
+    for command in (("show", "it"), ("report", "it")):
+        assert refused(call(capsys, *command), "records.jsonl", told, f"truncate -s {len(before)} ")
+    os.truncate(run / "records.jsonl", len(before))
+    assert call(capsys, "show", "it")[0] == 0
+
+
+def test_records_whose_checksums_are_missing(run, capsys):
+    (run / "records.sums").unlink()
+    for command in (("show", "it"), ("report", "it"), ("resume", "it")):
+        assert refused(call(capsys, *command), "records.sums", "run it again")
 
 
 def spoil(data, rng):

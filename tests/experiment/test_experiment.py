@@ -14,8 +14,9 @@ from potluck import algorithms
 from potluck.algorithms import _parameters
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import codec, parts
-from potluck.core.errors import ConfigError, PotluckError, SnapshotError
+from potluck.core.errors import ConfigError, PotluckError, SnapshotError, StalledError
 from potluck.core.rule import Rule
+from potluck.engine import drought
 from potluck.experiment import Experiment, build, folder, toml
 from potluck.experiment.prepare import prepare, resolve_run
 from potluck.jobs import SGD, Prox, Train
@@ -511,6 +512,44 @@ def test_failing_later_leaves_nothing_behind(tmp_path):
     with pytest.raises(ConfigError, match=r"no such model"):
         potluck.run(small(), tmp_path / "a", algorithm=rule)
     assert not (tmp_path / "a").exists()
+
+
+class Breaks(FedAvg):
+    """Goes wrong when the first answers have come."""
+
+    def merge(self, m, lane, got, ctx):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConfigError("clients = 9: too many"), "clients = 9: too many"),
+        (ZeroDivisionError("a fault of ours"), "a fault of ours"),
+    ],
+    ids=["refused", "fault"],
+)
+def test_a_run_that_breaks_early_keeps_its_records(error, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(Breaks, "error", error, raising=False)
+    with pytest.raises(type(error), match=said) as caught:
+        potluck.run(small(), tmp_path / "a", algorithm=Breaks())
+    if isinstance(error, ConfigError):
+        assert str(caught.value).endswith(f"; its records are in {tmp_path / 'a'}")
+    left = potluck.load(tmp_path / "a")
+    assert not left.finished
+    assert len(left.lines) > 5
+    with pytest.raises(type(error), match=said):  # it goes on, and comes to the same
+        potluck.resume(tmp_path / "a", algorithm=Breaks())
+
+
+def test_a_run_that_stalls_early_keeps_its_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(drought, "MOST", 50)
+    brief = small(fleet={"availability": "on_off", "period": 0.01, "share": 0.5}, stop={"rounds": 999})
+    with pytest.raises(StalledError, match=rf"nobody has answered .*; its records are in {tmp_path / 'a'}$"):
+        potluck.run(brief, tmp_path / "a")
+    assert len(potluck.load(tmp_path / "a").lines) > 5
+    with pytest.raises(StalledError, match=rf"nobody has answered .*; its records are in {tmp_path / 'a'}$"):
+        potluck.resume(tmp_path / "a")
 
 
 def test_force_replaces_runs_and_nothing_else(tmp_path):

@@ -324,19 +324,6 @@ def test_memories_that_do_not_fit_are_read_from_disk(tmp_path):
     again.close()
 
 
-def test_a_memory_that_can_not_be_read_is_named(tmp_path):
-    memories = Memories(tmp_path / "keep.log")
-    memories.put(3, None, {"x": torch.arange(3.0)})
-    state = memories.flush()
-    memories.close()
-    (tmp_path / "keep.log").write_bytes(b"\0" * state.length)
-    again = Memories(tmp_path / "keep.log")
-    again.restore(state)
-    with pytest.raises(SnapshotError, match="what device 3 remembers: can't be read"):
-        again.get(3, None)
-    again.close()
-
-
 def test_a_memory_does_not_hold_on_to_its_stack():
     stack = torch.arange(12.0).reshape(3, 4)
     memories = Memories(None)

@@ -36,7 +36,7 @@ from potluck.deploy.conduct.journal import Journal
 from potluck.deploy.conduct.posting import Poster
 from potluck.deploy.conduct.terms import Terms
 from potluck.deploy.port import Incoming, Outgoing, Port
-from potluck.engine import snapshot
+from potluck.engine import record_sums, snapshot
 from potluck.engine.records import Records
 from potluck.engine.schedule import Progress
 
@@ -77,7 +77,8 @@ class Server:
         if snapshot.list_all(folder):
             self._recover(identity)
         else:
-            for old in (RECORDS, *(journal.name(n) for n in journal.list_serials(folder))):
+            sums = record_sums.name_sums(folder / RECORDS)
+            for old in (RECORDS, sums, *(journal.name(n) for n in journal.list_serials(folder))):
                 safe_files.remove_file(folder, old)
             self.logs = Records(folder / RECORDS)
             state = ConductorState.begin(identity, run, terms.devices, terms.devices)
@@ -310,7 +311,10 @@ class Server:
         self.saved = self.clock()
 
     def _recover(self, identity: str) -> None:
-        serial, state, remarks = snapshot.read_newest(self.folder, ConductorState)
+        def find_fault(state: ConductorState) -> str | None:
+            return record_sums.find_fault(self.folder / RECORDS, state.records)
+
+        serial, state, remarks = snapshot.read_newest(self.folder, ConductorState, find_fault=find_fault)
         if state.identity != identity:
             raise SnapshotError(
                 f"{self.folder}: the run of another experiment or federation; put the old files back, or "
