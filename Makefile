@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv hooks demo test nightly campaign reliability malformed thorough lint format docs bench peers clean
+.PHONY: help venv hooks demo test nightly campaign reliability thorough lint format docs bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,17 +32,14 @@ test: lint ## lint, types, tests in parallel, coverage
 	$(BIN)/python -m pytest -n 2 -m "slow and not nightly"
 
 # What takes too long for every change; a new check is a target of its own, and named here.
-nightly: campaign malformed thorough ## the longer checks, an hour
+nightly: campaign thorough ## the longer checks, an hour
 
-malformed thorough: export OMP_NUM_THREADS = 1
+thorough: export OMP_NUM_THREADS = 1
 campaign: $(READY) ## everything bad by the thousand: kills, damage, loss, lies; goes on where it was
 	$(BIN)/python tests/campaign
 
 reliability: $(READY) ## put the last campaign's table into docs/reliability.md
 	$(BIN)/python tests/campaign --write docs/reliability.md
-
-malformed: $(READY) ## malformed updates by the thousand leave what lost ones leave
-	$(BIN)/python tests/malformed_many.py --updates 10000 --executors loop stacked
 
 thorough: $(READY) ## tests that take too long for every change
 	$(BIN)/python -m pytest -n 2 -m nightly
