@@ -9,14 +9,15 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console entry point; errors print one line; exit code 2, or 1 for a run that failed."""
+    """The console entry point; errors print one line; exit code 2, or 1 for a run or code that failed."""
     try:
         from potluck.cli.commands import app  # slow enough for somebody to change her mind
 
         app(None if arguments is None else list(arguments), prog_name="potluck")
     except (PotluckError, OSError) as error:
-        print(f"potluck: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, RunError) else 2)
+        trace = error.trace if isinstance(error, PotluckError) else ""
+        print(f"{trace}potluck: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, RunError) or trace else 2)
     except KeyboardInterrupt:
         print("potluck: interrupted", file=sys.stderr)
         sys.exit(130)

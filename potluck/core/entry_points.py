@@ -48,10 +48,10 @@ def blame(entry: EntryPoint) -> Iterator[None]:
     try:
         yield
     except PotluckError as error:
-        raise type(error)(f"{describe(entry)}: {error}") from None
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise PotluckError(f"{describe(entry)}: can't be loaded ({why}); mend or remove it") from error
+        raise error.retell(f"{describe(entry)}: {error}") from error.__cause__
+    except Exception as error:  # named, and its traceback shown
+        text = f"{describe(entry)}: can't be loaded ({type(error).__name__}: {error}); mend or remove it"
+        raise PotluckError(text).blame(error, (ImportError,)) from error
 
 
 def describe(entry: EntryPoint) -> str:

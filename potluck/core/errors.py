@@ -18,14 +18,30 @@ import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class PotluckError(Exception):
-    """Anything that a user can mend, in one line."""
+    """Anything that a user can mend, in one line; or code that failed, shown with its traceback."""
+
+    trace: str = ""  # of the code that failed, where no setting is to blame
+
+    def retell(self, text: str) -> Self:
+        """The same in other words."""
+        again = type(self)(text)
+        again.trace = self.trace
+        return again
+
+    def blame(self, cause: Exception, given: tuple[type[Exception], ...] = ()) -> Self:
+        """Show the traceback of its cause, unless that is what code raises for what it was `given`."""
+        if isinstance(cause, PotluckError):
+            self.trace = cause.trace
+        elif not isinstance(cause, given) or isinstance(cause, RecursionError | NotImplementedError):
+            self.trace = "".join(traceback.format_exception(cause))
+        return self
 
 
 class ConfigError(PotluckError):
@@ -108,17 +124,19 @@ def require(good: bool, key: str, value: object, fix: str) -> None:
 
 
 def call_named(what: str, make: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call what somebody registered; if it fails, say what it is and where in its file, in one line."""
+    """Call what somebody registered; if it fails, say what it is and where in its file."""
     try:
         return make(*args, **kwargs)
-    except (PotluckError, MemoryError):
+    except PotluckError:
         raise
-    except Exception as error:
+    except MemoryError as error:
+        raise PotluckError(f"{what}: takes more memory than there is") from error
+    except Exception as error:  # code of others may fail in any way: it is named, and its traceback shown
         _, *frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename == frames[0].filename]
         where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
         kind = "" if type(error) is ValueError else f"{type(error).__name__}: "  # its text is for users
-        raise ConfigError(f"{what}: {kind}{error}{where}") from error
+        raise ConfigError(f"{what}: {kind}{error}{where}").blame(error, (ValueError, OSError)) from error
 
 
 @contextmanager
@@ -137,7 +155,7 @@ def error_context(where: str, keys: Collection[str] | None = None) -> Iterator[N
         if keys is None:
             if text.startswith(f"{where}: "):
                 raise
-            raise type(error)(f"{where}: {text}") from None
+            raise error.retell(f"{where}: {text}") from error.__cause__
         if not isinstance(error, ConfigError) or text.partition(" = ")[0].partition(".")[0] not in keys:
             raise
-        raise ConfigError(f"{where}.{text}") from None
+        raise error.retell(f"{where}.{text}") from error.__cause__

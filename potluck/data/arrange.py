@@ -147,7 +147,7 @@ def _shift_tests(
             for name, mine in partitions.items()
         }
     except PotluckError as error:
-        raise type(error)(f"evaluate.shifts: {error}") from None
+        raise error.retell(f"evaluate.shifts: {error}") from error.__cause__
     return [
         step._replace(partition=shown[id(step.partition)], levels=others[id(step.partition)])
         for step in steps
@@ -177,7 +177,8 @@ def _apply_changes(
             try:
                 partition = redeal(pool, step.partition, who, derive(new, 1), kind, **options)
             except PotluckError as error:
-                raise type(error)(f"changes.kind = 'labels' at {change.at:g} s: {error}") from None
+                text = f"changes.kind = 'labels' at {change.at:g} s: {error}"
+                raise error.retell(text) from error.__cause__
             step = step._replace(partition=partition)
         else:
             assert change.degrees is not None

@@ -57,7 +57,7 @@ def _foreign(pool: Pool, source: str, count: int, root: Path | None) -> Tensor:
     try:
         other = load(source, root)
     except PotluckError as error:
-        raise type(error)(f"data.server_from = {source!r}: {error}") from None
+        raise error.retell(f"data.server_from = {source!r}: {error}") from error.__cause__
     if other.shape != pool.shape or other.x.is_floating_point() != pool.x.is_floating_point():
         raise DataError(
             f"data.server_from = {source!r}: its rows are {_kind(other)}, but those of {pool.name} are "

@@ -2,12 +2,18 @@
 
 import ctypes
 import gc
+import os
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
+from typing import NamedTuple, NoReturn
 
 import torch
+
+from potluck.core import errors
+from potluck.core.errors import PotluckError
 
 _LIBC = ctypes.CDLL(None)
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # glibc's names for them
@@ -56,6 +62,41 @@ def _prefer_large_pages() -> None:
     size = _LIBC.sbrk(0) - start
     if size > 0:  # else there was room
         _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _LARGE_PAGES)
+
+
+class Failure(NamedTuple):
+    """An error of another process in words: not every exception survives being sent."""
+
+    kind: str
+    text: str
+    trace: str  # of code that failed
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        kind = type(error).__name__
+        if isinstance(error, OSError):
+            return cls("OSError", str(error), "")
+        if isinstance(error, PotluckError):
+            return cls(kind if hasattr(errors, kind) else "PotluckError", str(error), error.trace)
+        return cls(kind, str(error), "".join(traceback.format_exception(error)))
+
+    def as_error(self, who: str) -> Exception:
+        """As it would have been without other processes, but that it says whose it is."""
+        if self.kind == "OSError":
+            return OSError(f"{who}: {self.text}")
+        known = getattr(errors, self.kind, None)
+        if isinstance(known, type) and issubclass(known, PotluckError):
+            told = known(f"{who}: {self.text}")
+            told.trace = self.trace
+            return told
+        return RuntimeError(f"{who}: {self.kind}: {self.text}\n\n{self.trace}")
+
+
+def end_early(error: BaseException) -> NoReturn:
+    """End this process, which others wait for; a mistake in its code is told, an interruption isn't."""
+    if not isinstance(error, OSError | KeyboardInterrupt | SystemExit):
+        traceback.print_exception(error)
+    os._exit(1)
 
 
 def start_process(process: BaseProcess) -> None:

@@ -234,4 +234,4 @@ def _name_table(table: str) -> Iterator[None]:
         yield
     except PotluckError as error:
         text = re.sub(rf"^(?!{table}\.)(?=[\w.]+ (?:= |is missing))", f"{table}.", str(error))
-        raise type(error)(text) from None
+        raise error.retell(text) from error.__cause__

@@ -80,12 +80,13 @@ def execute_file(path: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except PotluckError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except (Exception, SystemExit) as error:
+        raise error.retell(f"{path}: {error}") from error.__cause__
+    except (Exception, SystemExit) as error:  # the user's own file: its line is named, its traceback shown
         frames = traceback.extract_tb(error.__traceback__)
         here = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {here[-1]}" if here else ""
-        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from error
+        told = ConfigError(f"{path}{line}: {type(error).__name__}: {error}")
+        raise (told if isinstance(error, SystemExit) else told.blame(error, (SyntaxError,))) from error
     return module
 
 

@@ -135,7 +135,7 @@ def run(
             return _finish(setting, sim, path, progress, lenient)
     except (StorageError, RunError):
         raise  # it goes on when there is room; or its records say how it came to this
-    except Exception:
+    except Exception:  # whatever it is goes on: here only a folder that holds nothing is taken away
         if path is not None and not snapshot.list_all(path):
             shutil.rmtree(path)  # it never began
         raise

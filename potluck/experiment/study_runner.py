@@ -107,7 +107,7 @@ def run_study(
             if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
                 batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
     except PotluckError as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise error.retell(f"{path}: {error}") from error.__cause__
     folder.make(place)
     tunings = _tune(plan, place, batch)
     tuned: list[tuple[str, Arm, RunRequest]] = []

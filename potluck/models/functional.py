@@ -19,7 +19,7 @@ from potluck.core.room import require_room
 from potluck.core.trees import Params, copy_tree, nbytes
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
-from potluck.models.vetting import count_ops, refuse, run, try_out
+from potluck.models.vetting import SHAPES, count_ops, refuse, run, try_out
 from potluck.models.zoo.blocks import PlainLSTM
 
 LARGE = 10**7  # numbers of a layer from rows to classes
@@ -116,11 +116,11 @@ class Model:
                 module = copy.deepcopy(self._builder())  # a builder may give one module again and again
             except PotluckError:
                 raise
-            except Exception as error:
+            except Exception as error:  # told in a line; a mistake in its code with its traceback
                 raise ModelError(
                     f"model {self.spec.name!r} can't be built for rows of shape {self.shape} and "
                     f"{self.classes} classes: {type(error).__name__}: {error}"
-                ) from None
+                ).blame(error, SHAPES) from error
             if not isinstance(module, nn.Module):
                 raise ModelError(
                     f"model {self.spec.name!r}: its builder gave {type(module).__name__}, not an nn.Module"
@@ -165,7 +165,7 @@ class Model:
             try:
                 z = split.features(params, x, None)
                 close = torch.allclose(split.head(params, z, None), split.call(params, x, None))
-            except Exception as error:
+            except SHAPES as error:
                 return f"{name}: its head can't be run on its features ({error}); {fix}"
         if not close or z.ndim != 2:
             return f"{name}: its features {list(z.shape)} don't lead to its output through its head; {fix}"

@@ -14,6 +14,8 @@ from potluck.models.layers import COUNTED, is_known
 from potluck.models.program import Layer, prepare
 from potluck.models.zoo.blocks import PlainLSTM
 
+SHAPES = (RuntimeError, ValueError, IndexError)  # what modules raise for rows that don't fit
+
 
 def refuse(module: nn.Module, name: str) -> None:
     """Refuse what can be seen without running the module."""
@@ -41,12 +43,12 @@ def run(module: nn.Module, x: Tensor, name: str) -> Tensor:
     """Call a module; its failure in one line."""
     try:
         out = module(x)
-    except Exception as error:
+    except Exception as error:  # told in a line; a mistake in its code with its traceback
         why = " ".join(str(error).split())
         raise ModelError(
             f"model {name!r} fails on rows of shape {tuple(x.shape[1:])} ({x.dtype}): "
             f"{type(error).__name__}: {why}"
-        ) from None
+        ).blame(error, SHAPES) from error
     if not isinstance(out, Tensor):
         raise ModelError(f"model {name!r} returns {type(out).__name__}; it should return a tensor of logits")
     return out

@@ -30,10 +30,6 @@ _DAMAGED = (
     ValueError,
     SyntaxError,
     RuntimeError,
-    IndexError,
-    KeyError,
-    TypeError,
-    OverflowError,
 )
 
 
@@ -100,7 +96,10 @@ def _check_header(at: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) ->
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
         if read is None:
             raise DataError(f"{at}: an array of format {version[0]}.{version[1]}, of named columns; {_FIX}")
-        shape, _, kind = read(content)
+        try:
+            shape, _, kind = read(content)
+        except TypeError as error:  # of keys that can't be sorted
+            raise ValueError(str(error)) from error
         if kind.hasobject:
             raise DataError(f"{at}: holds Python objects, which could run code; {_FIX} of plain arrays")
         said, there = math.prod(shape) * kind.itemsize, member.file_size - content.tell()

@@ -73,7 +73,7 @@ def trace(
         step(*fixed, *given)
     try:
         calls = _plan(recorder.calls, _find_memories(fixed), scratch)
-    except Exception:  # what can't be traced can still be computed
+    except (_UntracedError, RuntimeError, TypeError, ValueError):  # it can still be computed
         return TracedStep(lambda given: lambda: step(*fixed, *given), _find_memories(fixed))
     return TracedStep(partial(_bind, calls, given), set().union(*(call.reads for call, _ in calls)))
 

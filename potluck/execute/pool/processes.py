@@ -29,7 +29,7 @@ from potluck.core.job import Local, Nets, Result, Samples, Training
 from potluck.core.trees import Tree
 from potluck.execute.pool.arena import Arena, Lender, Where, pack, unpack
 from potluck.execute.pool.results import Heads, Tables, Writer
-from potluck.execute.process import start_process
+from potluck.execute.process import Failure, end_early, start_process
 from potluck.execute.reference import Item, train
 
 AHEAD = 2  # tasks that a worker has at a time: the one that it works on, and the next
@@ -177,9 +177,9 @@ class _Tasks(TaskBatch):
 
     def take_answer(self, place: int, answer: bytes, arena: Arena) -> None:
         content = unpack(answer, self.tables.find_tensor(place, arena))
-        if isinstance(content, str):
+        if isinstance(content, Failure):
             job, at = self.items[place]
-            raise PotluckError(f"device {at.node}: {type(job).__name__}: {content}")
+            raise content.as_error(f"device {at.node}: {type(job).__name__}")
         self.done[place] = Result(*content)
         self.missing -= 1
 
@@ -258,11 +258,11 @@ class _Trainer:
 
 
 def _serve_quietly(pipe: Connection, others: list[Connection], slots: list[Slot], server: Server) -> None:
-    """Serve; whatever ends it early, the parent sees the closed pipe and says so. A child has no say."""
+    """Serve; whatever ends it early, the parent sees the closed pipe and says so."""
     try:
         _serve(pipe, others, slots, server)
-    except BaseException:
-        os._exit(1)
+    except BaseException as error:
+        end_early(error)
 
 
 def _serve(pipe: Connection, others: list[Connection], slots: list[Slot], server: Server) -> None:
@@ -282,9 +282,8 @@ def _serve(pipe: Connection, others: list[Connection], slots: list[Slot], server
             return
         try:
             answer = server.answer(message, slot)
-        except Exception as error:
-            kind = "" if isinstance(error, PotluckError) else f"{type(error).__name__}: "
-            answer = pickle.dumps(f"{kind}{error}")
+        except Exception as error:  # whatever a job does, the parent tells of it
+            answer = pickle.dumps(Failure.of(error))
         try:
             pipe.send_bytes(answer)
         except OSError:

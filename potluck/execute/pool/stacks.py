@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.core.errors import PotluckError
 from potluck.core.job import Local, Nets, Samples, Training
 from potluck.core.trees import Tree
 from potluck.execute.pool.arena import Arena, Name, Where, pack, unpack
 from potluck.execute.pool.processes import Server, Slot, TaskBatch, Workers
 from potluck.execute.pool.results import Heads, ResultTable, Writer, find_form
+from potluck.execute.process import Failure
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.executor import Stacked
 from potluck.execute.vectorised.stack import StackResult
@@ -81,10 +81,8 @@ class _Stacks(TaskBatch):
         mine = self.items[place :: self.count]
         parts = [t[place :: self.count] for t in self.table.tables]
         content = unpack(answer, _find_tensor(parts, arena))
-        if isinstance(content, str):
-            raise PotluckError(
-                f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}: {content}"
-            )
+        if isinstance(content, Failure):
+            raise content.as_error(f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}")
         trained, chunk, notices = content
         for places, done in trained:
             apart = done.split() if isinstance(done, StackResult) else done

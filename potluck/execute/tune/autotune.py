@@ -129,7 +129,7 @@ def choose(begin: Begin, wanted: Wanted, known: Plans | None = None) -> PlanChoi
             if items:
                 return _choose(items, wanted, known, begin if trial.lanes > 1 else None)
             return PlanChoice(plain, f"{first}: nothing was trained at first that could be measured")
-    except Exception as error:  # if it isn't the measuring's fault, the run itself will tell
+    except (PotluckError, RuntimeError, MemoryError, OSError) as error:  # the run itself may do without
         return PlanChoice(plain, f"{first}: measuring failed ({shorten(error)})")
 
 

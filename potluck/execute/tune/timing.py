@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from potluck.core.errors import PotluckError
 from potluck.execute.plan import ExecutionPlan, Executor, StackingExecutor, make_executor
 from potluck.execute.reference import Item, train
 
@@ -106,7 +107,10 @@ def _time_plan(plan: ExecutionPlan, items: list[Item], scale: float, best: float
                 taken.append(call())
         chunk = executor.chunk if isinstance(executor, StackingExecutor) else plan.chunk
         return Timing(replace(plan, chunk=chunk), scale * median(taken or [first]))
-    except Exception as error:  # too little memory, say: the others are there
+    except Exception as error:  # a job that can't be stacked may raise anything; so memory that isn't there
+        expected = isinstance(error, PotluckError | RuntimeError | ValueError | MemoryError)
+        if plan.executor == "loop" and not expected:
+            raise  # it is the job's own mistake: every other way would make it too
         return Timing(plan, math.inf, shorten(error))
     finally:
         if executor is not None:

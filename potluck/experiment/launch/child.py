@@ -12,18 +12,16 @@ import os
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Generic, NamedTuple, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import torch
 
-from potluck.core import errors
 from potluck.core.errors import PotluckError
 from potluck.engine.schedule import Progress
-from potluck.execute.process import start_process
+from potluck.execute.process import Failure, end_early, start_process
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 GRACE = 3.0  # seconds in which it may choose where
@@ -112,15 +110,15 @@ def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], ob
             with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
                 pipe.send(progress)
 
-        answer: tuple[object, _Failure | None]
+        answer: tuple[object, Failure | None]
         try:
             answer = call(tell), None
-        except Exception as error:
-            answer = None, _Failure.of(error)
+        except Exception as error:  # whatever it is, the parent raises it
+            answer = None, Failure.of(error)
         pipe.send(answer)
         os._exit(0)
-    except BaseException:
-        os._exit(1)
+    except BaseException as error:
+        end_early(error)
 
 
 class _Order:
@@ -152,29 +150,3 @@ def _follow(pipe: Connection) -> None:
     for how in (signal.SIGTERM, signal.SIGKILL):
         os.kill(os.getpid(), how)
         time.sleep(PATIENCE)
-
-
-class _Failure(NamedTuple):
-    """An error in words: not every exception survives being sent."""
-
-    kind: str
-    text: str
-    trace: str
-
-    @classmethod
-    def of(cls, error: Exception) -> "_Failure":
-        kind = type(error).__name__
-        if isinstance(error, OSError):
-            kind = "OSError"
-        elif isinstance(error, PotluckError):
-            return cls(kind if hasattr(errors, kind) else "PotluckError", str(error), "")
-        return cls(kind, str(error), "".join(traceback.format_exception(error)))
-
-    def as_error(self, run: str) -> Exception:
-        """As it would have been without other processes, but that it names the run."""
-        if self.kind == "OSError":
-            return OSError(f"{run}: {self.text}")
-        known = getattr(errors, self.kind, None)
-        if isinstance(known, type) and issubclass(known, PotluckError):
-            return known(f"{run}: {self.text}")
-        return RuntimeError(f"{run}: {self.kind}: {self.text}\n\n{self.trace}")
