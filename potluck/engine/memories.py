@@ -137,7 +137,6 @@ class Memories:
         """Go back to what there was; the log is cut to its length, and logs that followed it are deleted."""
         if state.log != self.log:
             self.close()
-            self._file = None
         self.log, self.snapshots = state.log, state.snapshots
         if self.path is not None:
             for number in _list_logs(self.path):
@@ -152,8 +151,10 @@ class Memories:
             self.slots.setdefault(node, {})[slot] = None
 
     def close(self) -> None:
-        if self._file is not None:
+        """Give back the log, which is opened again if somebody still looks; one without a name stays."""
+        if self._file is not None and self.path is not None:
             close(self._file)
+            self._file = None
 
     def _open(self, number: int) -> BinaryIO:
         if self.path is None:

@@ -245,3 +245,16 @@ def test_the_state_of_a_run_says_which_log(broken_off):
     state = read_newest(broken_off)[1]
     assert isinstance(state, RunState)
     assert (state.memories.log, state.memories.snapshots) == (0, 3)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_memories_of_a_run_that_is_over_can_still_be_read(named, tmp_path):
+    tree = {"x": torch.arange(100.0)}
+    memories = Memories(tmp_path / "keep.log" if named else None, budget=1000)  # two and a half of them
+    for node in range(10):
+        memories.put(node, None, {"x": tree["x"] + node})
+    memories.flush()
+    memories.close()
+    for node in range(10):
+        assert torch.equal(memories.get(node, None)["x"], tree["x"] + node)
+    memories.close()
