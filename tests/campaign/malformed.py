@@ -57,7 +57,7 @@ def outcome(name, plan, what, updates, seed=0):
         sim.close()
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=TIMES)
 def expect(name, plan, seed):
     with lost():
         return outcome(name, plan, None, AT_ONCE, seed)
