@@ -17,6 +17,7 @@ class Outgoing(NamedTuple):
     key: str
     head: bytes  # of the parcel, packed
     body: bytes  # shared by all that are sent the same tree
+    wanted: bool = True  # whether an answer is
 
 
 class Incoming(NamedTuple):

@@ -8,49 +8,42 @@ POST /v1/leave     an orderly end
 POST /v1/join      the only one without a client's certificate: a new device has its key certified
 
 Nothing here has to last: the conductor posts again whatever was under way. The hub has a thread and a loop of
-its own; who talks is told by the certificate alone, and everybody sees only what is theirs.
+its own; who talks is told by the certificate alone, and everybody sees only what is theirs. What one device
+can make the hub hold is bounded: connections (doors), parcels, one body at a time, one report in pieces.
 """
 
 import asyncio
 import hashlib
-import os
 import queue
 import secrets
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.messages import Node
-from potluck.deploy.members import keyfiles, pki
+from potluck.deploy import parcels
+from potluck.deploy.https.blobs import Blobs, Pieces
+from potluck.deploy.https.boxes import GRACE, Box, Parcel
+from potluck.deploy.https.doors import Connection, Doors, Sparing
+from potluck.deploy.members import pki
 from potluck.deploy.port import Incoming, Outgoing
 
 HOLD = 20.0  # seconds that a request for the next parcel is held
-GRACE = 5.0  # seconds that somebody counts as there after its last word
 SMALL = 64 << 10  # bytes of a body that travels with its head
 PART = 4 << 20  # bytes of a piece of a large report
 MARGIN = 1 << 20
+READERS = 64  # bodies that are read at the same time
+SLOW = 120.0  # seconds that one may take
+JOINING = 64 << 10  # bytes of a request to join
 NODE = web.RequestKey("node", int)
 Joining = Callable[[bytes], tuple[int, bytes]]  # what a new device says; a status, and what it is told
-
-
-@dataclass
-class _Box:
-    """What waits for one node, and whether it is there."""
-
-    parcels: dict[int, tuple[str, bytes]] = field(default_factory=dict)  # by serial: key, and how it travels
-    wanted: dict[str, float] = field(default_factory=dict)  # keys that it may report on, since when
-    parts: dict[str, bytes] = field(default_factory=dict)  # pieces of a report
-    session: str = ""
-    seen: float = -inf  # when it was last heard; inf while its request is held
-    awake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Hub:
@@ -67,16 +60,15 @@ class Hub:
         join: Joining | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.find, self.largest, self.join, self.say, self.blobs = find, largest, join, say, blobs
+        self.find, self.largest, self.join, self.say = find, largest, join, Sparing(say)
         self.epoch, self.serial = secrets.token_hex(8), 0  # of this process: serials begin anew with it
-        self.boxes: dict[Node, _Box] = {}
+        self.boxes: dict[Node, Box] = {}
         self.heard: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
+        self.bytes, self.lock = 0, threading.Lock()  # that were heard and not taken yet
         self.came = threading.Event()  # something was heard
-        self.refused = 0  # requests
-        blobs.mkdir(parents=True, exist_ok=True)
-        for old in blobs.iterdir():
-            old.unlink()
-        self.stored: dict[str, None] = {}
+        self.refused = 0  # requests and connections
+        self.blobs = Blobs(blobs)
+        self.doors = Doors(lambda found: self.find(pki.find_fingerprint(found)) is not None, self._refuse)
         self.loop = asyncio.new_event_loop()
         self.failed: BaseException | None = None
         self.closing = False
@@ -92,10 +84,10 @@ class Hub:
 
     def nodes(self) -> Mapping[Node, str]:
         now = time.monotonic()
-        return {node: box.session for node, box in list(self.boxes.items()) if box.seen + GRACE > now}
+        return {node: box.session for node, box in list(self.boxes.items()) if box.is_there(now)}
 
     def post_all(self, parcels: Sequence[Outgoing]) -> None:
-        made = [(parcel.to, parcel.key, self._wrap(parcel)) for parcel in parcels]
+        made = [self._wrap(parcel) for parcel in parcels]
         self.loop.call_soon_threadsafe(self._put_all, made)
 
     def poll(self, wait: float) -> list[Incoming]:
@@ -105,6 +97,8 @@ class Hub:
         found = []
         while not self.heard.empty():
             found.append(self.heard.get())
+        with self.lock:
+            self.bytes -= sum(len(heard.parcel) for heard in found)
         return found
 
     def close(self) -> None:
@@ -113,33 +107,27 @@ class Hub:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
 
-    def _wrap(self, parcel: Outgoing) -> bytes:
-        """As it travels: a line that tells where its body is, then its head, then a small body."""
-        if len(parcel.body) <= SMALL:
-            return b"\n" + parcel.head + parcel.body
-        name = hashlib.sha256(parcel.body).hexdigest()
-        if name not in self.stored:
-            partial = self.blobs / f".{name}.partial"
-            partial.write_bytes(parcel.body)
-            os.replace(partial, self.blobs / name)
-            self.stored[name] = None
-            while len(self.stored) > 64:  # devices that ask for an older one are posted their work again
-                oldest = next(iter(self.stored))
-                del self.stored[oldest]
-                (self.blobs / oldest).unlink(missing_ok=True)
-        return f"{name} {len(parcel.body)}\n".encode() + parcel.head
+    def _wrap(self, parcel: Outgoing) -> Parcel:
+        blob, line, data = "", "", parcel.head + parcel.body
+        if len(parcel.body) > SMALL:
+            blob, data = self.blobs.store(parcel.body), parcel.head
+            line = f"{blob} {len(parcel.body)}"
+        return Parcel(parcel.to, parcel.key, line.encode() + b"\n" + data, blob, parcel.wanted)
 
-    def _put_all(self, made: list[tuple[Node, str, bytes]]) -> None:
-        for to, key, data in made:
-            box = self.boxes.setdefault(to, _Box())
-            for serial in [n for n, (other, _) in box.parcels.items() if other == key]:
-                del box.parcels[serial]  # it was posted before
+    def _put_all(self, made: list[Parcel]) -> None:
+        for parcel in made:
             self.serial += 1
-            box.parcels[self.serial] = (key, data)
-            box.wanted[key] = time.monotonic()
-            while len(box.wanted) > 1000:
-                del box.wanted[next(iter(box.wanted))]
-            box.awake.set()
+            self._find_box(parcel.to).put(self.serial, parcel)
+        posted = [parcel.blob for parcel in made if parcel.blob]
+        if posted:
+            waiting = {parcel.blob for box in self.boxes.values() for parcel in box.parcels.values()}
+            self.blobs.forget(posted, waiting)
+
+    def _find_box(self, node: Node) -> Box:
+        found = self.boxes.get(node)
+        if found is None:
+            found = self.boxes[node] = Box(Pieces(self.blobs.folder, node, self.largest))
+        return found
 
     # ------------------------------------------------------------------------------------------ the listener
 
@@ -157,11 +145,7 @@ class Hub:
         self.loop.close()
 
     async def _listen(self, keys: Path) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_OPTIONAL  # who has none may join, and nothing else
-        context.load_verify_locations(keys / keyfiles.CA)
-        context.load_cert_chain(keys / keyfiles.SERVER, keys / keyfiles.SERVER_KEY)
+        context = self.doors.make_context(keys)
         app = web.Application(client_max_size=PART + MARGIN, middlewares=[self._make_doorman()])
         app.add_routes(
             [
@@ -173,16 +157,24 @@ class Hub:
                 web.post("/v1/join", self._join),
             ]
         )
-        self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self.readers = asyncio.Semaphore(READERS)
+        self.runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
         await self.runner.setup()
-        site = web.TCPSite(self.runner, *self.address, ssl_context=context, backlog=1024, reuse_address=True)
-        await site.start()
-        server = site._server
-        assert isinstance(server, asyncio.Server)
-        self.address = server.sockets[0].getsockname()[:2]
+        server = self.runner.server
+        assert server is not None
+        self.server = await self.loop.create_server(
+            lambda: Connection(self.doors, server, self.loop),
+            *self.address,
+            ssl=context,
+            ssl_handshake_timeout=10.0,
+            backlog=1024,
+            reuse_address=True,
+        )
+        self.address = self.server.sockets[0].getsockname()[:2]
 
     async def _close(self) -> None:
         self.closing = True
+        self.server.close()
         for box in self.boxes.values():
             box.awake.set()
         await self.runner.cleanup()
@@ -195,50 +187,56 @@ class Hub:
         return stand_at_door
 
     async def _let_in(self, request: web.Request, handler: "Handler") -> web.StreamResponse:
-        encrypted = request.get_extra_info("ssl_object")
-        certificate = None if encrypted is None else encrypted.getpeercert(True)
         if request.path == "/v1/join":
             return await handler(request)
-        if certificate is None:
-            self._refuse(request, "no certificate")
-            assert request.transport is not None
-            request.transport.abort()
-            raise web.HTTPForbidden
-        node = self.find(pki.find_fingerprint(certificate))
-        if node is None:
-            self._refuse(request, "a certificate that isn't in federation.toml, or isn't any more")
-            raise web.HTTPForbidden(text="this certificate isn't in the federation, or isn't any more")
+        node = self._find_node(request)
+        self._find_box(node).hear()
         request[NODE] = node
         return await handler(request)
 
-    def _refuse(self, request: web.Request, why: str) -> None:
+    def _find_node(self, request: web.Request) -> Node:
+        """Who asks; whoever may not is told, or put out."""
+        encrypted = request.get_extra_info("ssl_object")
+        certificate = None if encrypted is None else encrypted.getpeercert(True)
+        if certificate is None:
+            self._refuse(f"closed a connection of {request.remote}: no certificate")
+            if request.transport is not None:
+                request.transport.abort()
+            raise web.HTTPForbidden
+        node = self.find(pki.find_fingerprint(certificate))
+        if node is None:
+            why = "a certificate that isn't in federation.toml, or isn't any more"
+            self._refuse(f"refused {request.remote}: {why}")
+            raise web.HTTPForbidden(text="this certificate isn't in the federation, or isn't any more")
+        return node
+
+    def _refuse(self, line: str) -> None:
         self.refused += 1
-        self.say(f"refused {request.remote}: {why}")
+        self.say(line)
 
     def _tell(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What went wrong with a connection, in one line; a fault of ours with its traceback."""
         error = context.get("exception")
-        if isinstance(error, OSError | ssl.SSLError | asyncio.IncompleteReadError):
-            self.refused += 1
-            self.say(f"a connection was closed: {error}")
+        if isinstance(error, OSError | asyncio.IncompleteReadError):
+            self._refuse(f"closed a connection: {error}")
         else:
             loop.default_exception_handler(context)
 
     # ---------------------------------------------------------------------------------------------- routes
 
     async def _next(self, request: web.Request) -> web.StreamResponse:
-        box = self.boxes.setdefault(request[NODE], _Box())
+        box = self._find_box(request[NODE])
         session, epoch = request.query.get("session", ""), request.query.get("epoch", "")
         after = request.query.get("after", "")
-        if not (session.isalnum() and len(session) <= 64 and after.isdigit() and len(after) <= 18):
+        good = session.isascii() and session.isalnum() and after.isascii() and after.isdigit()
+        if not good or len(session) > 64 or len(after) > 18:
             raise web.HTTPBadRequest(text="give session and after")
-        if box.seen == inf and box.session != session:
-            self._refuse(request, "a second process with the same certificate")
+        if box.is_taken(session):
+            self._refuse(f"refused {request.remote}: a second process with the same certificate")
             raise web.HTTPConflict(text="another process with this certificate is here")
         box.session = session
         if epoch == self.epoch:
-            for serial in [n for n in box.parcels if n <= int(after)]:
-                del box.parcels[serial]
+            box.forget(int(after))
         box.seen = inf
         try:
             if not box.parcels and not self.closing:
@@ -248,66 +246,103 @@ class Hub:
                         await box.awake.wait()
                 except TimeoutError:
                     pass
+                self._find_node(request)  # it may have been revoked meanwhile
             if not box.parcels:
                 return web.Response(status=204, headers={"epoch": self.epoch})
             serial = min(box.parcels)
-            headers = {"epoch": self.epoch, "serial": str(serial), "key": box.parcels[serial][0]}
-            return web.Response(body=box.parcels[serial][1], headers=headers)
-        except asyncio.CancelledError:  # its connection broke
-            box.seen = time.monotonic() - GRACE
+            headers = {"epoch": self.epoch, "serial": str(serial), "key": box.parcels[serial].key}
+            return web.Response(body=box.parcels[serial].data, headers=headers)
+        except (asyncio.CancelledError, web.HTTPForbidden):  # its connection broke, or nobody knows it now
+            box.seen = box.held = time.monotonic() - GRACE
             raise
         finally:
             if box.seen == inf:
-                box.seen = time.monotonic()
+                box.seen = box.held = time.monotonic()
 
     async def _blob(self, request: web.Request) -> web.StreamResponse:
-        path = self.blobs / request.match_info["name"]
-        if not path.is_file():
+        box, path = self._find_box(request[NODE]), self.blobs.find(request.match_info["name"])
+        box.held = time.monotonic()  # its next request comes later
+        if path is None:
             raise web.HTTPNotFound
         return web.FileResponse(path)
 
     async def _part(self, request: web.Request) -> web.StreamResponse:
-        box, name = self.boxes.setdefault(request[NODE], _Box()), request.match_info["name"]
-        data = await request.read()
+        box, name = self._find_box(request[NODE]), request.match_info["name"]
+        data = await self._read(request, box)
         if hashlib.sha256(data).hexdigest() != name:
             raise web.HTTPUnprocessableEntity(text="other bytes than it says")
-        if sum(map(len, box.parts.values())) + len(data) > self.largest:
-            box.parts.clear()
+        try:
+            fits = box.pieces.add(name, data)
+        except OSError as error:
+            self._refuse(f"a piece of a report can't be written ({error.strerror}); make room")
+            raise web.HTTPInsufficientStorage from None
+        if not fits:
             raise web.HTTPRequestEntityTooLarge(self.largest, self.largest + len(data))
-        box.parts[name] = data
         return web.Response(status=204)
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
         node, key = request[NODE], request.match_info["key"]
-        box = self.boxes.setdefault(node, _Box())
+        box = self._find_box(node)
         if key not in box.wanted:
             self.refused += 1
             raise web.HTTPGone(text="nobody waits for this")
-        data = await request.read()
         names = [name for name in request.headers.get("parts", "").split(",") if name]
-        if any(name not in box.parts for name in names):
-            raise web.HTTPConflict(text="a piece is missing: send all of them again")
-        data += b"".join(box.parts[name] for name in names)
-        box.parts.clear()
-        if len(data) > self.largest:
-            raise web.HTTPRequestEntityTooLarge(self.largest, len(data))
+        try:
+            data, size = await self._read(request, box), 0
+            if names and not box.pieces.spilled and any(name not in box.pieces.sizes for name in names):
+                raise web.HTTPConflict(text="a piece is missing: send all of them again")
+            size = len(data) + sum(box.pieces.sizes.get(name, 0) for name in names)
+        except web.HTTPRequestEntityTooLarge:
+            data, size = b"", self.largest + 1
+        large = size > self.largest or box.pieces.spilled
+        if large:  # the conductor is told: it need not wait
+            data = parcels.pack(parcels.Failed(key, "bad", f"more than {self.largest} bytes"))
+        elif self.bytes and self.bytes + size > self.largest:
+            raise web.HTTPServiceUnavailable(text="many reports at once: try again")
+        elif names:
+            data = b"".join([data, *box.pieces.read(names)])
+        box.pieces.clear()
         since = box.wanted.pop(key, None)
         if since is None:
+            self.refused += 1
             raise web.HTTPGone(text="nobody waits for this")
-        box.parcels = {n: parcel for n, parcel in box.parcels.items() if parcel[0] != key}
+        box.drop(key)
+        with self.lock:
+            self.bytes += len(data)
         self.heard.put(Incoming(node, key, data, time.monotonic() - since))
         self.came.set()
+        if large:
+            raise web.HTTPRequestEntityTooLarge(self.largest, size)
         return web.Response(status=204)
 
+    async def _read(self, request: web.Request, box: Box) -> bytes:
+        """The body of a request, one at a time of each device."""
+        if box.sends:
+            raise web.HTTPServiceUnavailable(text="one after another: try again")
+        box.sends = True
+        try:
+            async with self.readers, asyncio.timeout(SLOW):
+                return await request.read()
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(text=f"took longer than {SLOW:g} s: try again") from None
+        finally:
+            box.sends = False
+
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        box = self.boxes.setdefault(request[NODE], _Box())
-        box.seen, box.session = -inf, ""
+        box = self._find_box(request[NODE])
+        box.seen, box.held, box.session = -inf, -inf, ""
         return web.Response(status=204)
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
         if self.join is None:
             raise web.HTTPNotFound
-        status, told = await asyncio.to_thread(self.join, await request.read())
+        if request.content_length is None or request.content_length > JOINING:
+            raise web.HTTPRequestEntityTooLarge(JOINING, request.content_length or 0)
+        try:
+            status, told = await asyncio.to_thread(self.join, await request.read())
+        except (OSError, PotluckError) as error:  # a folder that can't be read or written
+            status, told = 503, b"the server can't certify anybody now"
+            self._refuse(f"nobody can join: {error}")
         if status != 200:
-            self._refuse(request, told.decode())
+            self._refuse(f"refused {request.remote}: {told.decode()}")
         return web.Response(status=status, body=told)

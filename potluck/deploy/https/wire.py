@@ -5,7 +5,7 @@ import hashlib
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from potluck.core.errors import ConfigError, PotluckError
 from potluck.deploy.members import keyfiles
 
 HOLD = 20.0  # seconds; as the hub's
-PART = 4 << 20  # bytes of a piece of a large report
+PART = 4 << 20  # bytes of a piece, of a large report or of a large body
+MOST = 16 << 20  # bytes of any other answer
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds between tries
 
 
@@ -29,6 +30,12 @@ class Received(NamedTuple):
     key: str
     parcel: bytes
     seconds: float  # that its body took
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 class Wire:
@@ -50,6 +57,7 @@ class Wire:
             host, int(port), maxsize=4, ssl_context=context, retries=False, timeout=limits
         )
         self.session, self.epoch, self.after = secrets.token_hex(8), "", 0
+        self.begun = ("", bytearray())  # a body that hasn't come wholly: its name, and its beginning
 
     def receive(self) -> Received | None:
         """The next parcel, when there is one; None if there was none for a while."""
@@ -57,12 +65,17 @@ class Wire:
         self.epoch = answer.headers.get("epoch", "")
         if answer.status == 204:
             return None
-        _check(answer)
+        if answer.status in (403, 409):
+            raise UnwelcomeError(" ".join(answer.data[:200].decode(errors="replace").split()))
         began = time.perf_counter()
         line, _, head = answer.data.partition(b"\n")
-        body = self._fetch(*line.decode("ascii").split(" ")) if line else b""
-        self.after = int(answer.headers["serial"])
-        return Received(answer.headers["key"], head + body, time.perf_counter() - began)
+        try:
+            serial, key = int(answer.headers["serial"]), answer.headers["key"]
+            body = self._fetch(*line.decode("ascii").split(" ")) if line else b""
+        except (KeyError, TypeError, ValueError):
+            raise ConnectionError(f"the server answered {answer.status}") from None
+        self.after = serial
+        return Received(key, head + body, time.perf_counter() - began)
 
     def report(self, key: str, parcel: bytes, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Send what came of a parcel, until it has arrived; False: nobody waits for it any more."""
@@ -72,7 +85,8 @@ class Wire:
                 pieces = [parcel[i : i + PART] for i in range(0, len(parcel), PART)]
                 names = [hashlib.sha256(piece).hexdigest() for piece in pieces]
                 for name, piece in zip(names, pieces, strict=True):
-                    self._put(f"/v1/parts/{name}", piece, {}, give_up)
+                    if self._put(f"/v1/parts/{name}", piece, {}, give_up) == 413:
+                        break  # too large: the server says so of the report too
                 headers, data = {"parts": ",".join(names)}, b""
             status = self._put(f"/v1/reports/{key}", data, headers, give_up)
             if status != 409:  # else the server was started anew, and pieces are lost
@@ -87,24 +101,17 @@ class Wire:
         self.http.close()
 
     def _fetch(self, name: str, size: str) -> bytes:
-        """A large body; a broken download goes on where it was."""
-        found = bytearray()
-        for wait in (*WAITS, *[WAITS[-1]] * 1000):
-            headers = {"Range": f"bytes={len(found)}-"} if found else {}
-            try:
-                answer = self.http.request("GET", f"/v1/blobs/{name}", headers=headers, preload_content=False)
-                if answer.status not in (200, 206):
-                    answer.release_conn()
-                    raise ConnectionError(f"a body is gone ({answer.status}): it will be posted again")
-                if answer.status == 200:
-                    found.clear()
-                for chunk in answer.stream(1 << 20):
-                    found += chunk
-                answer.release_conn()
-            except urllib3.exceptions.HTTPError:
-                time.sleep(wait)
-            if len(found) >= int(size):
-                break
+        """A large body, piece by piece: each is a sign of life, and a broken download goes on where it was."""
+        if self.begun[0] != name:
+            self.begun = (name, bytearray())
+        found = self.begun[1]
+        while len(found) < int(size):
+            last = min(len(found) + PART, int(size)) - 1
+            answer = self._ask("GET", f"/v1/blobs/{name}", headers={"Range": f"bytes={len(found)}-{last}"})
+            if answer.status != 206:
+                raise ConnectionError(f"a body is gone ({answer.status}): it will be posted again")
+            found += answer.data
+        self.begun = ("", bytearray())
         if hashlib.sha256(found).hexdigest() != name:
             raise ConnectionError("a body came damaged: it will be posted again")
         return bytes(found)
@@ -128,13 +135,15 @@ class Wire:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> _Answer:
         limit = self.http.timeout if timeout is None else urllib3.Timeout(timeout)
-        return self.http.request(method, path, body=body, headers=headers, timeout=limit)
-
-
-def _check(answer: urllib3.BaseHTTPResponse) -> None:
-    if answer.status in (403, 409):
-        raise UnwelcomeError(answer.data.decode(errors="replace")[:200])
-    if answer.status != 200:
-        raise ConnectionError(f"the server answered {answer.status}")
+        answer = self.http.request(
+            method, path, body=body, headers=headers, timeout=limit, preload_content=False
+        )
+        try:
+            data = answer.read(MOST)
+            if answer.read(1):
+                raise ConnectionError(f"an answer of more than {MOST} bytes")
+        finally:
+            answer.release_conn()
+        return _Answer(answer.status, answer.headers, data)
