@@ -5,6 +5,8 @@ with limits, and build nothing but what is allowed: see `vocabulary`.
 """
 
 from collections.abc import Collection, Hashable
+from dataclasses import fields
+from types import NoneType
 
 from potluck.core import codec
 from potluck.core.codec import Limits, value
@@ -13,6 +15,7 @@ from potluck.core.job import Job
 from potluck.core.trees import Tree
 
 PROTOCOL = 1
+LINE = 200  # characters of what is told of a failure
 HEAD = Limits(bytes=8 << 20, tensors=64, depth=64, items=100_000)
 BODY = Limits(bytes=512 << 20, tensors=100_000, depth=64, items=10_000_000)
 _LENGTH = 4  # bytes in front of a parcel: how long its head is
@@ -123,11 +126,24 @@ class Failed:
 
 
 Report = Present | Done | Scored | Failed
+# What a report's fields are, in order: a device may write anything into them.
+_NUMBER = (int, float)
+_KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
+    Present: (int, str, dict, list, dict),
+    Done: (str, _NUMBER, dict, bool, _NUMBER, _NUMBER),
+    Scored: (str, dict, (dict, NoneType)),
+    Failed: (str, str, str),
+}
 REPORTS = ("deploy.Present", "deploy.Done", "deploy.Scored", "deploy.Failed")
 ORDERS = ("deploy.Hello", "deploy.Work", "deploy.Score", "deploy.Choose", "deploy.CallOff")
 
 
 # ----------------------------------------------------------------------------------------------- as bytes
+
+
+def make_line(text: str, most: int = LINE) -> str:
+    """A text from elsewhere, fit for a log: one line, without what would steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
 def pack(head: Order | Report, body: bytes = b"") -> bytes:
@@ -147,9 +163,13 @@ def unpack_order(data: bytes, allow: Collection[str], limits: Limits = BODY) -> 
 def unpack_report(data: bytes, limits: Limits = BODY) -> tuple[Report, bytes]:
     """What a device says, and the body, not decoded yet. Anything else is a DecodeError."""
     head, body = _unpack(data, REPORTS, limits)
-    if isinstance(head, Report):
-        return head, body
-    raise DecodeError(f"a {type(head).__name__} was sent; expected: {', '.join(REPORTS)}")
+    if not isinstance(head, Report):
+        raise DecodeError(f"a {type(head).__name__} was sent; expected: {', '.join(REPORTS)}")
+    for field, kind in zip(fields(head), _KINDS[type(head)], strict=True):
+        told = getattr(head, field.name)
+        if not isinstance(told, kind):
+            raise DecodeError(f"{type(head).__name__}.{field.name} is a {type(told).__name__}")
+    return head, body
 
 
 def _unpack(data: bytes, allow: Collection[str], limits: Limits) -> tuple[object, bytes]:

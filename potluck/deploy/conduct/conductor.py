@@ -16,7 +16,7 @@ from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, 
 from potluck.core.records import Whose
 from potluck.deploy import parcels
 from potluck.deploy.conduct.conductor_state import ConductorState
-from potluck.deploy.conduct.crowd import BAN, Crowd
+from potluck.deploy.conduct.crowd import BAD, BAN, Crowd
 from potluck.deploy.conduct.events import (
     Answered,
     Begun,
@@ -56,13 +56,13 @@ class Conductor:
         self.user = np.full(terms.devices, -1, np.int32) if terms.user is None else terms.user
         self.queues = Queues(state.queues, self._start)
         self.point = Point(self.root, terms.algorithm, self, self, state.point)
-        self.accounts = state.accounts
-        self.timeline = Timeline(state.timeline, maxlen=KEPT)
+        self.accounts, self.timeline = state.accounts, Timeline(state.timeline, maxlen=KEPT)
         self.crowd = Crowd(state.members, terms.devices)
         self.claimed = self.crowd.claimed
         self.evaluations = Evaluations(self, terms.evaluate)
         self.outbox: dict[int, None] = {}  # flights that are to leave
         self.called_off: list[tuple[Node, str]] = []  # of what has left: who, and its key
+        self.remarks: list[str] = []  # for a server's log
         self._doomed: deque[int] = deque()  # flights whose device isn't there
 
     # ---------------------------------------------------------------------------- what contexts ask of a host
@@ -125,10 +125,7 @@ class Conductor:
         flight = self.queues.take(fid)
         assert flight is not None
         assert isinstance(flight.item, Task)
-        if fid in self.outbox:
-            del self.outbox[fid]  # what hasn't left need not be called back
-        elif flight.began >= 0:
-            self.called_off.append((flight.item.to, self.make_key(flight)))
+        self._call_back(flight, flight.item)
         if flight.began >= 0 and flight.item.to < self.root and not over:
             self.timeline.append(make_leg(flight, flight.item, self.now, "late"))
         self.queues.free(flight)
@@ -179,9 +176,9 @@ class Conductor:
             case Halted():
                 self._stop()
         while self._doomed:
-            fid = self._doomed.popleft()
-            if fid in self.queues.flights:
-                self._lose(fid, "gone")
+            if self._doomed[0] in self.queues.flights:
+                self._lose(self._doomed[0], "gone")
+            self._doomed.popleft()
         counting = self.point.own.alarms
         for tag in [t for t, (serial, _) in self.state.alarms.items() if counting.get(t) != serial]:
             del self.state.alarms[tag]
@@ -280,9 +277,17 @@ class Conductor:
 
     def _refuse(self, item: Task | Tell, found: Refusal) -> Lost | None:
         self.record("bad_update", found.text, node=item.to)
-        if item.to < self.root and found.why == "bad" and self.crowd.blame(item.to, self.now):
+        self.remarks.append(f"device {item.to}: {found.why}: {found.text}")
+        if item.to < self.root and self.crowd.blame(item.to, self.now):
             self.record("banned", BAN, node=item.to)
+            self.remarks.append(f"device {item.to}: {BAD} in a row: it is asked nothing for {BAN:g} s")
         return Lost(item, found.why) if isinstance(item, Task) else None
+
+    def _call_back(self, flight: Flight, item: Task | Tell) -> None:
+        if flight.id in self.outbox:
+            del self.outbox[flight.id]  # it hasn't left
+        elif flight.began >= 0 and flight.id not in self._doomed:
+            self.called_off.append((item.to, self.make_key(flight)))
 
     def _lose(self, fid: int, why: Why) -> None:
         flight = self.queues.take(fid)
@@ -290,8 +295,7 @@ class Conductor:
             return
         item = flight.item
         assert not isinstance(item, Move)
-        if fid in self.outbox:
-            del self.outbox[fid]
+        self._call_back(flight, item)
         if isinstance(item, Task):
             self.timeline.append(make_leg(flight, item, self.now, why))
         self.queues.free(flight)

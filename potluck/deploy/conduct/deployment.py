@@ -36,6 +36,7 @@ class Deployment:
     identity: str  # of everything that decides what a run computes
     start_with: int
     patience: float
+    timeout: float
     set_aside: tuple[str, ...]  # tables of the experiment that mean nothing here
 
 
@@ -74,7 +75,8 @@ def settle(experiment: Experiment, roster: Roster, server: Mapping[str, int]) ->
         if not 1 <= start_with <= roster.size:
             most = f"the federation has {roster.size} devices"
             raise ConfigError(f"deploy.start_with = {start_with}: {most}; give 1 to {roster.size}")
-        return Deployment(full, roster, terms, models, _identify(full, roster), start_with, d.patience, aside)
+        identity = _identify(full, roster)
+        return Deployment(full, roster, terms, models, identity, start_with, d.patience, d.timeout, aside)
 
 
 def make_models(roster: Roster) -> Models:

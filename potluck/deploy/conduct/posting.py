@@ -1,6 +1,7 @@
 """What leaves a server: work, and models to be scored, as parcels; when each left, and how large it was."""
 
 from collections.abc import Callable
+from math import inf
 
 from potluck.core import codec
 from potluck.core.messages import Move, Node
@@ -8,6 +9,7 @@ from potluck.core.trees import Tree
 from potluck.deploy import parcels
 from potluck.deploy.conduct.conductor import Conductor
 from potluck.deploy.conduct.conductor_state import Ask
+from potluck.deploy.conduct.events import Dropped, Unjudged
 from potluck.deploy.port import Outgoing, Port
 
 TREES = 8  # whose bytes are kept, since many devices are sent the same
@@ -33,6 +35,26 @@ class Poster:
         """A parcel of a model that is to be scored."""
         head, sent = conductor.evaluations.make_order(key, serial, ask)
         return Outgoing(ask.node, key, parcels.pack(head), self._encode(sent))
+
+    def forget(self, conductor: Conductor, node: Node) -> None:
+        """A device has left: nothing is on its way to it any more."""
+        flights = conductor.queues.flights.values()
+        mine = [f for f in flights if not isinstance(f.item, Move) and f.item.to == node]
+        asks = [key for key, _, ask in conductor.evaluations.list_asks() if ask.node == node]
+        for key in [*asks, *map(conductor.make_key, mine)]:
+            self.posted.pop(key, None)
+
+    def list_overdue(self, conductor: Conductor, most: float) -> list[tuple[Node, Dropped | Unjudged]]:
+        """What devices have had for longer than they may: they may be there and never answer."""
+        last, found = self.clock() - most, list[tuple[Node, Dropped | Unjudged]]()
+        for node, fid in conductor.queues.first.items():
+            key = conductor.make_key(conductor.queues.flights[fid])
+            if node < conductor.root and self.posted.get(key, (inf, 0))[0] <= last:
+                found.append((node, Dropped(fid, "gone")))
+        for key, _, ask in conductor.evaluations.list_asks():
+            if ask.node < conductor.root and self.posted.get(key, (inf, 0))[0] <= last:
+                found.append((ask.node, Unjudged(key)))
+        return found
 
     def send(self, out: list[Outgoing]) -> None:
         """Hand parcels to the port."""

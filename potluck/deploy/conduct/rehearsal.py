@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from potluck.core.errors import DecodeError
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Node
 from potluck.core.units import duration, size
 from potluck.deploy import parcels
-from potluck.deploy.conduct.claims import clean_claims, find_hello_problem
+from potluck.deploy.conduct.claims import clean_claims, read_hello
 from potluck.deploy.conduct.deployment import Deployment, settle
 from potluck.deploy.conduct.serve import count_rows, load_server_rows
 from potluck.deploy.https.hub import Hub
@@ -32,7 +31,7 @@ def rehearse(
     home: Path, experiment: Experiment, wait: float, listen: str | None, say: Callable[[str], None]
 ) -> Rehearsal:
     """Build the run, listen for a while, and greet whoever comes."""
-    members = joining.Members(home)
+    members = joining.Members(home, say)
     own = load_server_rows(home, members.roster)
     deployment = settle(experiment, members.roster, count_rows(own))
     host, _, port = (listen or members.roster.server.address).rpartition(":")
@@ -58,20 +57,8 @@ def _greet_all(hub: Hub, deployment: Deployment, wait: float) -> dict[Node, parc
             hello = parcels.pack(parcels.Hello(parcels.PROTOCOL, "", node))
             hub.post_all([Outgoing(node, "hello", hello, b"")])
         for heard in hub.poll(0.1):
-            told[heard.node] = _read(heard.parcel, deployment)
+            told[heard.node] = read_hello(heard.parcel, deployment.terms.rows.classes)
     return told
-
-
-def _read(parcel: bytes, deployment: Deployment) -> parcels.Present | str:
-    try:
-        head, _ = parcels.unpack_report(parcel)
-    except DecodeError as error:
-        return str(error)
-    if isinstance(head, parcels.Failed):
-        return f"{head.status!s:.20}: {head.why!s:.200}"
-    if not isinstance(head, parcels.Present):
-        return f"answers with a {type(head).__name__}"
-    return find_hello_problem(head, deployment.terms.rows.classes) or head
 
 
 def _describe(deployment: Deployment, told: dict[Node, parcels.Present | str]) -> Rehearsal:

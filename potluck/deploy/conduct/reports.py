@@ -1,5 +1,6 @@
 """What devices report, judged before it reaches an algorithm: nothing in it is believed that can't be."""
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +10,12 @@ from potluck.core.codec import Limits
 from potluck.core.errors import DecodeError
 from potluck.core.job import Cost, Local, Result
 from potluck.core.messages import Task, Tell, Why
-from potluck.core.trees import Tree
+from potluck.core.trees import Tree, nbytes
 from potluck.deploy import parcels
 from potluck.deploy.conduct.terms import Rows, Terms
 from potluck.engine.checks import find_problem
+
+SLACK = 1 << 20  # bytes of a report beside its numbers
 
 
 class Work(NamedTuple):
@@ -36,23 +39,32 @@ def read_work(report: bytes, cost: Cost, limits: Limits) -> Work | Refusal:
     try:
         head, rest = parcels.unpack_report(report, limits)
         if isinstance(head, parcels.Failed):
-            told = f"{head.status!s:.20}: {head.why!s:.200}"
+            told = parcels.make_line(f"{head.status:.20}: {head.why}")
             return Refusal(told, "refused" if head.status == "refused" else "bad")
         if not isinstance(head, parcels.Done):
             return Refusal(f"a {type(head).__name__} where work was asked for", "bad")
         tree = parcels.read_body(rest, limits=limits)
         wrong = find_problem(Result(tree, head.weight, None, head.metrics), cost, trusted=False)
     except DecodeError as error:
-        return Refusal(f"unreadable: {error}", "bad")
+        return Refusal(parcels.make_line(f"unreadable: {error}"), "bad")
     if wrong:
         return Refusal(wrong, "bad")
     return Work(tree, float(head.weight), dict(head.metrics), head.kept is True)
 
 
+def shorten(report: bytes, cost: Cost) -> bytes:
+    """A report that can be stored: one that is far longer than what was asked for is refused here already."""
+    most = inf if cost.sends is None else SLACK + 4 * nbytes(cost.sends)
+    if len(report) <= most:
+        return report
+    return parcels.pack(parcels.Failed("", "bad", f"{len(report)} bytes where {most:.0f} are enough"))
+
+
 def imagine(item: Task | Tell, count: int, terms: Terms) -> Local:
     """A device as the server knows it: how many rows it has, and nothing of its memory."""
     pool = _Zeros(terms.rows, count)
-    return Local(item.to, np.arange(count), item.send, None, 0, terms.models, pool)
+    rows = np.broadcast_to(np.int64(0), count)  # a device may say that it has billions
+    return Local(item.to, rows, item.send, None, 0, terms.models, pool)
 
 
 class _Zeros:

@@ -4,7 +4,7 @@ It never changes a run, only how long it takes: scoring has a random stream of i
 changing them, and takes no turn in a device's queue of work.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from potluck.core.trees import Tree, is_number
 from potluck.deploy import parcels
 from potluck.deploy.conduct.conductor_state import Ask, ConductorState, OpenEvaluation
 from potluck.engine.accounts import Accounts
+from potluck.engine.checks import MOST_METRIC
 from potluck.engine.host import Host
 from potluck.engine.offers import find_offers
 from potluck.engine.point import Point
@@ -93,6 +94,11 @@ class Evaluations:
             found.asks = {key: ask for key, ask in found.asks.items() if ask.node != node}
         self._close_complete()
 
+    def find_ask(self, key: str) -> Ask | None:
+        """What is asked under a key, if its answer is still wanted."""
+        found = self._find(key)
+        return None if found is None else found.asks[key]
+
     def list_asks(self) -> Iterator[tuple[str, int, Ask]]:
         """All that is asked and not answered: key, serial of the evaluation, ask."""
         for found in self.owner.state.open.values():
@@ -150,14 +156,24 @@ def _read(body: bytes) -> tuple[dict[str, float], dict[str, float | str] | None]
     scores = _clean(head.metrics) if isinstance(head, parcels.Scored) else None
     if scores is None or not isinstance(head, parcels.Scored):
         return None
-    if not isinstance(head.chosen, dict):
+    if head.chosen is None:
         return scores, None
-    told = {name: number for name, number in head.chosen.items() if name != "name"}
-    return scores, {"name": str(head.chosen.get("name"))[:LONGEST], **(_clean(told) or {})}
+    name = head.chosen.get("name")
+    told = {name: number for name, number in head.chosen.items() if type(name) is str and name != "name"}
+    chosen = parcels.make_line(name, LONGEST) if isinstance(name, str) else ""
+    return scores, {"name": chosen, **(_clean(told) or {})}
 
 
-def _clean(numbers: object) -> dict[str, float] | None:
-    if not isinstance(numbers, dict) or len(numbers) > MOST:
+def _clean(numbers: Mapping[str, float | str]) -> dict[str, float] | None:
+    if len(numbers) > MOST:
         return None
-    good = all(isinstance(n, str) and len(n) <= LONGEST and is_number(x) for n, x in numbers.items())
+    good = all(
+        isinstance(n, str) and len(n) <= LONGEST and n.isidentifier() and n.isascii() and _can_be(n, x)
+        for n, x in numbers.items()
+    )
     return {name: float(number) for name, number in numbers.items()} if good else None
+
+
+def _can_be(name: str, number: float | str) -> bool:
+    least, most = (0.0, 1.0) if name == "accuracy" else (-MOST_METRIC, MOST_METRIC)
+    return not isinstance(number, str) and is_number(number) and least <= number <= most

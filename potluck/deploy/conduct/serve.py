@@ -64,7 +64,7 @@ def serve(
     say: Callable[[str], None] = lambda line: None,
 ) -> Summary | None:
     """Conduct a run, or go on with it; None if it was ended before its time."""
-    members = joining.Members(home)
+    members = joining.Members(home, say)
     own_rows = load_server_rows(home, members.roster)
     deployment = settle(experiment, members.roster, count_rows(own_rows))
     for table in deployment.set_aside:
@@ -116,6 +116,7 @@ def make_server(
         run=run,
         start_with=deployment.start_with,
         patience=deployment.patience,
+        timeout=deployment.timeout,
         snapshot_every=e.run.snapshot_every,
         say=say,
     )

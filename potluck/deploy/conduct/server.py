@@ -11,11 +11,12 @@ from math import inf
 from pathlib import Path
 
 from potluck.core import safe_files
-from potluck.core.errors import DecodeError, SnapshotError
+from potluck.core.errors import SnapshotError
+from potluck.core.job import Cost
 from potluck.core.messages import Move, Node
 from potluck.deploy import parcels
 from potluck.deploy.conduct import journal
-from potluck.deploy.conduct.claims import clean_claims, find_hello_problem, find_spent
+from potluck.deploy.conduct.claims import clean_claims, find_spent, read_hello
 from potluck.deploy.conduct.conductor import Conductor
 from potluck.deploy.conduct.conductor_state import ConductorState
 from potluck.deploy.conduct.events import (
@@ -34,6 +35,7 @@ from potluck.deploy.conduct.events import (
 from potluck.deploy.conduct.gauge import Gauge
 from potluck.deploy.conduct.journal import Journal
 from potluck.deploy.conduct.posting import Poster
+from potluck.deploy.conduct.reports import shorten
 from potluck.deploy.conduct.terms import Terms
 from potluck.deploy.port import Incoming, Outgoing, Port
 from potluck.engine import record_sums, snapshot
@@ -43,6 +45,7 @@ from potluck.engine.schedule import Progress
 RECORDS = "records.jsonl"
 LOOK_EVERY = 0.5  # seconds between two looks at who is there
 POLL = 0.25  # seconds that a poll waits at most
+NOTHING = Cost(sends={})  # of what is asked for by a score: no body
 Watch = Callable[[Progress], None]
 
 
@@ -59,12 +62,13 @@ class Server:
         run: str,
         start_with: int,
         patience: float = 60.0,
+        timeout: float = 3600.0,
         snapshot_every: float = 30.0,
         clock: Callable[[], float] = time.time,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.terms, self.folder, self.clock, self.say = terms, folder, clock, say
-        self.identity, self.start_with, self.patience = identity, start_with, patience
+        self.start_with, self.patience, self.timeout = start_with, patience, timeout
         self.snapshot_every, self.saved = snapshot_every, clock()
         self.logs = Records(folder / RECORDS)
         self.serial = 0
@@ -145,7 +149,11 @@ class Server:
                     self.sessions.pop(node, None)
                     self.greeted.pop(node, None)
                     self.say(f"device {node} has been away for {self.patience:g} s: its work is given up")
+                    self.poster.forget(self.conductor, node)
                     self.take(Left(node))
+        for node, what in self.poster.list_overdue(self.conductor, self.timeout):
+            self.say(f"device {node} has had something to do for {self.timeout:g} s: it is given up")
+            self.take(what)
         self._begin_if_enough()
 
     def _greet(self, node: Node, session: str) -> None:
@@ -184,23 +192,15 @@ class Server:
             return
         if count.startswith("e"):
             self._take_scores(heard)
-        elif count.isdigit():
+        elif count.isascii() and count.isdigit():
             self._take_work(heard, int(count))
 
     def _take_hello(self, heard: Incoming, session: str) -> None:
-        try:
-            told, _ = parcels.unpack_report(heard.parcel)
-        except DecodeError as error:
-            self.say(f"device {heard.node}: {error}")
-            return
-        if isinstance(told, parcels.Present):
-            wrong = find_hello_problem(told, self.terms.rows.classes)
-            if wrong is None:
-                self._welcome(heard.node, session, told)
-                return
-            self.say(f"device {heard.node}: {wrong}")
-        elif isinstance(told, parcels.Failed):
-            self.say(f"device {heard.node}: {told.status!s:.20}: {told.why!s:.200}")
+        told = read_hello(heard.parcel, self.terms.rows.classes)
+        if isinstance(told, str):
+            self.say(f"device {heard.node}: {told}")
+        else:
+            self._welcome(heard.node, session, told)
 
     def _take_work(self, heard: Incoming, count: int) -> None:
         flight = self.conductor.queues.flights.get(count)
@@ -213,20 +213,21 @@ class Server:
             return  # called off, answered already, or another's
         left, size = self.poster.posted.pop(heard.key, (self.clock(), 0))
         whole = max(0.0, self.clock() - left)
-        spent = find_spent(heard.parcel, whole)
-        self.take(Answered(count, spent, size, len(heard.parcel)), heard.parcel)
+        cost = self.conductor.estimate_cost(flight.item)
+        report = shorten(heard.parcel, cost)
+        spent = find_spent(report, whole)
+        self.take(Answered(count, spent, size, len(heard.parcel)), report)
         if heard.node in self.state.members:
-            ops = self.conductor.estimate_cost(flight.item).ops
-            self.gauge.note(heard.node, ops, spent, size, len(heard.parcel))
+            self.gauge.note(heard.node, cost.ops, spent, size, len(heard.parcel))
             news = self.gauge.find_news(heard.node, self.state.members[heard.node].claims)
             if news:
                 self.take(Measured(heard.node, news))
 
     def _take_scores(self, heard: Incoming) -> None:
-        asked = {key: ask for key, _, ask in self.conductor.evaluations.list_asks()}
-        if heard.key in asked and asked[heard.key].node == heard.node:
+        ask = self.conductor.evaluations.find_ask(heard.key)
+        if ask is not None and ask.node == heard.node:
             self.poster.posted.pop(heard.key, None)
-            self.take(Judged(heard.key), heard.parcel)
+            self.take(Judged(heard.key), shorten(heard.parcel, NOTHING))
 
     # ------------------------------------------------------------------------------------------------ clock
 
@@ -263,8 +264,11 @@ class Server:
         fresh.clear()
         for node, key in c.called_off:
             self.poster.posted.pop(key, None)
-            parcels_out.append(Outgoing(node, key, parcels.pack(parcels.CallOff(key)), b""))
+            parcels_out.append(Outgoing(node, key, parcels.pack(parcels.CallOff(key)), b"", wanted=False))
         c.called_off.clear()
+        for line in c.remarks:
+            self.say(line)
+        c.remarks.clear()
         if parcels_out:
             self._send(parcels_out)
 
@@ -329,6 +333,7 @@ class Server:
                 self.conductor.apply(at, what, body)
         c, root = self.conductor, self.conductor.root
         c.called_off.clear()
+        c.remarks.clear()
         c.outbox = {
             fid: None for node, fid in c.queues.first.items() if node == root
         }  # others when they come

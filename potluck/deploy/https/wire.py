@@ -38,6 +38,13 @@ class _Answer(NamedTuple):
     data: bytes
 
 
+def describe(error: Exception) -> str:
+    """Why there is no connection, in a few words."""
+    if isinstance(error, urllib3.exceptions.SSLError):
+        return f"TLS: {error}"[:200]
+    return str(error) if type(error) is ConnectionError else type(error).__name__
+
+
 class Wire:
     """A device's connection to its server; it may break at any time, and is made anew."""
 
@@ -101,7 +108,7 @@ class Wire:
         self.http.close()
 
     def _fetch(self, name: str, size: str) -> bytes:
-        """A large body, piece by piece: each is a sign of life, and a broken download goes on where it was."""
+        """A large body, by pieces: each is a sign of life, and a broken download goes on where it was."""
         if self.begun[0] != name:
             self.begun = (name, bytearray())
         found = self.begun[1]

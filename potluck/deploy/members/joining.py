@@ -10,11 +10,12 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
 from potluck.core import safe_files
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, PotluckError
 from potluck.deploy.members import keyfiles, pki, roster
 from potluck.deploy.work.device_file import Facts
 from potluck.deploy.work.join import Invitation
@@ -123,15 +124,21 @@ class Registrar:
 class Members:
     """Who has which certificate, as the roster says now: it is read again when it changes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.at = folder, (-1, -1)
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None) -> None:
+        self.folder, self.say, self.at = folder, say, (-1, -1)
+        self.wrong = ""  # why the file can't be read now
         self.roster = roster.read(folder)
 
     def find(self, certificate: str) -> int | None:
-        status = (self.folder / roster.FILE).stat()
-        if (status.st_mtime_ns, status.st_size) != self.at:
-            self.at = (status.st_mtime_ns, status.st_size)
-            self.roster = roster.read(self.folder)
+        try:
+            status = (self.folder / roster.FILE).stat()
+            if (status.st_mtime_ns, status.st_size) != self.at:
+                self.at = (status.st_mtime_ns, status.st_size)
+                self.roster = roster.read(self.folder)
+        except (OSError, PotluckError) as error:  # somebody is at it
+            if self.wrong != str(error):
+                self.say(f"{error}; the members are those of before")
+            self.wrong = str(error)
         return self.roster.find_number(certificate)
 
 

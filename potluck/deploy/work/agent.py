@@ -11,11 +11,12 @@ import urllib3
 
 from potluck.core.errors import DecodeError
 from potluck.deploy import parcels
-from potluck.deploy.https.wire import Received, UnwelcomeError, Wire
+from potluck.deploy.https.wire import Received, UnwelcomeError, Wire, describe
 from potluck.deploy.work.device import Device
 
 PAUSE = 1.0  # seconds after something went wrong
 MOST_PAUSE = 15.0
+SMALL = 4096  # bytes; what tells of a failure is shorter
 
 
 class Agent:
@@ -55,8 +56,16 @@ class Agent:
         if halt():
             return
         report = self.device.answer(received.parcel, received.seconds, halt)
+        if 0 < len(report) < SMALL:
+            self._tell(report)
         if report and not halt() and self.wire.report(key, report, halt):
             self.done += 1
+
+    def _tell(self, report: bytes) -> None:
+        """What couldn't be done is said here too."""
+        told, _ = parcels.unpack_report(report)
+        if isinstance(told, parcels.Failed):
+            self.say(parcels.make_line(f"{told.status}: {told.why}"))
 
     def _listen(self) -> None:
         pause, told = PAUSE, ""
@@ -76,7 +85,7 @@ class Agent:
                 pause = min(2 * pause, MOST_PAUSE)
             except (OSError, urllib3.exceptions.HTTPError) as error:
                 if not told and not self.over.is_set():
-                    self.say(f"no connection ({type(error).__name__}); trying again")
+                    self.say(f"no connection ({describe(error)}); trying again")
                 told = "away"
                 self._wait(pause)
                 pause = min(1.5 * pause, MOST_PAUSE)

@@ -15,16 +15,21 @@ from torch import Tensor
 
 from potluck.core import codec
 from potluck.core.codec import Limits
-from potluck.core.errors import DecodeError, PotluckError
+from potluck.core.errors import DecodeError, PotluckError, StorageError
 from potluck.core.job import Job, Local, Nets, Result, Samples, trains
 from potluck.core.messages import Node
 from potluck.core.trees import Tree
 from potluck.deploy import parcels
+from potluck.deploy.parcels import LINE
 from potluck.deploy.work.versions import Memory, Version
 from potluck.engine.checks import find_problem
 from potluck.execute.reference import Halted, Item, run_alone, train
 
-WHY = 200  # characters that are told of a failure
+# What a job may raise over what it was sent: it was made elsewhere, perhaps by another version.
+FAULTS = (
+    *(PotluckError, ArithmeticError, AttributeError, LookupError, MemoryError),
+    *(RuntimeError, TypeError, ValueError),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +76,9 @@ class Device:
         try:
             head, body = parcels.unpack_order(parcel, self.allow, self.limits)
         except DecodeError as error:
-            return parcels.pack(parcels.Failed("", "refused", str(error)[:WHY]))
+            return parcels.pack(parcels.Failed("", "refused", str(error)[:LINE]))
         if isinstance(head, parcels.Hello):
-            return parcels.pack(self.present())
+            return parcels.pack(self._greet(head))
         if isinstance(head, parcels.CallOff):
             return b""
         try:
@@ -83,9 +88,17 @@ class Device:
         except Halted:
             return b""
         except DecodeError as error:
-            return parcels.pack(parcels.Failed(head.key, "refused", str(error)[:WHY]))
-        except (PotluckError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            return parcels.pack(parcels.Failed(head.key, "failed", f"{type(error).__name__}: {error}"[:WHY]))
+            return parcels.pack(parcels.Failed(head.key, "refused", str(error)[:LINE]))
+        except StorageError:
+            raise  # a full disk is for the device's owner: its process ends, and goes on from there
+        except FAULTS as error:
+            return parcels.pack(parcels.Failed(head.key, "failed", f"{type(error).__name__}: {error}"[:LINE]))
+
+    def _greet(self, head: parcels.Hello) -> parcels.Present | parcels.Failed:
+        if head.protocol == parcels.PROTOCOL:
+            return self.present()
+        spoken = f"protocol {head.protocol!r:.20}, this device speaks {parcels.PROTOCOL}"
+        return parcels.Failed("", "refused", f"{spoken}: install the same version")
 
     def present(self) -> parcels.Present:
         """What a device says of itself."""
@@ -104,7 +117,7 @@ class Device:
         result = _run(head.job, at, halt)
         wrong = find_problem(result, cost, trusted=True)
         if wrong:
-            return parcels.pack(parcels.Failed(head.key, "bad", wrong[:WHY]))
+            return parcels.pack(parcels.Failed(head.key, "bad", wrong[:LINE]))
         took = time.perf_counter() - began
         metrics = {name: float(number) for name, number in result.metrics.items()}
         told = parcels.Done(head.key, float(result.weight), metrics, result.keep is not None, down, took)

@@ -300,6 +300,9 @@ class Deploy(Table):
         None
     )
     patience: Annotated[Positive, "seconds that a device may be away before its work is given up"] = 60.0
+    timeout: Annotated[Positive, "seconds that a device that is there may take for one piece of work"] = (
+        3600.0
+    )
     largest: Annotated[Count, "bytes of what a device may send at once"] = 512 << 20
 
 
