@@ -130,7 +130,7 @@ class Conductor:
             self.timeline.append(make_leg(flight, flight.item, self.now, "late"))
         self.queues.free(flight)
         if not over:
-            self.accounts.lose("late")
+            self._count_lost("late")
         return True
 
     def works(self, me: Node) -> bool:
@@ -255,7 +255,7 @@ class Conductor:
             self.timeline.append(make_leg(flight, item, self.now, fate))
         self.queues.free(flight)
         if isinstance(event, Lost):
-            self.accounts.lose(event.why)
+            self._count_lost(event.why)
         if isinstance(event, Reply) or (isinstance(event, Lost) and isinstance(item, Task)):
             self._hear(event)
 
@@ -269,8 +269,9 @@ class Conductor:
         if found.kept:
             self.state.counted.setdefault(item.to, {})[item.slot] = self.make_key(flight)
         self.accounts.tasks += 1
-        if item.to < self.root and trains(item.job):
-            self.accounts.took_part[item.to] = True
+        if item.to < self.root:
+            self.state.drought.waves = 0
+            self.accounts.took_part[item.to] |= trains(item.job)
         if isinstance(item, Tell):
             return None
         return Reply(item, found.body, found.weight, found.metrics, what.spent)
@@ -299,9 +300,13 @@ class Conductor:
         if isinstance(item, Task):
             self.timeline.append(make_leg(flight, item, self.now, why))
         self.queues.free(flight)
-        self.accounts.lose(why)
+        self._count_lost(why)
         if isinstance(item, Task):
             self._hear(Lost(item, why))
+
+    def _count_lost(self, why: Why) -> None:
+        self.accounts.lose(why)
+        self.state.drought.lose(why, self.queues.state, self.now)
 
     # ------------------------------------------------------------------------------------------ rounds, ends
 

@@ -6,6 +6,7 @@ from dataclasses import field
 from potluck.core.codec import value
 from potluck.core.messages import Choice, Node, Task
 from potluck.engine.accounts import Accounts
+from potluck.engine.drought import Drought
 from potluck.engine.point import PointState
 from potluck.engine.queues import QueueState
 from potluck.engine.timeline import Plain
@@ -57,6 +58,7 @@ class ConductorState:
     members: dict[Node, Member] = field(default_factory=dict)
     counted: dict[Node, dict[Hashable, str]] = field(default_factory=dict)  # by slot: what a memory follows
     alarms: dict[Hashable, tuple[int, float]] = field(default_factory=dict)  # by tag: serial and time
+    drought: Drought = field(default_factory=Drought)
     evaluations: int = 0
     open: dict[int, OpenEvaluation] = field(default_factory=dict)
     evaluated: tuple[int, float] | None = None  # round and time of the last evaluation
