@@ -40,7 +40,7 @@ def show_run(run: Run) -> RenderableType:
         "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",
-        "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
+        "time" if run.deployed else "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
         "to target": ""
         if s["target"] is None
         else f"{duration(s['time_to_target'])} to {percent(s['target'])}",
@@ -56,7 +56,8 @@ def show_run(run: Run) -> RenderableType:
         if text:
             grid.add_row(f"  {key}", Text(text, overflow="fold"))
     state = "" if run.finished else ", unfinished"
-    title = f"{s['algorithm']} on {run.experiment.data.source}, seed {s['seed']}{state}"
+    where = "real devices" if run.deployed else run.experiment.data.source
+    title = f"{s['algorithm']} on {where}, seed {s['seed']}{state}"
     return Group(Text(title, style="bold"), grid, *(_alarm(tell_remark(each)) for each in s["remarks"]))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from potluck.core import safe_files
 from potluck.core.errors import ConfigError, PotluckError, RunError, StorageError
 from potluck.core.records import Record
 from potluck.core.rule import Runnable
@@ -57,6 +58,11 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.summary['algorithm']}-{self.summary['seed']}"
+
+    @property
+    def deployed(self) -> bool:
+        """Whether real devices did it: its times were measured."""
+        return self.path is not None and safe_files.has_file(self.path, folder.DEPLOYED[0])
 
     @property
     def finished(self) -> bool:

@@ -84,15 +84,19 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     )
     means = explain_intervals(len(comparison.experiment.seeds))
     explained = f" {means[0].upper()}{means[1:]}." if means else ""
+    real = bool(comparison.runs) and all(run.deployed for run in comparison.runs)
+    clock = "Times were measured, on real devices" if real else "Times are on the virtual clock"
     bold = "; bold is best" if len(comparison.algorithms) > 1 else ""
     tested = escape(tell_global_test(comparison.tested))
     lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; {tested}.
-Times are on the virtual clock{bold}.{explained}{versus}</p>
+{clock}{bold}.{explained}{versus}</p>
 {"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
     drawn = draw_all(comparison) if figures is None else figures
     what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"
-    return render_page(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
+    what = f"real devices; model {e.model.name}" if real else what
+    page = render_page(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
+    return page.replace("virtual time", "measured time") if real else page
 
 
 def _render_remarks(comparison: Comparison) -> str:

@@ -107,8 +107,12 @@ def test_a_device_joins_works_and_leaves(home):
     assert list(run.models) == ["global"]
     assert run.devices["nodes"] == [0, 1]
     assert sum(map(sum, run.devices["rows"])) == 80
-    assert "fedavg" in call("show", "run")[0]
+    assert "fedavg on real devices" in call("show", "run")[0]
     assert call("report", "run")[1] == 0
+    page = (home / "run" / "report.html").read_text()
+    assert "Times were measured, on real devices" in page
+    assert "measured time" in page
+    assert "virtual" not in page.partition("plotly.js")[0]
     assert "equal" in call("deploy", "replay", "run")[0]
     said, code = call("deploy", "status", "run")
     assert code == 0
