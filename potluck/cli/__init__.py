@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from potluck.core.errors import PotluckError, RunError
+from potluck.core.plain_text import show_controls
 
 __all__ = ["main"]
 
@@ -16,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(None if arguments is None else list(arguments), prog_name="potluck")
     except (PotluckError, OSError) as error:
         trace = error.trace if isinstance(error, PotluckError) else ""
-        print(f"{trace}potluck: {' '.join(str(error).split())}", file=sys.stderr)
+        print(show_controls(f"{trace}potluck: {' '.join(str(error).split())}"), file=sys.stderr)
         sys.exit(1 if isinstance(error, RunError) or trace else 2)
     except KeyboardInterrupt:
         print("potluck: interrupted", file=sys.stderr)

@@ -9,6 +9,7 @@ import typer
 from potluck import __version__
 from potluck.cli.advise import advise
 from potluck.cli.deploy import deploy
+from potluck.cli.echo import echo
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import (
@@ -43,7 +44,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"potluck {__version__}")
+        echo(f"potluck {__version__}")
         raise typer.Exit
 
 
@@ -227,7 +228,7 @@ def list_runs(
         tables.console.print(tables.show_list(lines) if lines else Text(f"no runs in {folder}"))
     for line in lines:
         if line["problem"] is not None:
-            typer.echo(f"potluck: {' '.join(line['problem'].split())}", err=True)
+            echo(f"potluck: {' '.join(line['problem'].split())}", err=True)
 
 
 @app.command()

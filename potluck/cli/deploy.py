@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from potluck.cli.echo import echo
 from potluck.core.errors import ConfigError
 
 deploy = typer.Typer(
@@ -22,7 +23,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TO
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    echo(line, err=True)
 
 
 @deploy.callback()
@@ -57,8 +58,8 @@ def init(
 
     made = founding.found(folder, name or folder.name, address, like, capacity, scale)
     c = made.federation
-    typer.echo(f"{folder}: rows of shape {c.shape}, {c.classes} classes, {c.dtype}")
-    typer.echo(f"next: potluck deploy invite {folder} NAME")
+    echo(f"{folder}: rows of shape {c.shape}, {c.classes} classes, {c.dtype}")
+    echo(f"next: potluck deploy invite {folder} NAME")
 
 
 @deploy.command()
@@ -81,7 +82,7 @@ def invite(
     told = joining.invite(folder, name, user)
     path = out or Path(f"{name}.invite")
     pki.write_private(path, json.dumps(told, indent=2).encode())
-    typer.echo(f"{path}: on the device: potluck deploy join {path.name} --data rows.npz")
+    echo(f"{path}: on the device: potluck deploy join {path.name} --data rows.npz")
 
 
 @deploy.command()
@@ -104,10 +105,10 @@ def join(
     at, told = joining.prepare(invitation, folder, full)
     found = rows.load(full, told.find_form(), at)
     counts = ", ".join(f"{len(places)} {part}" for part, places in found.parts.items())
-    typer.echo(f"{at}: {counts} rows")
+    echo(f"{at}: {counts} rows")
     if not joining.complete(at, told.address):
-        typer.echo(f"no server at {told.address} yet: it is asked again when the device starts")
-    typer.echo(f"next: potluck deploy device {at}")
+        echo(f"no server at {told.address} yet: it is asked again when the device starts")
+    echo(f"next: potluck deploy device {at}")
 
 
 @deploy.command()
@@ -119,7 +120,7 @@ def revoke(folder: Home, name: Name) -> None:
     from potluck.deploy.members import joining
 
     joining.revoke(folder, name)
-    typer.echo(f"{name}: locked out; `potluck deploy invite {folder} {name}` lets it join again")
+    echo(f"{name}: locked out; `potluck deploy invite {folder} {name}` lets it join again")
 
 
 @deploy.command()
@@ -215,7 +216,7 @@ def check(
 
     found = rehearse(folder, Experiment.from_file(file), wait, listen, _say)
     for line in found.lines:
-        typer.echo(line)
+        echo(line)
     if not found.good:
         raise typer.Exit(1)
 
@@ -239,7 +240,7 @@ def status(
     while True:
         found = look(run, deployment.terms)
         for line in describe(found, names):
-            typer.echo(line)
+            echo(line)
         if not watch or found.state.finished:
             return
         time.sleep(2.0)
@@ -259,9 +260,9 @@ def replay(
     found = replay_run(run, load_deployment(run).terms)
     where = f"{found.entries} entries, snapshots {found.first} to {found.last}"
     if found.difference is not None:
-        typer.echo(f"{where}: not equal: {found.difference}")
+        echo(f"{where}: not equal: {found.difference}")
         raise typer.Exit(1)
-    typer.echo(f"{where}: equal")
+    echo(f"{where}: equal")
 
 
 @deploy.command()
@@ -292,7 +293,7 @@ def demo(
         place = Path(spare) / "demo" if out is None else out
         found = demonstrate(experiment, place, devices, kill, _say)
         if not found.equal:
-            typer.echo(f"not equal: {found.difference}")
+            echo(f"not equal: {found.difference}")
             raise typer.Exit(1)
         kept = f"; look at it: potluck show {found.run}" if out is not None else ""
-        typer.echo(f"{devices} devices and the simulator: equal to the byte{kept}")
+        echo(f"{devices} devices and the simulator: equal to the byte{kept}")

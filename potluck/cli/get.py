@@ -1,7 +1,6 @@
 """Public data sets, downloaded when asked for and never otherwise."""
 
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from potluck.cli import look
+from potluck.cli.echo import PlainConsole, echo
 from potluck.cli.options import Quiet
 from potluck.cli.output import explain_resuming
 
@@ -66,19 +66,18 @@ def get(
             with _show_bar(file.name, quiet) as watch:
                 new = fetch(file, folder, watch)
             if not quiet:
-                print(f"{file.name}: {'downloaded' if new else 'there already'}, verified", file=sys.stderr)
+                echo(f"{file.name}: {'downloaded' if new else 'there already'}, verified", err=True)
     if not quiet:
         hint = "" if root is None else f"; read it with data.root = {str(root)!r}"
-        typer.echo(f"{name}: {found.about}, in {folder}{hint} (terms: {found.home})")
+        echo(f"{name}: {found.about}, in {folder}{hint} (terms: {found.home})")
 
 
 @contextmanager
 def _show_bar(name: str, quiet: bool) -> "Iterator[Watch | None]":
     """A bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     if quiet or not console.is_terminal:
         yield None
         return

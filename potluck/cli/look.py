@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Code, File, Settings
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _show(
     write_file(place.parent, place.name, page.encode())
     lines = [*facts, ("picture", str(place))]
     if as_json:
-        typer.echo(json.dumps({**dict(lines), **(more or {})}, indent=2))
+        echo(json.dumps({**dict(lines), **(more or {})}, indent=2))
         return
     grid = Table.grid(padding=(0, 2))
     for key, text in lines:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from potluck.cli.echo import echo
 from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
         hint = f"; go on with: {again}" if begun else ""
         if isinstance(stopped, StorageError):
             raise StorageError(f"{stopped}{hint}") from None
-        typer.echo(f"\npotluck: interrupted{hint}", err=True)
+        echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
 
 
 def print_json(content: Mapping[str, object] | Sequence[Mapping[str, object]], as_json: bool) -> bool:
     """Print JSON if that is wanted; whether it was."""
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
+        echo(json.dumps(content, indent=2))
     return as_json
 
 
@@ -81,7 +82,7 @@ def print_comparison(
         tables.console.print(tables.show_comparison(compared))
         if list_remarks(compared):
             tables.console.print(tables.show_remarks(compared))
-        typer.echo(f"report: {report}")
+        echo(f"report: {report}")
         if sentence:
             tables.console.print(tables.show_sentence(sentence))
     if compared.failed:  # the others went on, and are told first

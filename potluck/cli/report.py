@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Quiet
 from potluck.cli.output import print_json
 from potluck.core.errors import ConfigError
@@ -63,9 +64,9 @@ def report(
     if not print_json(summary, as_json) and not quiet:
         for run in compared.runs:
             if not run.finished:
-                typer.echo(f"{run.name}: unfinished, drawn as far as it is")
-        typer.echo(f"report: {place}")
+                echo(f"{run.name}: unfinished, drawn as far as it is")
+        echo(f"report: {place}")
         if csv is not None:
-            typer.echo(f"data: {csv}")
+            echo(f"data: {csv}")
         if sentence:
             tables.console.print(tables.show_sentence(sentence))

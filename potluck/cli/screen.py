@@ -1,15 +1,14 @@
 """Progress on stderr: a live line on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Live
 
+from potluck.cli.echo import PlainConsole, echo
 from potluck.core.units import duration, percent
 from potluck.engine.schedule import Progress
 
@@ -24,7 +23,7 @@ class Screen:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False)
+        self.console = PlainConsole(stderr=True)
         self._bars: Live | None = None  # of runs side by side, on a terminal
         self._followed: dict[str, _Followed] = {}
 
@@ -35,7 +34,7 @@ class Screen:
         if self._bars is not None:  # above them
             self.console.print(text, markup=False, soft_wrap=True)
         else:
-            print(text, file=sys.stderr, flush=True)
+            echo(text, err=True)
 
     def announce(self, number: int, total: int, left: float | None) -> None:
         """Which run of how many comes next, and how long all of them will take."""
@@ -117,7 +116,7 @@ class Screen:
         return watch
 
 
-def _make_bars(console: Console, beside: bool = False) -> Live:
+def _make_bars(console: PlainConsole, beside: bool = False) -> Live:
     """Live lines. Those of runs side by side vanish, and no thread draws them: it would hinder forks."""
     columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[text]}"))
     if beside:

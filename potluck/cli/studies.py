@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.core.errors import ConfigError
@@ -51,7 +52,7 @@ def tune(
         found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs))
     if not print_json(found.summary(), as_json) and not quiet:
         tables.console.print(tables.show_tuning(found))
-        typer.echo(f"all results: {folder / 'tune.json'}")
+        echo(f"all results: {folder / 'tune.json'}")
 
 
 def study(
@@ -117,10 +118,10 @@ def study(
     text = reproduction.write_section(results)
     written = not no_page and reproduction.replace_section(page, results, text)
     if not print_json(study_runner.summarise(results), as_json) and not quiet:
-        typer.echo(text)
-        typer.echo(f"results: {folder / study_runner.RESULTS}")
+        echo(text)
+        echo(f"results: {folder / study_runner.RESULTS}")
         if written:
-            typer.echo(f"page: {page}")
+            echo(f"page: {page}")
     if not no_page and not written:
         open_screen(quiet).say(
             f"potluck: {page} has this study at paper scale, so this quick one is left out"

@@ -1,11 +1,12 @@
 """Results on stdout: a run, a comparison, the algorithms, a folder of runs."""
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from potluck.algorithms import Description
+from potluck.cli.echo import PlainConsole
 from potluck.cli.runs_below import RunLine
 from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
@@ -26,7 +27,7 @@ from potluck.report.columns import (
     tell_remark,
 )
 
-console = Console(highlight=False)
+console = PlainConsole()
 if not console.is_terminal:
     console.width = 160  # a file has no edge to wrap at
 

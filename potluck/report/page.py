@@ -4,8 +4,10 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
+import plotly.io
 import plotly.offline
 
+from potluck.core.plain_text import show_controls
 from potluck.experiment import Comparison, Tuning
 from potluck.report.canvas import Facts, ReportFigure
 from potluck.report.columns import (
@@ -20,6 +22,7 @@ from potluck.report.columns import (
 from potluck.report.contents import draw_all
 from potluck.report.csv_files import make_slug, write_figure
 from potluck.report.gather import is_one_federation
+from potluck.report.plain_labels import make_plain
 from potluck.report.verdict import join_names, tell_verdict
 
 STYLE = """
@@ -126,21 +129,22 @@ def _render_remarks(comparison: Comparison) -> str:
 
 def render_page(heading: str, title: str, about: str, lead: str, figures: Figures) -> str:
     """A whole page: a heading, a line about it, some HTML and figures, each with what to look for."""
+    body = f"""<h1>{escape(heading)}</h1>
+<p class="soft">{escape(about)}</p>
+{lead}
+{_render_index(figures)}
+{"".join(map(_render_section, figures))}"""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
+<title>{show_controls(escape(title))}</title>
 <style>{STYLE}</style>
 <script>{plotly.offline.get_plotlyjs()}</script>
 </head>
 <body>
-<h1>{escape(heading)}</h1>
-<p class="soft">{escape(about)}</p>
-{lead}
-{_render_index(figures)}
-{"".join(map(_render_section, figures))}
+{show_controls(body)}
 <script>{FOLLOW}</script>
 </body>
 </html>
@@ -155,7 +159,9 @@ def list_facts(facts: Facts) -> str:
 
 def _render_section(drawn: ReportFigure) -> str:
     name = make_slug(drawn.title)
-    plot = drawn.figure.to_html(
+    plot = plotly.io.to_html(
+        make_plain(drawn.figure),
+        validate=False,
         full_html=False,
         include_plotlyjs=False,
         config=CONFIG,
