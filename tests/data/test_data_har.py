@@ -125,6 +125,7 @@ def test_damaged_archives_and_arrays_are_named(tmp_path):
     for changes, message in (
         ({"x": x[:, :3]}, r"9 x 128 values, found \[3, 128\]"),
         ({"user": user[:5]}, r"user has shape \[5\], but y has 24 entries"),
+        ({"test": test[:, None]}, r"test has shape \[24, 1\], but y has 24 entries"),
         ({"test": np.zeros(24, bool)}, "0 of 24 rows are test rows"),
         ({"user": user % 3}, "person 1 has train and test rows"),
     ):

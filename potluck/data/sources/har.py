@@ -42,7 +42,8 @@ def _from_npz(path: Path) -> Windows:
     arrays = read_arrays(path, ("x", "y", "user", "test"))
     rows = arrays["y"].size
     for name in ("x", "user", "test"):
-        if arrays[name].shape[:1] != (rows,):
+        shape = arrays[name].shape[:1] if name == "x" else arrays[name].shape  # the others are columns
+        if shape != (rows,):
             raise DataError(f"{path}: {name} has shape {list(arrays[name].shape)}, but y has {rows} entries")
     return arrays["x"], arrays["y"], arrays["user"], arrays["test"].astype(np.bool_)
 
