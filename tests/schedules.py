@@ -12,6 +12,7 @@ from potluck.deploy.conduct import replay
 from potluck.deploy.conduct.events import Answered, Begun, Came, Dropped, Looked, Woke
 from potluck.deploy.conduct.server import Server
 from potluck.deploy.conduct.terms import Rows, Terms
+from potluck.deploy.parcels import BODY
 from potluck.deploy.port import MemoryPort
 from potluck.deploy.work import vocabulary
 from potluck.deploy.work.device import Device, Holding, OwnRows
@@ -65,7 +66,19 @@ def cut(pool: Pool, parts: dict[str, np.ndarray]) -> Holding:
 class Stage:
     """A server and its devices, each with a folder; everything but the folders can be thrown away."""
 
-    def __init__(self, federation, algorithm, folder, *, rounds, seed=0, claims=None, allow=None, real=False):
+    def __init__(
+        self,
+        federation,
+        algorithm,
+        folder,
+        *,
+        rounds,
+        seed=0,
+        claims=None,
+        allow=None,
+        real=False,
+        limits=BODY,
+    ):
         self.federation, self.folder, self.claims = federation, folder, claims
         self.allow = vocabulary.learn() if allow is None else allow
         self.now, self.real = 0.0, real  # real: by the machine's clock
@@ -78,6 +91,7 @@ class Stage:
             seed,
             StopAt(rounds=rounds),
             user=federation.fleet.user,
+            limits=limits,
             server={"train": federation.server},
         )
         self.build()
@@ -91,8 +105,17 @@ class Stage:
         home = self.folder / "server"
         home.mkdir(exist_ok=True, parents=True)
         clock = time.time if self.real else lambda: self.now
+        self.said = []
         self.server = Server(
-            self.terms, self.port, home, identity="x", run="r", start_with=n, clock=clock, snapshot_every=1e9
+            self.terms,
+            self.port,
+            home,
+            identity="x",
+            run="r",
+            start_with=n,
+            clock=clock,
+            snapshot_every=1e9,
+            say=self.said.append,
         )
         return self
 
@@ -171,3 +194,43 @@ def find_difference(sim: Simulation, server: Server, spent: bool = True) -> str 
     both = ((server.conductor, server.conductor.point), (sim, sim.cloud))  # times on another clock differ
     served = [dict(find_offers(host, {host.root: point}, host.root, 0)) for host, point in both]
     return replay.find_difference(*served)
+
+
+def find_difference_between(one: Server, other: Server) -> str | None:
+    """Where two deployed runs part: what they serve, to the bit, and what became of tasks."""
+    for name in ("lost", "tasks"):
+        if getattr(one.state.accounts, name) != getattr(other.state.accounts, name):
+            return f"{one.state.accounts}, not {other.state.accounts}"
+    hosts = (one.conductor, other.conductor)
+    served = [dict(find_offers(host, {host.root: host.point}, host.root, 0)) for host in hosts]
+    return replay.find_difference(*served)
+
+
+class ToldPort(MemoryPort):
+    """Devices that answer as a script says: by key, what is made of the report."""
+
+    def __init__(self, devices, root, script):
+        super().__init__({n: device.answer for n, device in devices.items()})
+        self.root, self.script = root, script
+        self.keys = []  # of work, as it was carried
+
+    def nodes(self):
+        return {node: session for node, session in self.sessions.items() if node != self.root}
+
+    def carry(self, parcel):
+        heard = super().carry(parcel)
+        if heard and not parcel.key.startswith("hello") and "/e" not in parcel.key:
+            self.keys.append((parcel.to, parcel.key))
+            heard = [one._replace(parcel=self.script(one)) for one in heard]
+        return [one for one in heard if one.parcel]
+
+
+def run_by_script(stage, script=lambda heard: heard.parcel, *, until=2000):
+    """A run in this process whose devices answer as a script says; a second a step."""
+    stage.port = stage.server.poster.port = ToldPort(stage.devices, stage.terms.devices, script)
+    for _ in range(until):
+        stage.server.step()
+        stage.now += 1.0
+        if stage.server.state.finished:
+            return stage
+    raise AssertionError("no end")

@@ -60,6 +60,11 @@ class Box:
         """It has said something."""
         self.seen = max(self.seen, time.monotonic())
 
+    def shut(self) -> None:
+        """It has left, or isn't welcome any more."""
+        self.seen, self.held, self.session = -inf, -inf, ""
+        self.awake.set()
+
     def is_taken(self, session: str) -> bool:
         """Whether another process with the same certificate is there."""
         there = self.seen == inf or self.held + GRACE > time.monotonic()

@@ -54,22 +54,26 @@ class Doors:
 
     def __init__(self, is_member: Callable[[bytes], bool], refuse: Say) -> None:
         self.is_member, self.refuse = is_member, refuse
-        self.open: dict[bytes, int] = {}  # by certificate; of all strangers under an empty one
+        # By certificate, the oldest first; of all strangers under an empty one.
+        self.open: dict[bytes, dict[asyncio.Transport, None]] = {}
         self.logger = self._make_logger()
 
-    def enter(self, certificate: bytes | None) -> bytes | None:
-        """A connection is there: under what it counts; None: there are enough of these."""
+    def enter(self, transport: asyncio.Transport, certificate: bytes | None) -> bytes:
+        """A connection is there: under what it counts. Where there are enough, one is closed."""
         whose = certificate if certificate is not None and self.is_member(certificate) else b""
-        if self.open.get(whose, 0) >= (EACH if whose else STRANGERS):
-            self.refuse(f"closed a connection: more than {EACH if whose else STRANGERS} at a time")
-            return None
-        self.open[whose] = self.open.get(whose, 0) + 1
+        mine, most = self.open.setdefault(whose, {}), EACH if whose else STRANGERS
+        mine[transport] = None
+        if len(mine) > most:
+            self.refuse(f"closed a connection: more than {most} at a time")
+            # A member's oldest is the one that broke without a word.
+            (next(iter(mine)) if whose else transport).abort()
         return whose
 
-    def leave(self, whose: bytes) -> None:
-        self.open[whose] -= 1
-        if not self.open[whose]:
-            del self.open[whose]
+    def leave(self, transport: asyncio.Transport, whose: bytes) -> None:
+        mine = self.open.get(whose, {})
+        mine.pop(transport, None)
+        if not mine:
+            self.open.pop(whose, None)
 
     def make_context(self, keys: Path) -> ssl.SSLContext:
         """TLS with the server's certificate, which asks for the other's."""
@@ -106,10 +110,10 @@ class Doors:
                     refuse(f"closed a connection: no HTTP ({type(error).__name__})")
                 elif error is not None:
                     traceback.print_exception(error)
-                else:
+                elif record.levelno >= logging.WARNING:
                     refuse(record.getMessage())
 
-        logger = logging.Logger("potluck.hub", logging.WARNING)
+        logger = logging.Logger("potluck.hub", logging.DEBUG)  # who sends no HTTP is told of as lowly as that
         logger.addHandler(Handler())
         return logger
 
@@ -117,7 +121,7 @@ class Doors:
 class Connection(web.RequestHandler):
     """A connection of a hub."""
 
-    __slots__ = ("_doors", "_timer", "_whose")
+    __slots__ = ("_came", "_doors", "_timer")
 
     def __init__(self, doors: Doors, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -130,26 +134,24 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self._doors = doors
-        self._whose: bytes | None = None
+        self._came: tuple[asyncio.Transport, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
         encrypted: ssl.SSLObject = transport.get_extra_info("ssl_object")
-        self._whose = self._doors.enter(encrypted.getpeercert(True))
-        if self._whose is None:
-            transport.abort()
-        elif not self._whose:
+        self._came = (transport, self._doors.enter(transport, encrypted.getpeercert(True)))
+        if not self._came[1]:
             self._timer = self._loop.call_later(STAY, transport.abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
-        if self._whose is not None:
-            self._doors.leave(self._whose)
-            self._whose = None
+        if self._came is not None:
+            self._doors.leave(*self._came)
+            self._came = None
 
 
 def _describe(error: ssl.SSLError) -> str:

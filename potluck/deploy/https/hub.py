@@ -63,6 +63,7 @@ class Hub:
         self.find, self.largest, self.join, self.say = find, largest, join, Sparing(say)
         self.epoch, self.serial = secrets.token_hex(8), 0  # of this process: serials begin anew with it
         self.boxes: dict[Node, Box] = {}
+        self.members: dict[str, Node] = {}  # who was let in, by fingerprint
         self.heard: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.bytes, self.lock = 0, threading.Lock()  # that were heard and not taken yet
         self.came = threading.Event()  # something was heard
@@ -124,10 +125,9 @@ class Hub:
             self.blobs.forget(posted, waiting)
 
     def _find_box(self, node: Node) -> Box:
-        found = self.boxes.get(node)
-        if found is None:
-            found = self.boxes[node] = Box(Pieces(self.blobs.folder, node, self.largest))
-        return found
+        if node not in self.boxes:
+            self.boxes[node] = Box(Pieces(self.blobs.folder, node, self.largest))
+        return self.boxes[node]
 
     # ------------------------------------------------------------------------------------------ the listener
 
@@ -203,11 +203,15 @@ class Hub:
             if request.transport is not None:
                 request.transport.abort()
             raise web.HTTPForbidden
-        node = self.find(pki.find_fingerprint(certificate))
+        whose = pki.find_fingerprint(certificate)
+        node = self.find(whose)
         if node is None:
+            if whose in self.members:
+                self._find_box(self.members.pop(whose)).shut()
             why = "a certificate that isn't in federation.toml, or isn't any more"
             self._refuse(f"refused {request.remote}: {why}")
             raise web.HTTPForbidden(text="this certificate isn't in the federation, or isn't any more")
+        self.members[whose] = node
         return node
 
     def _refuse(self, line: str) -> None:
@@ -226,8 +230,7 @@ class Hub:
 
     async def _next(self, request: web.Request) -> web.StreamResponse:
         box = self._find_box(request[NODE])
-        session, epoch = request.query.get("session", ""), request.query.get("epoch", "")
-        after = request.query.get("after", "")
+        session, epoch, after = (request.query.get(name, "") for name in ("session", "epoch", "after"))
         good = session.isascii() and session.isalnum() and after.isascii() and after.isdigit()
         if not good or len(session) > 64 or len(after) > 18:
             raise web.HTTPBadRequest(text="give session and after")
@@ -294,7 +297,7 @@ class Hub:
             size = len(data) + sum(box.pieces.sizes.get(name, 0) for name in names)
         except web.HTTPRequestEntityTooLarge:
             data, size = b"", self.largest + 1
-        large = size > self.largest or box.pieces.spilled
+        large = size > self.largest or bool(names and box.pieces.spilled)
         if large:  # the conductor is told: it need not wait
             data = parcels.pack(parcels.Failed(key, "bad", f"more than {self.largest} bytes"))
         elif self.bytes and self.bytes + size > self.largest:
@@ -329,8 +332,7 @@ class Hub:
             box.sends = False
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        box = self._find_box(request[NODE])
-        box.seen, box.held, box.session = -inf, -inf, ""
+        self._find_box(request[NODE]).shut()
         return web.Response(status=204)
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
