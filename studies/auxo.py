@@ -3,7 +3,7 @@
 `potluck study auxo` takes digits and some seconds. `potluck study auxo --scale paper` takes MNIST with its
 writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
 
-`potluck study auxo_seen --scale paper`, 9 runs, looks at the same runs of `calibrated` for what their Rand
+`potluck study auxo_seen --scale paper`, 9 runs, runs `calibrated` again for what its Rand
 indices are over: devices ever seen, or the whole panel.
 """
 
@@ -48,7 +48,7 @@ STUDY = Study(
 STUDIES = {
     "seen": Study(
         title="Auxo: over whom cohorts fit hidden groups",
-        question="The runs of `calibrated` above, at their rate: how do choices fit the hidden groups over "
+        question="`calibrated` as above, run again at its rate: how do choices fit the hidden groups over "
         "the devices of the panel that were ever seen, and over the whole panel?",
         arms=[auxo("calibrated")],
         scenarios=TURNS,
