@@ -12,26 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.job import Cost, trains
-from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Task, Tell, Wake, Why
+from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Spent, Task, Tell, Wake, Why
 from potluck.core.records import Whose
 from potluck.deploy import parcels
+from potluck.deploy.conduct import events
 from potluck.deploy.conduct.conductor_state import ConductorState
 from potluck.deploy.conduct.crowd import BAD, BAN, Crowd
-from potluck.deploy.conduct.events import (
-    Answered,
-    Begun,
-    Came,
-    Dropped,
-    Due,
-    Halted,
-    Happening,
-    Judged,
-    Left,
-    Looked,
-    Measured,
-    Unjudged,
-    Woke,
-)
 from potluck.deploy.conduct.reports import Refusal, imagine, read_work
 from potluck.deploy.conduct.scoring import Evaluations
 from potluck.deploy.conduct.terms import Terms
@@ -141,39 +127,39 @@ class Conductor:
 
     # ------------------------------------------------------------------------------------------- the reducer
 
-    def apply(self, at: float, what: Happening, body: bytes = b"") -> None:
+    def apply(self, at: float, what: events.Happening, body: bytes = b"") -> None:
         """One entry of the journal; `body`: the bytes behind it."""
         self.state.now = max(at, self.state.now)
         match what:
-            case Begun():
+            case events.Begun():
                 self.state.begun, self.state.began = True, what.wall
                 self.point.begin()
                 self.evaluations.begin()
-            case Came():
+            case events.Came():
                 self._come(what)
-            case Measured():
+            case events.Measured():
                 self.crowd.measure(what)
-            case Left():
+            case events.Left():
                 self._leave(what.node)
-            case Answered():
+            case events.Answered():
                 self._end(what, body)
-            case Dropped():
+            case events.Dropped():
                 self._lose(what.count, what.why)
-            case Woke():
+            case events.Woke():
                 serial, time = self.state.alarms.pop(what.tag)
                 wake = Wake(time, what.tag)
                 if self.point.take_alarm(wake, serial):
                     self._hear(wake)
-            case Looked():
+            case events.Looked():
                 self.crowd.forgive(self.now)
                 self._hear(Wake(self.now, LOOK))
-            case Due():
+            case events.Due():
                 self.evaluations.begin()
-            case Judged():
+            case events.Judged():
                 self.evaluations.judge(what.key, body)
-            case Unjudged():
+            case events.Unjudged():
                 self.evaluations.give_up(what.key)
-            case Halted():
+            case events.Halted():
                 self._stop()
         while self._doomed:
             if self._doomed[0] in self.queues.flights:
@@ -211,7 +197,7 @@ class Conductor:
 
     # ------------------------------------------------------------------------------------- comings and goings
 
-    def _come(self, what: Came) -> None:
+    def _come(self, what: events.Came) -> None:
         new = self.crowd.come(what)
         if new and self.state.begun and not self.state.stopping and self.point.find_waiting():
             self._hear(Wake(self.now, LOOK))
@@ -238,7 +224,7 @@ class Conductor:
         known = self.terms.server if item.to == self.root else self.state.members[item.to].rows
         return item.job.cost(imagine(item, known.get("train", 0), self.terms))
 
-    def _end(self, what: Answered, body: bytes) -> None:
+    def _end(self, what: events.Answered, body: bytes) -> None:
         flight = self.queues.take(what.count)
         if flight is None:
             return  # called off, or answered already
@@ -249,7 +235,7 @@ class Conductor:
         if item.to < self.root:
             self.accounts.seconds += spent.total
             self.accounts.transfer(DEVICE, what.down, what.up)
-        event = self._judge(flight, item, body, what)
+        event = self._judge(flight, item, body, spent)
         fate = event.why if isinstance(event, Lost) else ""
         if isinstance(item, Task) and item.to < self.root:
             self.timeline.append(make_leg(flight, item, self.now, fate))
@@ -259,7 +245,7 @@ class Conductor:
         if isinstance(event, Reply) or (isinstance(event, Lost) and isinstance(item, Task)):
             self._hear(event)
 
-    def _judge(self, flight: Flight, item: Task | Tell, body: bytes, what: Answered) -> Reply | Lost | None:
+    def _judge(self, flight: Flight, item: Task | Tell, body: bytes, spent: Spent) -> Reply | Lost | None:
         """What a report means: a reply, or a loss; of a tell nothing is heard."""
         found = read_work(body, self.estimate_cost(item), self.terms.limits)
         if isinstance(found, Refusal):
@@ -274,7 +260,7 @@ class Conductor:
             self.accounts.took_part[item.to] |= trains(item.job)
         if isinstance(item, Tell):
             return None
-        return Reply(item, found.body, found.weight, found.metrics, what.spent)
+        return Reply(item, found.body, found.weight, found.metrics, spent)
 
     def _refuse(self, item: Task | Tell, found: Refusal) -> Lost | None:
         self.record("bad_update", found.text, node=item.to)

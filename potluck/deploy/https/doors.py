@@ -80,6 +80,7 @@ class Doors:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_OPTIONAL  # who has none may join, and nothing else
+        context.num_tickets = 0  # nobody takes a session up again
         context.load_verify_locations(keys / keyfiles.CA)
         context.load_cert_chain(keys / keyfiles.SERVER, keys / keyfiles.SERVER_KEY)
         refuse = self.refuse
