@@ -23,6 +23,7 @@ AT_LEAST = {
     "folders": 310,
     "churn": 297,
     "hostile_answers": 10_000,
+    "deployed_answers": 10_000,
 }
 
 

@@ -5,40 +5,27 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 import torch
 import urllib3
 from every import make
+from https_fleets import fleet, found_federation
 from schedules import Stage, find_difference, find_difference_between, record, run_by_script
 from test_parity import crowd
 from wrong_answers import KINDS, LIMITS, spoil
 
 from potluck.deploy import parcels
 from potluck.deploy.conduct.crowd import BAD
-from potluck.deploy.conduct.here import WithServer
 from potluck.deploy.https import doors, hub
-from potluck.deploy.https.hub import Hub
 from potluck.deploy.https.wire import Wire
-from potluck.deploy.members import keyfiles, pki
+from potluck.deploy.members import keyfiles
 from potluck.deploy.work.agent import Agent
 
 pytestmark = pytest.mark.slow
 FEW = (12, 9, 15)  # train rows of three devices
 LIAR = 1
-
-
-def found_federation(home, names):
-    """An authority, a server's certificate and some devices', in folders of their own."""
-    pki.make_authority(home, "test")
-    pki.make_server(home, "127.0.0.1")
-    for name in names:
-        (home / name).mkdir()
-        request = pki.make_request(home / name, name)
-        (home / name / keyfiles.DEVICE).write_bytes(pki.certify(home, name, request))
-        (home / name / keyfiles.CA).write_bytes((home / keyfiles.CA).read_bytes())
-    return home
 
 
 @pytest.fixture(scope="session")
@@ -50,79 +37,6 @@ def keys(tmp_path_factory):
 def others(tmp_path_factory):
     """Another federation, of the same names."""
     return found_federation(tmp_path_factory.mktemp("others"), ("0", "1", "2"))
-
-
-class Liar(Agent):
-    """A device that sends something else than it has computed, as its script says."""
-
-    def __init__(self, device, wire, say, script):
-        super().__init__(device, wire, say)
-        self.script, self.count, self.send = script, 0, wire.report
-        wire.report = self.report
-
-    def report(self, key, report, give_up=lambda: False):
-        if not key.startswith("hello") and "/e" not in key:
-            report, self.count = self.script(self.count, report), self.count + 1
-        return self.send(key, report, give_up)
-
-    def _tell(self, report):
-        """It keeps to itself what it does."""
-
-
-class Fleet:
-    """The stage's devices, each with a thread and a wire; its server with a hub."""
-
-    def __init__(self, stage, keys, folder, script=None):
-        self.known = {
-            pki.find_fingerprint((keys / str(n) / keyfiles.DEVICE).read_bytes()): n for n in range(3)
-        }
-        self.said, self.told = [], {n: [] for n in range(3)}  # by the server, and by devices
-        largest = stage.terms.limits.bytes
-        self.hub = Hub(
-            ("127.0.0.1", 0), keys, folder / "blobs", self.find, largest=largest, say=self.said.append
-        )
-        stage.server.say = self.said.append
-        self.address, self.keys = f"127.0.0.1:{self.hub.address[1]}", keys
-        self.agents = [self.make_agent(stage, n, script) for n in range(3)]
-        self.threads = [threading.Thread(target=agent.run, daemon=True) for agent in self.agents]
-        self.port = WithServer(self.hub, 3, stage.devices[3])
-        stage.server.poster.port = self.port
-        for thread in self.threads:
-            thread.start()
-
-    def find(self, fingerprint):
-        return self.known.get(fingerprint)
-
-    def make_agent(self, stage, n, script):
-        wire, say = Wire(self.address, self.keys / str(n)), self.told[n].append
-        if script is not None and n == LIAR:
-            return Liar(stage.devices[n], wire, say, script)
-        return Agent(stage.devices[n], wire, say)
-
-    def connect(self, certificate=None):
-        """A bare connection; the server's certificate is verified."""
-        context = ssl.create_default_context(cafile=self.keys / keyfiles.CA)
-        if certificate is not None:
-            context.load_cert_chain(certificate / keyfiles.DEVICE, certificate / keyfiles.DEVICE_KEY)
-        raw = socket.create_connection(self.hub.address, timeout=5)
-        return context.wrap_socket(raw, server_hostname="127.0.0.1")
-
-    def close(self):
-        for agent in self.agents:
-            agent.end()
-        self.hub.close()
-        self.port.close()
-        for thread in self.threads:
-            thread.join(10)
-
-
-@contextmanager
-def fleet(stage, keys, folder, script=None):
-    made = Fleet(stage, keys, folder, script)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def read_all(connection):
@@ -272,7 +186,7 @@ def test_answers_that_nobody_waits_for_are_counted_and_dropped(keys, tmp_path):
     stage = Stage(federation, algorithm, tmp_path, rounds=4, real=True)
     statuses = []
 
-    def meddle(count, report):
+    def meddle(node, count, report):
         wire = fleet_.agents[LIAR].wire
         for key in (
             f"r/3/{3 * count}",
@@ -284,7 +198,7 @@ def test_answers_that_nobody_waits_for_are_counted_and_dropped(keys, tmp_path):
             statuses.append(wire._ask("PUT", f"/v1/reports/{key}", report).status)
         return report
 
-    with fleet(stage, keys, tmp_path, meddle) as fleet_:
+    with fleet(stage, keys, tmp_path, {LIAR: meddle}) as fleet_:
         stage.server.run()
     assert find_difference(sim, stage.server, spent=False) is None
     assert statuses.count(410) >= len(statuses) - 1  # the third is its own key, in the first round
@@ -305,7 +219,7 @@ def test_every_wrong_answer_is_lost_and_none_is_merged(keys, tmp_path, capfd):
     rounds, rng = len(KINDS) + len(KINDS) // 4 + 1, random.Random(0)
     kinds = iter(KINDS)
 
-    def tell_a_lie(count, report):
+    def tell_a_lie(node, count, report):
         return report if count % BAD == BAD - 1 else spoil(rng, report, next(kinds, KINDS[0]))
 
     def lose(heard):
@@ -313,7 +227,7 @@ def test_every_wrong_answer_is_lost_and_none_is_merged(keys, tmp_path, capfd):
         return lie_by(heard) if count % BAD != BAD - 1 else heard.parcel
 
     stage = Stage(federation, algorithm, tmp_path / "https", rounds=rounds, real=True, limits=LIMITS)
-    with fleet(stage, keys, tmp_path, tell_a_lie) as made:
+    with fleet(stage, keys, tmp_path, {LIAR: tell_a_lie}) as made:
         stage.server.run()
     other = Stage(federation, algorithm, tmp_path / "memory", rounds=rounds)
     run_by_script(other, lose)
@@ -330,7 +244,7 @@ def test_after_five_in_a_row_a_device_is_asked_nothing_for_an_hour(keys, tmp_pat
     torch.set_num_threads(1)
     federation, algorithm = crowd(FEW), make("fedavg", clients=3)
     stage = Stage(federation, algorithm, tmp_path / "https", rounds=BAD + 4, real=True)
-    with fleet(stage, keys, tmp_path, lambda count, report: b"no") as made:
+    with fleet(stage, keys, tmp_path, {LIAR: lambda node, count, report: b"no"}) as made:
         stage.server.run()
     assert made.agents[LIAR].count == BAD
     assert stage.server.state.accounts.lost == {"bad": BAD}
@@ -434,7 +348,7 @@ def test_a_large_report_comes_in_pieces_and_a_larger_one_is_bad(keys, tmp_path, 
     stage = Stage(crowd(FEW), make("fedavg", clients=3), tmp_path, rounds=2, real=True, limits=LIMITS)
     sizes = (LIMITS.bytes - 50_000, LIMITS.bytes + 500_000)
 
-    with fleet(stage, keys, tmp_path, lambda count, report: bytes(sizes[count])) as made:
+    with fleet(stage, keys, tmp_path, {LIAR: lambda node, count, report: bytes(sizes[count])}) as made:
         stage.server.run()
     lines = [line for line in made.said if line.startswith(f"device {LIAR}: bad")]
     assert stage.server.state.accounts.lost == {"bad": 2}
