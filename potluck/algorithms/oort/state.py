@@ -69,7 +69,7 @@ def mean_square(reply: Reply) -> float:
             "algorithm train with the jobs that its selector makes, or choose another `select`"
         )
     squares, rows = reply.metrics["squares"], reply.metrics["rows"]
-    return min(squares / rows, MOST) if rows > 0 and squares >= 0 else 0.0
+    return min(squares / rows, MOST) if rows > 0 and 0 <= squares < inf else 0.0
 
 
 def stack_claims(claims: Claims) -> Floats:

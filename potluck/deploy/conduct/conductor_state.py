@@ -33,7 +33,7 @@ class Ask:
     offer: Task | Choice
 
 
-@value(name="deploy.Evaluation", frozen=False, eq=False)
+@value(name="deploy.OpenEvaluation", frozen=False, eq=False)
 class OpenEvaluation:
     """An evaluation whose scores are still coming."""
 
@@ -46,7 +46,7 @@ class OpenEvaluation:
     )
 
 
-@value(name="deploy.State", frozen=False, eq=False)
+@value(name="deploy.ConductorState", frozen=False, eq=False)
 class ConductorState:
     """Where a deployed run stands. What has an owner is a value of its own, which the owner changes."""
 
