@@ -1,6 +1,7 @@
 """Peak memory of whole runs of workload W, by executor, beside the bare loop: one process each.
 
-For `workers` it is the largest of its processes; the rows are shared by all of them.
+For `workers` it is the largest of its processes; the rows are shared by all of them. And what should not grow
+with the number of rounds: the logs of what devices remember, and a process that notes much.
 """
 
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench import growth
 from bench.workload import make
 
 WAYS = {
@@ -47,3 +49,11 @@ def main() -> None:
                 for model in ("lr", "lenet")
             ]
             print(f"{name:8} {sizes[0]:7,.0f}   {sizes[1]:8,.0f}", flush=True)
+    print(f"\n{'rounds':34}" + "".join(f"{length:8,}" for length in growth.LENGTHS))
+    logs = [growth.measure_logs(length) for length in growth.LENGTHS]
+    for name, row in {
+        "memories, MB on disk": [on_disk for on_disk, _ in logs],
+        "of these needed": [needed for _, needed in logs],
+        "ShuffleFL, MB without a folder": [peak("bench.growth", str(n)) for n in growth.LENGTHS],
+    }.items():
+        print(f"{name:34}" + "".join(f"{size:8,.1f}" for size in row), flush=True)

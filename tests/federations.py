@@ -12,6 +12,7 @@ from potluck.core import codec, keys
 from potluck.core.job import ModelSpec
 from potluck.core.trees import leaves
 from potluck.data import StoredPartition, load
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.federation import Federation
@@ -83,7 +84,7 @@ def chained(federation, algorithm, **settings):
         fresh = simulate(federation, algorithm, **settings)
         sim.memories.file.seek(0)
         fresh.memories.file.write(sim.memories.file.read())
-        fresh.logs.kept = list(sim.logs.kept)
+        fresh.logs.kept = KeptRecords(sim.logs.kept)
         fresh.restore(codec.decode(state))
         assert codec.encode(fresh.make_state()) == state, "something was lost on the way"
         sim.close()

@@ -12,6 +12,7 @@ from potluck.algorithms.scaffold import scaffold
 from potluck.core import codec
 from potluck.core.job import ModelSpec
 from potluck.data import divide, load
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.tune.autotune import Wanted, choose
@@ -74,7 +75,7 @@ def main() -> None:
         sim.start()
         while sim.step():
             fresh = simulation(small, rule, plan, rounds)
-            fresh.logs.kept = list(sim.records)
+            fresh.logs.kept = KeptRecords(sim.records)
             stored = codec.encode(sim.make_state())
             sim.memories.file.seek(0)
             fresh.memories.file.write(sim.memories.file.read())

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from potluck.core import safe_files
 from potluck.core.errors import SnapshotError, StorageError
 from potluck.core.records import Group, Record
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.record_sums import RecordSums
 
 
@@ -18,7 +19,7 @@ class Records:
     """One line a fact: round, virtual time, metric, value, and whose it is."""
 
     def __init__(self, path: Path | None) -> None:
-        self.kept: list[Record] = []
+        self.kept = KeptRecords()
         self.file: BinaryIO | None = (
             None if path is None else safe_files.open_file(path.parent, path.name, "ab")
         )
@@ -63,7 +64,7 @@ class Records:
     def truncate(self, length: int) -> None:
         """Forget what was written after a snapshot."""
         if self.file is None or self.sums is None:
-            del self.kept[length:]
+            self.kept.cut(length)
         else:
             self.sums.cut(length)  # first: none may be of more than there is
             cut(self.file, length)

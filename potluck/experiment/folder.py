@@ -201,7 +201,7 @@ def read_records(folder: Path) -> list[Record]:
     path, fix = folder / RECORDS, "resume the run, or run it again"
     lines = safe_files.read_file(folder, RECORDS).split(b"\n")[:-1]
     try:
-        read = [json.loads(line) for line in lines]
+        read = json.loads(b"[" + b",".join(lines) + b"]")  # as one: names of fields are kept once
     except (ValueError, RecursionError) as error:
         raise json_files.damaged(path, str(error), fix) from None
     for record in read:

@@ -224,8 +224,9 @@ def _finish(
     judged = find_judged(sim)
     if path is None:
         modules = {view: models[spec].module(params) for view, (spec, params) in served.items()}
-        summary = summarise_run(setting.experiment, sim.records, seconds, now, judged)
-        return Run(setting.experiment, summary, None, sim.notices, None, sim.records, modules, devices)
+        lines = sim.records
+        summary = summarise_run(setting.experiment, lines, seconds, now, judged)
+        return Run(setting.experiment, summary, None, sim.notices, None, lines, modules, devices)
     model_files.write_models(path, served, models)
     folder.write_devices(path, devices)
     lines = folder.read_records(path)
@@ -243,8 +244,9 @@ def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: 
         model_files.write_models(path, good, models)
         return replace(load(path), notices=sim.notices, failed=why)
     modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
-    summary = summarise_run(setting.experiment, sim.records, seconds, None)
-    return Run(setting.experiment, summary, None, sim.notices, why, sim.records, modules)
+    lines = sim.records
+    summary = summarise_run(setting.experiment, lines, seconds, None)
+    return Run(setting.experiment, summary, None, sim.notices, why, lines, modules)
 
 
 def _say_where(error: PotluckError, path: Path | None) -> PotluckError:

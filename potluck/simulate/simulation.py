@@ -178,7 +178,7 @@ class Simulation:
 
     @property
     def records(self) -> list[Record]:
-        return self.logs.kept
+        return list(self.logs.kept)
 
     def progress(self) -> Progress:
         done = self.stop.share(self.round, self.now, self.accounts.seconds)

@@ -1,5 +1,6 @@
 """ShuffleFL: who is told which alpha, what a hub does for one task, and that rows only ever change hands."""
 
+import gc
 from collections import Counter
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from potluck.core.messages import Answer, Lost, Move, Reply, Spent, Task
 from potluck.core.rule import Got
 from potluck.core.trees import nbytes
 from potluck.data import StoredPartition, reserve_rows
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import StopAt
 from potluck.fleet import REFERENCE_OPS, Intervals, Jitter
 from potluck.jobs import Private, Train
@@ -337,7 +339,7 @@ def test_rows_only_change_hands_whatever_is_lost_and_resumed(seed):
     while True:
         # As a new process would find it, before every event.
         fresh = simulate(where, rule, **settings)
-        fresh.logs.kept = list(sim.logs.kept)
+        fresh.logs.kept = KeptRecords(sim.logs.kept)
         fresh.restore(codec.decode(codec.encode(sim.make_state())))
         sim.close()
         sim, steps = fresh, steps + 1
@@ -511,3 +513,20 @@ def test_it_balances_and_learns():
     assert sum(worths[1][:2]) < 0.8 * sum(worths[0][:2])
     assert sum(values(sim, "rows_moved")[:2]) > sum(values(sim, "rows_moved")[-2:])  # most in the first round
     assert sim.accuracy > before.accuracy
+
+
+def test_rounds_leave_no_rings_of_references():
+    """A run seldom looks for them (`tune_process`), so that they would stay for thousands of rounds."""
+    sim = simulate(small(users=5, compute=4e5), shufflefl(LOCAL, users=5), rounds=9)
+    sim.start()
+    while sim.round < 2:
+        sim.step()
+    gc.collect()
+    gc.disable()
+    try:
+        while sim.round < 8:
+            sim.step()
+        assert gc.collect() < 50  # once 80 a round
+    finally:
+        gc.enable()
+        sim.close()

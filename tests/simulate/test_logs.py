@@ -2,17 +2,20 @@
 
 import os
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, small, weights
+from federations import LOCAL, finished, simulate, small, weights
 
+from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.scaffold import scaffold
 from potluck.core.errors import SnapshotError
+from potluck.engine import kept_records, snapshot
 from potluck.engine import memories as engine_memories
-from potluck.engine import snapshot
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.memories import Memories, find_log_fault
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.jobs import SGD
@@ -239,6 +242,42 @@ def test_an_unfinished_log_is_no_harm(tmp_path, monkeypatch):
     assert not other.exists()
     assert again.get(1, None)["x"][0] == 8
     again.close()
+
+
+# ------------------------------------------------------------------------------- records without a folder
+
+
+@pytest.mark.parametrize("most", [1, 3, 50])
+def test_records_in_memory_are_few_and_none_is_lost(most, monkeypatch):
+    rule = fedasync(LOCAL, clients=4)  # it notes something of every task
+    straight = finished(small(), rule, rounds=40, often=EvaluateAt(rounds=10))
+    monkeypatch.setattr(kept_records, "MOST", most)
+    sim = simulate(small(), rule, rounds=40, often=EvaluateAt(rounds=10))
+    sim.start()
+    while sim.step():
+        assert len(sim.logs.kept.recent) < most
+    assert sim.records == straight.records
+    assert len(sim.logs.kept) == len(straight.records)
+    sim.logs.truncate(33)
+    assert sim.records == straight.records[:33]
+    sim.close()
+
+
+def test_a_rule_that_notes_much_keeps_a_process_flat():
+    """ShuffleFL notes 30 things a round: 7 kB, that once stayed in memory."""
+    records, sizes = KeptRecords(), []
+    tracemalloc.start()
+    try:
+        for turn in range(40_000):
+            records.append(
+                {"round": turn, "time": turn * 0.1, "metric": "alpha", "value": turn * 0.3, "group": 1}
+            )
+            if turn % 5000 == 4000:
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert max(sizes[1:]) < 1.1 * sizes[0]
+    assert [r["round"] for r in records] == list(range(40_000))
 
 
 def test_the_state_of_a_run_says_which_log(broken_off):

@@ -22,6 +22,7 @@ from potluck.core.errors import ConfigError, PotluckError, StalledError
 from potluck.core.job import Cost, ModelSpec, Result
 from potluck.core.messages import Cancel, Lost, Move, Note, Reply, Task, Tell, Until, Wake
 from potluck.data import procedural
+from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.federation import Federation
 from potluck.fleet import REFERENCE_OPS, Intervals, OnOff
@@ -355,7 +356,7 @@ def test_no_sequence_of_moves_losses_and_kills_makes_or_loses_a_row(moves, works
             sim.close()
             sim = simulate(federation, Script(*commands), stop=FOREVER)
             sim.memories.file.write(snapshot[1])
-            sim.logs.kept = list(snapshot[2])
+            sim.logs.kept = KeptRecords(snapshot[2])
             sim.restore(codec.decode(snapshot[0]))
             assert held(sim, range(5)) == everything
         events += 1

@@ -7,6 +7,8 @@ a resume.
 """
 
 import functools
+from collections.abc import Hashable
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -18,7 +20,6 @@ from potluck.algorithms.shufflefl.planner.problem import Floats, Ints, Planner, 
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
 from potluck.algorithms.shufflefl.times import slsqp_seconds, step_seconds
 from potluck.authoring import Cost, Local, ModelSpec, Result, Tree, value
-from potluck.core import codec
 
 PER_CLASS = 50  # rows of a class that are laid out: t-SNE takes its time
 
@@ -49,7 +50,8 @@ class Solve:
         return Result({"plan": torch.tensor(plan), "before": before, "after": float(found.worth)})
 
     def _find(self, at: Local) -> Solution:
-        return _solve(codec.encode((self.planner, at.inbox["problem"], at.seed)))
+        problem: Problem = at.inbox["problem"]
+        return _solve(_Question(self.planner, at.seed, _mark(problem), problem))
 
 
 @value(name="shufflefl.Group")
@@ -91,11 +93,26 @@ def pose_question(
     return {"problem": problem, "counts": counts, "groups": groups}
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What is solved: equal where its content is."""
+
+    planner: Planner
+    key: int
+    mark: tuple[Hashable, ...]
+    problem: Problem = field(compare=False)
+
+
+def _mark(problem: Problem) -> tuple[Hashable, ...]:
+    """The content of a problem. Not as the codec's bytes: for each array they leave a ring of references
+    behind, and a run seldom looks for rings."""
+    parts = (getattr(problem, each.name) for each in fields(problem))
+    return tuple((x.shape, x.dtype.str, x.tobytes()) if isinstance(x, np.ndarray) else x for x in parts)
+
+
 @functools.lru_cache(maxsize=256)
-def _solve(stored: bytes) -> Solution:
-    planner, problem, key = codec.decode(stored)
-    found: Solution = planner.solve(problem, key)
-    return found
+def _solve(question: _Question) -> Solution:
+    return question.planner.solve(question.problem, question.key)
 
 
 def _pick_rows(labels: Ints) -> NDArray[np.intp]:
