@@ -17,6 +17,7 @@ from potluck.execute.captured import buffers as graphs
 from potluck.execute.captured import cpu as traced
 from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
+from potluck.execute.vectorised.stack import Stack
 from potluck.execute.vectorised.step import _FUSABLE
 from potluck.jobs import SGD, Objective, Prox, Train
 from potluck.models import Models, register
@@ -311,3 +312,19 @@ def test_what_cannot_be_mapped_is_trained_one_by_one_and_said_once():
     alone = [train(item) for item in todo]
     assert all(map(close, done[0], alone))
     assert all(map(close, done[1], alone))
+
+
+def test_an_interrupted_map_is_no_job_that_can_not_be_mapped(monkeypatch):
+    """Torch leaves its nesting on the way out, and fails at that if it was interrupted on the way in."""
+
+    def interrupted(stack):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("!dynamicLayerStack.empty() INTERNAL ASSERT FAILED")
+
+    monkeypatch.setattr(Stack, "train", interrupted)
+    stacked = Stacked(3)
+    with pytest.raises(KeyboardInterrupt):
+        stacked.run(items(small(), LOCAL))
+    assert not stacked.unmapped

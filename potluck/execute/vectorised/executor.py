@@ -103,6 +103,7 @@ class Stacked:
                 self.replays.train(stack, min(self.chunk, len(items)))
             return stack.outcome(order)
         except (RuntimeError, NotImplementedError) as error:
+            _raise_interrupt(error)
             if not _out_of_memory(error):
                 return self._one_by_one(kind, [items[i] for i in order], error)
             if len(items) == 1:
@@ -134,6 +135,15 @@ def _draw(items: Sequence[Item]) -> list[Rows]:
     if jobs and isinstance(jobs[0], DrawsTogether) and all(type(job) is type(jobs[0]) for job in jobs):
         return jobs[0].draw_all(jobs, [item.at for item in items])
     return [item.job.draw(item.at) for item in items]
+
+
+def _raise_interrupt(error: BaseException) -> None:
+    """Ctrl-C in the middle of a map comes out as a failure of torch's, which then can't undo its nesting."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        found = found.__cause__ or found.__context__
 
 
 def _out_of_memory(error: Exception) -> bool:
