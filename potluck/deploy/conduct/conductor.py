@@ -11,6 +11,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.errors import ConfigError
 from potluck.core.job import Cost, trains
 from potluck.core.messages import Answer, Event, Lost, Move, Node, Note, Reply, Spent, Task, Tell, Wake, Why
 from potluck.core.records import Whose
@@ -83,7 +84,9 @@ class Conductor:
     # ------------------------------------------------------------------------------- what a point commands
 
     def accept(self, me: Node, item: Task | Tell | Move) -> None:
-        assert not isinstance(item, Move), "moves need devices of one user"
+        if isinstance(item, Move):
+            fix = "take another, or simulate it with `potluck run`"
+            raise ConfigError(f"algorithm: it moves rows between devices, which can't be deployed yet; {fix}")
         self.queues.accept(me, item)
 
     def ask(self, me: Node, task: Task) -> None:
@@ -174,10 +177,6 @@ class Conductor:
         """What a snapshot stores."""
         self.state.timeline, self.state.records = list(self.timeline), self.logs.flush()
         return self.state
-
-    def find_due(self, now: float) -> list[Hashable]:
-        """Alarms that go off by now."""
-        return [tag for tag, (_, at) in self.state.alarms.items() if at <= now]
 
     def make_key(self, flight: Flight) -> str:
         """The name of an item, the same after any restart."""

@@ -53,13 +53,15 @@ class Poster:
                 found.append((node, Dropped(fid, "gone")))
         for key, _, ask in conductor.evaluations.list_asks():
             if ask.node < conductor.root and self.posted.get(key, (inf, 0))[0] <= last:
+                del self.posted[key]
                 found.append((ask.node, Unjudged(key)))
         return found
 
     def send(self, out: list[Outgoing]) -> None:
         """Hand parcels to the port."""
         for parcel in out:
-            self.posted.setdefault(parcel.key, (self.clock(), len(parcel.head) + len(parcel.body)))
+            if parcel.wanted:
+                self.posted.setdefault(parcel.key, (self.clock(), len(parcel.head) + len(parcel.body)))
             self.asked[parcel.to] = self.clock()
         self.port.post_all(out)
 

@@ -241,7 +241,7 @@ class Server:
             return
         if stop.seconds is not None and self.now >= stop.seconds and not state.stopping:
             self.take(Halted())
-        for tag in self.conductor.find_due(self.now):
+        for tag in [tag for tag, (_, at) in state.alarms.items() if at <= self.now]:
             if tag in state.alarms:
                 self.take(Woke(tag))
         if any(0 < member.banned <= self.now for member in state.members.values()):
