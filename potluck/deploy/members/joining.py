@@ -134,7 +134,7 @@ class Members:
             status = (self.folder / roster.FILE).stat()
             if (status.st_mtime_ns, status.st_size) != self.at:
                 self.at = (status.st_mtime_ns, status.st_size)
-                self.roster = roster.read(self.folder)
+                self.roster, self.wrong = roster.read(self.folder), ""
         except (OSError, PotluckError) as error:  # somebody is at it
             if self.wrong != str(error):
                 self.say(f"{error}; the members are those of before")
