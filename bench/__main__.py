@@ -9,16 +9,30 @@ from pathlib import Path
 
 import torch
 
-from bench import advice, asynchronous, engine, matching, memory, overheads, planner, population, training
+from bench import (
+    advice,
+    asynchronous,
+    deploy,
+    engine,
+    matching,
+    memory,
+    overheads,
+    planner,
+    population,
+    training,
+)
 from potluck.experiment.launch.hardware import describe_machine
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
     speed = ("engine", "population", "matching", "planner", "memory", "overheads", "asynchronous", "training")
-    known = (*speed, "advice")
+    known = (*speed, "advice", "deploy")
     parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"which: {', '.join(known)}; all but advice, if none"
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"which: {', '.join(known)}; all but advice and deploy, if none",
     )
     parser.add_argument(
         "--passes",
@@ -46,6 +60,7 @@ def main() -> None:
         "overheads": overheads.main,
         "asynchronous": partial(asynchronous.main, asked.passes),
         "advice": partial(advice.main, asked.passes),
+        "deploy": deploy.main,
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
     }
     for name in asked.names or speed:

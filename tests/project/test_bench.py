@@ -131,7 +131,7 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
     assert ended.value.code == 2
     assert (
         "no benchmark 'trainin'; known: engine, population, matching, planner, memory, overheads, "
-        "asynchronous, training, advice" in capsys.readouterr().err
+        "asynchronous, training, advice, deploy" in capsys.readouterr().err
     )
 
 
