@@ -280,3 +280,10 @@ def test_numbers_stay_when_others_join_later(home):
     again = roster.read(home / "fed")
     assert again.find_seat("c") == 2
     assert again.number_users().tolist() == [-1, -1, 0]
+
+
+@pytest.mark.nightly
+def test_a_demonstration_survives_kills(tmp_path):
+    """Server, device, SIGTERM, 70 s without a server, all at once."""
+    found = demo.demonstrate(make_sample(), tmp_path / "demo", 3, True, lambda line: None)
+    assert found.equal, found.difference
