@@ -142,7 +142,7 @@ def serve(
     It begins when enough devices are there (deploy.start_with). Ctrl-C, SIGTERM or kill -9 lose nothing: the
     same command goes on. The folder is a run's like any other: `potluck show`, `list` and `report` read it.
     """
-    from potluck.cli.deploy_progress import make_watch
+    from potluck.deploy.conduct.round_lines import make_watch
     from potluck.deploy.conduct.serve import serve as conduct
     from potluck.experiment import Experiment
 
@@ -232,7 +232,7 @@ def status(
     """
     import time
 
-    from potluck.deploy.conduct.serve import load_deployment
+    from potluck.deploy.conduct.run_folder import load_deployment
     from potluck.deploy.conduct.standing import describe, look
 
     deployment = load_deployment(run)
@@ -255,7 +255,7 @@ def replay(
     Example: [bold]potluck deploy replay runs/clinic[/bold]
     """
     from potluck.deploy.conduct.replay import replay as replay_run
-    from potluck.deploy.conduct.serve import load_deployment
+    from potluck.deploy.conduct.run_folder import load_deployment
 
     found = replay_run(run, load_deployment(run).terms)
     where = f"{found.entries} entries, snapshots {found.first} to {found.last}"

@@ -15,7 +15,8 @@ from potluck.cli.commands import app
 from potluck.core.errors import ConfigError, DataError, PotluckError
 from potluck.deploy import demo
 from potluck.deploy.conduct.rehearsal import rehearse
-from potluck.deploy.conduct.serve import load_deployment, serve
+from potluck.deploy.conduct.run_folder import load_deployment
+from potluck.deploy.conduct.serve import serve
 from potluck.deploy.conduct.standing import describe, look
 from potluck.deploy.members import joining, keyfiles, roster
 from potluck.deploy.sample import make_sample

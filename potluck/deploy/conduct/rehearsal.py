@@ -12,7 +12,7 @@ from potluck.core.units import duration, size
 from potluck.deploy import parcels
 from potluck.deploy.conduct.claims import clean_claims, read_hello
 from potluck.deploy.conduct.deployment import Deployment, settle
-from potluck.deploy.conduct.serve import count_rows, load_server_rows
+from potluck.deploy.conduct.whole_run import count_rows, load_server_rows
 from potluck.deploy.https.hub import Hub
 from potluck.deploy.members import joining
 from potluck.deploy.port import Outgoing

@@ -138,3 +138,9 @@ def read(folder: Path) -> Roster:
 def write(folder: Path, roster: Roster) -> None:
     """Another roster for a federation, whole or not at all."""
     safe_files.write_file(folder, FILE, toml.write(dump_all(roster)).encode())
+
+
+def hide_certificates(roster: Roster) -> Roster:
+    """A roster as others may see it."""
+    seats = [seat.model_copy(update={"certificate": ""}) for seat in roster.devices]
+    return roster.model_copy(update={"devices": seats})

@@ -2,33 +2,14 @@
 
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
-import torch
-
 from potluck.deploy.https.wire import Wire
-from potluck.deploy.work import device_file, join, rows, vocabulary
+from potluck.deploy.work import join
 from potluck.deploy.work.agent import Agent
-from potluck.deploy.work.device import Device
-from potluck.deploy.work.first_claims import measure
-from potluck.models import Models
+from potluck.deploy.work.device_folder import make_device
 
 PAUSE = 2.0  # seconds between two looks for a server
-
-
-def make_device(home: Path) -> tuple[Device, device_file.DeviceFile]:
-    """A device, from its folder."""
-    told = device_file.read(home)
-    torch.set_num_threads(told.threads)
-    form = told.find_form()
-    holding = rows.load(told.data, form, home)
-    floats = form.dtype if form.dtype.is_floating_point else torch.float32
-    inputs = None if form.dtype.is_floating_point else form.dtype
-    models = Models(form.shape, form.classes, floats, inputs)
-    allow = vocabulary.learn(told.modules)
-    claims = measure()
-    return Device(home, holding, models, allow, version=version("potluck"), claims=lambda: claims), told
 
 
 def work(home: Path, begin: Callable[[Agent], None], say: Callable[[str], None]) -> None:
