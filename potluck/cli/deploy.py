@@ -266,6 +266,31 @@ def replay(
 
 
 @deploy.command()
+def flower(
+    folder: Home,
+    file: File,
+    out: Annotated[Path, typer.Option(help="A new folder for the app; letters, digits and hyphens.")],
+    run: Annotated[
+        Path | None, typer.Option(help="The run's folder on the SuperLink's machine; else OUT-run.")
+    ] = None,
+) -> None:
+    """Write FILE's run as a Flower app, for a SuperLink and SuperNodes that are there already.
+
+    Example: [bold]potluck deploy flower clinic examples/demo.toml --out app[/bold]
+
+    Then [bold]flwr run app[/bold]; again: go on. A SuperNode says which device it is by its node config,
+    potluck-device="FOLDER". Every node is sent the app's folder: it holds names, but no key and no row.
+    """
+    from potluck.deploy.flower_folder import write_app
+    from potluck.experiment import Experiment
+
+    place = out.with_name(f"{out.name}-run") if run is None else run
+    write_app(folder, Experiment.from_file(file), out, place)
+    typer.echo(f"{out}: the run's folder will be {place}")
+    typer.echo(f"next: flwr run {out}")
+
+
+@deploy.command()
 def demo(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="An experiment; else FedAvg on digits.")
