@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import bare, central, memory, overheads, simulate, training
+from bench import bare, central, deploy, memory, overheads, simulate, training
 from bench.contestants import BARE, LIMITS, OURS, Contestant, FailedError, run
 from bench.models import build, weights_of
 from bench.workload import CLASSES, SHAPE, SHAPES, Workload, make
@@ -150,3 +150,17 @@ def test_looks_at_every_step_come_to_the_same(monkeypatch):
     assert overheads.held(overheads.device(Contrast(), 2, 1)) > overheads.held(
         overheads.device(overheads.AtEveryStep(), 2, 1)
     )
+
+
+@pytest.mark.slow
+def test_bytes_on_the_wire_are_counted_both_ways(tmp_path):
+    for ratio in deploy.measure_bytes(tmp_path / "few", 60_000, messages=2):
+        assert 1.01 < ratio < 1.1  # two connections were made for two messages
+
+
+def test_a_mark_that_is_missed_says_so(capsys):
+    deploy.show(deploy.Mark("good", 2.0, 2.0, "{:.1f} ms"))
+    deploy.show(deploy.Mark("bad", 2.1, 2.0, "{:.1f} ms"))
+    good, bad = capsys.readouterr().out.splitlines()
+    assert "MISSED" not in good
+    assert "2.1 ms       2.0 ms   MISSED" in bad
