@@ -297,7 +297,6 @@ def test_wrong_studies(study, message):
         (["two", "--set", "data.clients=399"], r".*data.clients = 399: .*"),
         (["two", "--out", "studies/two.py/x"], r"out = .*: can't be written .*"),
         (["many.py"], r"many.py: quick: 80 runs \(0 to tune, 80 to compare\), at most 40 are allowed; .*"),
-        (["typo.py"], r"typo.py, line 3: NameError: name 'Studdy' is not defined"),
         (["none_in_it.py"], r"none_in_it.py: defines no STUDY; .*"),
         (["no_table.py"], r"no_table.py: STUDIES is no table; write STUDIES = \{.*"),
         (["no_table_x.py"], r"no_table.py: STUDIES is no table; .*"),
@@ -307,7 +306,6 @@ def test_wrong_studies(study, message):
 )
 def test_bad_input_is_one_line_and_leaves_nothing(command, here, arguments, message):
     (here / "many.py").write_text(TWO.replace("quick=Scale(BASE)", "quick=Scale(BASE, range(40))"))
-    (here / "typo.py").write_text(HEAD + "\nSTUDY = Studdy()\n")
     (here / "none_in_it.py").write_text(HEAD)
     (here / "no_table.py").write_text(f"{TWO}\nSTUDIES = [STUDY]\n")
     (here / "no_study.py").write_text(f"{TWO}\nSTUDIES = {{'few': 3}}\n")
@@ -317,6 +315,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, here, arguments, mess
     assert (code, out) == (2, "")
     assert re.fullmatch(rf"potluck: {message}\n", err), err
     assert {path for path in here.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_a_mistake_in_a_studys_code_shows_its_traceback(command, here):
+    (here / "typo.py").write_text(HEAD + "\nSTUDY = Studdy()\n")
+    code, out, err = command("study", "typo.py")
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback")
+    assert err.endswith("potluck: typo.py, line 3: NameError: name 'Studdy' is not defined\n")
 
 
 def test_listing(command, here):
