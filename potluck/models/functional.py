@@ -19,7 +19,7 @@ from potluck.core.room import require_room
 from potluck.core.trees import Params, copy_tree, nbytes
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
-from potluck.models.vetting import SHAPES, count_ops, refuse, run, try_out
+from potluck.models.vetting import DRAWING, SHAPES, count_ops, refuse, run, try_out
 from potluck.models.zoo.blocks import PlainLSTM
 
 LARGE = 10**7  # numbers of a layer from rows to classes
@@ -110,7 +110,7 @@ class Model:
     def _build(self, key: int) -> nn.Module:
         # Always on the CPU and in float32 first, so that device and precision don't change what is drawn.
         # Only the CPU's generator is seeded: torch.manual_seed would reseed a GPU's too.
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        with DRAWING, torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(key)
             try:
                 module = copy.deepcopy(self._builder())  # a builder may give one module again and again
@@ -134,7 +134,7 @@ class Model:
         spec = self.spec
         if max(spec.width, spec.depth) <= 1 and math.prod(self.shape) * self.classes < LARGE:
             return
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with DRAWING, torch.random.fork_rng(devices=[]), torch.device("meta"):
             try:
                 module = self._builder()
             except Exception:  # what can't be built so is built as it is: there it is told what is wrong

@@ -4,6 +4,8 @@ Everything is found by looking at the module or by running it once, so that a wr
 line, and not in round 37 as a strange number.
 """
 
+import threading
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -15,6 +17,7 @@ from potluck.models.program import Layer, prepare
 from potluck.models.zoo.blocks import PlainLSTM
 
 SHAPES = (RuntimeError, ValueError, IndexError)  # what modules raise for rows that don't fit
+DRAWING = threading.RLock()  # torch has one random state for all threads
 
 
 def refuse(module: nn.Module, name: str) -> None:
@@ -58,7 +61,7 @@ def try_out(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
     """Refuse what shows when the module runs in training mode, on a batch x that may be written to."""
     net, _ = prepare(module, {}, training=True)
     before = {path: buffer.clone() for path, buffer in net.named_buffers()}
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with DRAWING, torch.no_grad(), torch.random.fork_rng(devices=[]):
         version, state = x._version, torch.random.get_rng_state()
         out = run(net, x, name)
         drew = not torch.equal(state, torch.random.get_rng_state())
