@@ -356,6 +356,26 @@ def test_a_large_report_comes_in_pieces_and_a_larger_one_is_bad(keys, tmp_path, 
     assert lines[1] == f"device {LIAR}: bad: bad: more than {LIMITS.bytes} bytes"
 
 
+def test_joining_takes_little_and_fails_in_a_line(keys, tmp_path):
+    said, known = [], []
+
+    def join(asked):
+        known.append(asked)
+        raise OSError(28, "No space left on device")
+
+    made = hub.Hub(("127.0.0.1", 0), keys, tmp_path / "blobs", {}.get, join=join, say=said.append)
+    context = ssl.create_default_context(cafile=keys / keyfiles.CA)
+    http = urllib3.HTTPSConnectionPool(*made.address, ssl_context=context, retries=False)
+    try:
+        assert http.request("POST", "/v1/join", body=b"x").status == 503
+        assert http.request("POST", "/v1/join", body=bytes(hub.JOINING + 1)).status == 413
+    finally:
+        http.close()
+        made.close()
+    assert known == [b"x"]
+    assert said[0] == "nobody can join: [Errno 28] No space left on device"
+
+
 def test_lines_about_strangers_do_not_fill_a_disk():
     said, now = [], [0.0]
     say = doors.Sparing(said.append, lambda: now[0])

@@ -75,6 +75,7 @@ class Server:
         self.sessions: dict[Node, str] = {}  # whose hello has been answered
         self.greeted: dict[Node, tuple[str, float]] = {}  # who was sent a hello: session, and when
         self.away: dict[Node, float] = {}  # since when
+        self.unfit: dict[Node, str] = {}  # who can't take part, and why
         self.poster = Poster(port, clock)
         self.looked, self.gauge = -inf, Gauge()
         self.journal: Journal | None = None  # none before the first snapshot
@@ -197,10 +198,11 @@ class Server:
 
     def _take_hello(self, heard: Incoming, session: str) -> None:
         told = read_hello(heard.parcel, self.terms.rows.classes)
-        if isinstance(told, str):
-            self.say(f"device {heard.node}: {told}")
-        else:
+        if not isinstance(told, str):
             self._welcome(heard.node, session, told)
+        elif self.unfit.get(heard.node) != told:  # it is greeted again and again
+            self.unfit[heard.node] = told
+            self.say(f"device {heard.node}: {told}")
 
     def _take_work(self, heard: Incoming, count: int) -> None:
         flight = self.conductor.queues.flights.get(count)

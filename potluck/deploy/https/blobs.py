@@ -13,7 +13,7 @@ from potluck.core import safe_files
 from potluck.core.errors import StorageError
 from potluck.core.messages import Node
 
-SPARE = 64  # bodies that are kept though nobody waits for them: the next may be the same
+SPARE = 4  # bodies that are kept though nobody waits for them: the next may be the same
 
 
 class Blobs:
