@@ -9,7 +9,8 @@ from test_parity import FLAT, crowd
 from potluck.core.errors import ConfigError, SnapshotError
 from potluck.core.messages import Move
 from potluck.deploy.conduct.deployment import settle
-from potluck.deploy.conduct.serve import ABOUT, serve
+from potluck.deploy.conduct.run_folder import ABOUT
+from potluck.deploy.conduct.serve import serve
 from potluck.deploy.demo import find_free_port
 from potluck.deploy.members import founding, joining, roster
 from potluck.deploy.members.roster import FILE, Common, Home, Roster, Seat
