@@ -286,8 +286,8 @@ def flower(
 
     place = out.with_name(f"{out.name}-run") if run is None else run
     write_app(folder, Experiment.from_file(file), out, place)
-    typer.echo(f"{out}: the run's folder will be {place}")
-    typer.echo(f"next: flwr run {out}")
+    echo(f"{out}: the run's folder will be {place}")
+    echo(f"next: flwr run {out}")
 
 
 @deploy.command()

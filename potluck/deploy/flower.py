@@ -7,6 +7,7 @@ lives in its folder, a run in its own, so `flwr run` again goes on, and what was
 Each side imports its own half when it is called: a device needs nothing of the server's.
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.messages import Node
+from potluck.core.plain_text import show_controls
 from potluck.deploy import parcels
 from potluck.deploy.port import Incoming, Outgoing
 
@@ -244,4 +246,5 @@ def _read(message: Message, name: str) -> bytes:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    sys.stdout.write(show_controls(line) + "\n")  # into Flower's own log
+    sys.stdout.flush()

@@ -269,6 +269,7 @@ def _serve(pipe: Connection, others: list[Connection], slots: list[Slot], server
     for other in others:
         other.close()  # else a sibling would keep this pipe open after the parent's death
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent has set up for itself isn't this one's
     torch.set_num_threads(1)
     with contextlib.suppress(AttributeError, OSError):  # not every system has it
         # Woken up, it takes no core from its parent, who may have others to wake.
