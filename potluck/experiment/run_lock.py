@@ -8,6 +8,7 @@ from pathlib import Path
 
 from potluck.core.errors import ConfigError
 
+_HELD: set[int] = set()  # files whose locks this process has
 _LOCKS = importlib.util.find_spec("fcntl") is not None  # a system without: nothing is checked there
 
 
@@ -29,8 +30,20 @@ def lock_run(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # a file system without locks: nothing is checked there
+        _HELD.add(file)
         yield
     finally:
+        _HELD.discard(file)
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)  # forked workers may still have the file open
-        os.close(file)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+
+def _let_go() -> None:
+    """A forked worker keeps no lock: else it would hold one for a while after its parent was killed."""
+    while _HELD:
+        os.close(_HELD.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
