@@ -436,7 +436,7 @@ def test_attackers_hurt():
 
 @pytest.mark.parametrize("name", algorithms.names())
 @pytest.mark.parametrize("kind", ["sign_flip", "malformed"])
-def test_every_lives_through_it(name, kind):
+def test_every_algorithm_lives_through_it(name, kind):
     where = every.crowd()
     where = replace(where, fleet=fleet.place_attackers(where.fleet, 3, kind=kind, share=0.3))
     sim = test_contract.run(name, where=where)
