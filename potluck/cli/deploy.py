@@ -40,7 +40,8 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the federation.")],
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where devices reach the server.")],
     like: Annotated[
-        Path, typer.Option(metavar="ROWS.npz", help="Rows as devices have them: shape, classes and type.")
+        Path,
+        typer.Option(metavar="ROWS.npz|FILE.toml", help="Rows as devices have them, or an experiment."),
     ],
     name: Annotated[str | None, typer.Option(help="Of the federation; else the folder's.")] = None,
     capacity: Annotated[

@@ -13,15 +13,17 @@ from typer.testing import CliRunner
 import potluck
 from potluck.cli.commands import app
 from potluck.core.errors import ConfigError, DataError, PotluckError
-from potluck.deploy import demo
+from potluck.deploy import demo, parcels
 from potluck.deploy.conduct.rehearsal import rehearse
 from potluck.deploy.conduct.run_folder import load_deployment
 from potluck.deploy.conduct.serve import serve
 from potluck.deploy.conduct.standing import describe, look
+from potluck.deploy.https.wire import Received
 from potluck.deploy.members import joining, keyfiles, roster
 from potluck.deploy.sample import make_sample
 from potluck.deploy.work import join, rows, vocabulary
 from potluck.deploy.work.agent import Agent
+from potluck.deploy.work.manners import Manners
 from potluck.deploy.work.working import work
 from potluck.execute.plan import ExecutionPlan
 from potluck.experiment import Experiment
@@ -172,7 +174,7 @@ def test_who_is_revoked_is_nobody(home):
 WRONG = [
     (("init", "new", "--address", "nowhere", "--like", "a.npz"), ConfigError, "write host:port"),
     (("init", "fed", "--address", "h:1", "--like", "a.npz"), ConfigError, "holds a federation already"),
-    (("init", "new", "--address", "h:1", "--like", "few.toml"), DataError, "can't be read"),
+    (("init", "new", "--address", "h:1", "--like", "none.npz"), DataError, "can't be read"),
     (("invite", "new", "a"), ConfigError, "no such file; `potluck deploy init FOLDER` makes one"),
     (("join", "few.toml", "--data", "a.npz"), ConfigError, "not an invitation"),
     (("join", "none.invite", "--data", "a.npz"), ConfigError, "can't be read"),
@@ -281,6 +283,59 @@ def test_numbers_stay_when_others_join_later(home):
     again = roster.read(home / "fed")
     assert again.find_seat("c") == 2
     assert again.number_users().tolist() == [-1, -1, 0]
+
+
+def test_a_federation_may_look_like_an_experiment(home):
+    said, code = call("deploy", "init", "other", "--address", "h:1", "--like", "few.toml")
+    assert code == 0
+    assert "rows of shape [1, 8, 8], 10 classes, float32" in said
+
+
+def test_an_owner_says_how_long_how_often_and_when(tmp_path):
+    slept = []
+    manners = Manners(jobs_a_minute=60.0, ready=f"test -e {tmp_path / 'now'}")
+
+    def sleep(seconds):
+        slept.append(seconds)
+        (tmp_path / "now").touch()
+        return False
+
+    manners.wait(sleep)
+    assert slept == [10.0]  # it wasn't a good time
+    manners.wait(sleep)
+    assert 0.5 < slept[1] <= 1.0
+    assert len(slept) == 2
+
+
+def test_a_job_that_takes_too_long_is_refused():
+    sent = []
+
+    class Slow:
+        allow, limits = frozenset(), parcels.BODY
+
+        def answer(self, parcel, down, halt):
+            while not halt():
+                pass
+            return b""
+
+    class Line:
+        def report(self, key, report, halt):
+            sent.append((key, parcels.unpack_report(report)[0].why))
+            return True
+
+    Agent(Slow(), Line(), manners=Manners(longest=0.01))._work(Received("k", b"", 0.0))
+    assert sent == [("k", "a job may take 0.01 s on this device")]
+
+
+@pytest.mark.parametrize("text", ["longest = 0", 'jobs_a_minute = "x"', "ready = 3", "threads = 0", "x = 1"])
+def test_what_an_owner_says_wrongly_is_named(text, home):
+    call("deploy", "join", "a.invite", "--data", "a.npz")
+    path = home / "a" / "device.toml"
+    key = text.partition(" ")[0]
+    kept = [line for line in path.read_text().splitlines() if not line.startswith(f"{key} =")]
+    path.write_text("\n".join([text, *kept]))
+    with pytest.raises(ConfigError, match=rf"device.toml: {key}"):
+        call("deploy", "device", "a")
 
 
 @pytest.mark.nightly

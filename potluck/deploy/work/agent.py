@@ -5,6 +5,7 @@ A thread listens while a job runs, so that the job can be called off. What was p
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 import urllib3
@@ -13,6 +14,7 @@ from potluck.core.errors import DecodeError
 from potluck.deploy import parcels
 from potluck.deploy.https.wire import Received, UnwelcomeError, Wire, describe
 from potluck.deploy.work.device import Device
+from potluck.deploy.work.manners import Manners
 
 PAUSE = 1.0  # seconds after something went wrong
 MOST_PAUSE = 15.0
@@ -22,8 +24,14 @@ SMALL = 4096  # bytes; what tells of a failure is shorter
 class Agent:
     """A device at its wire."""
 
-    def __init__(self, device: Device, wire: Wire, say: Callable[[str], None] = lambda line: None) -> None:
-        self.device, self.wire, self.say = device, wire, say
+    def __init__(
+        self,
+        device: Device,
+        wire: Wire,
+        say: Callable[[str], None] = lambda line: None,
+        manners: Manners | None = None,
+    ) -> None:
+        self.device, self.wire, self.say, self.manners = device, wire, say, manners or Manners()
         self.todo: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self.known: dict[str, None] = {}  # keys that wait or are worked on
         self.called_off: dict[str, None] = {}
@@ -53,9 +61,16 @@ class Agent:
         def halt() -> bool:
             return key in self.called_off or self.over.is_set()
 
+        self.manners.wait(self.over.wait)
         if halt():
             return
-        report = self.device.answer(received.parcel, received.seconds, halt)
+        end = time.monotonic() + self.manners.longest
+        report = self.device.answer(
+            received.parcel, received.seconds, lambda: halt() or time.monotonic() > end
+        )
+        if not report and time.monotonic() > end and not halt():
+            why = f"a job may take {self.manners.longest:g} s on this device"
+            report = parcels.pack(parcels.Failed(key, "refused", why))
         if 0 < len(report) < SMALL:
             self._tell(report)
         if report and not halt() and self.wire.report(key, report, halt):

@@ -5,6 +5,9 @@ address = "fl.example.org:8443"
 data = "rows.npz"              # or "my_module:load"
 modules = []                   # of your own, whose jobs and models may be used here
 threads = 1
+longest = 3600.0               # seconds that a job may take here; one that takes longer is refused
+jobs_a_minute = 0.0            # at most; others wait. 0: as many as come
+ready = ""                     # a command: exit 0 means that now is a good time; else work waits
 
 [federation]                   # as the invitation says
 """
@@ -46,6 +49,9 @@ class DeviceFile:
     federation: Facts
     modules: tuple[str, ...] = ()
     threads: int = 1
+    longest: float = 3600.0
+    jobs_a_minute: float = 0.0
+    ready: str = ""
 
     def write(self, folder: Path) -> None:
         safe_files.write_file(folder, FILE, tomli_w.dumps(asdict(self)).encode())
@@ -76,4 +82,10 @@ def read(folder: Path) -> DeviceFile:
         raise ConfigError(f"{path}: a key is missing or of another kind ({error}); join again") from None
     if not isinstance(made.threads, int) or made.threads < 1:
         raise ConfigError(f"{path}: threads = {made.threads!r}: give at least 1")
+    for key in ("longest", "jobs_a_minute"):
+        number = getattr(made, key)
+        if not isinstance(number, float | int) or not number >= 0 or (key == "longest" and not number):
+            raise ConfigError(f"{path}: {key} = {number!r}: give a number above 0")
+    if not isinstance(made.ready, str):
+        raise ConfigError(f"{path}: ready = {made.ready!r}: give a command as a text")
     return made

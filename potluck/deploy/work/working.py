@@ -8,6 +8,7 @@ from potluck.deploy.https.wire import Wire
 from potluck.deploy.work import join
 from potluck.deploy.work.agent import Agent
 from potluck.deploy.work.device_folder import make_device
+from potluck.deploy.work.manners import Manners
 
 PAUSE = 2.0  # seconds between two looks for a server
 
@@ -18,7 +19,8 @@ def work(home: Path, begin: Callable[[Agent], None], say: Callable[[str], None])
     while not join.complete(home, told.address):
         say(f"no server at {told.address} yet; trying again")
         time.sleep(PAUSE)
-    agent = Agent(device, Wire(told.address, home), say)
+    manners = Manners(told.longest, told.jobs_a_minute, told.ready)
+    agent = Agent(device, Wire(told.address, home), say, manners)
     begin(agent)
     say(f"{told.name}: ready, {len(device.holding.rows('train'))} rows to train on; server {told.address}")
     agent.run()
