@@ -46,7 +46,8 @@ def found(home: Path, devices: int) -> list[Path]:
 def start(role: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
     """A process of devices; whoever starts it ends it."""
     command = [sys.executable, "-m", "bench.loopback", role, f"{HOST}:{port}", str(folder)]
-    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    root = Path(__file__).resolve().parents[1]
+    return subprocess.Popen(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 class Relay:
