@@ -1,0 +1,260 @@
+"""Whether baselines are good: each at its defaults, beside FedAvg, in the same virtual time.
+
+    python tests/floors.py                      measures all floors, prints the table; exits with 1 below one
+    python tests/floors.py --only ifca,cfl      of these alone
+    python tests/floors.py --mended COMMIT      what mending changed: at COMMIT and here, by situation
+    python tests/floors.py --write FILE         puts the tables that were measured into a page, between marks
+    python tests/floors.py --out DIR            where runs are kept: what is there isn't run again
+
+The design, written down before the first run:
+- A baseline's defaults, and an experiment's: the MLP, SGD at 0.1, batches of 10, one epoch.
+- Two crowds that can carry all of them: users with two to four devices each, below four edges, by a mobile
+  fleet's speeds with links of 100 Mbit/s in the median, so that what is compared is learning per second of
+  computing. `digits` is dealt to 14 users by Dirichlet(0.5); `har` is UCI HAR by its 21 people of the train
+  split, whose devices hold their own windows.
+- Everybody has the same seconds of virtual time: FedAvg holds about 180 and 130 rounds in them.
+- The score is the mean accuracy over devices, in the view that a device uses first, on its test rows, over
+  the last five of twenty evaluations; then the mean over seeds 1, 2 and 3. Nothing is chosen by it.
+- The floor is FedAvg's score less MARGIN. HeteroFL, whose devices can't all train the whole model, has the
+  score of FedAvg with its smallest model, less MARGIN.
+- The five systems aren't baselines; they join when their defaults are those that keep their promise.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import fmean
+
+from pinned import checked_out
+
+HERE = Path(__file__).resolve().parent
+MARGIN = 0.03
+SEEDS = (1, 2, 3)
+LAST = 5  # evaluations that the score is the mean of
+SYSTEMS = ("auxo", "classter", "classter_async", "fedrac", "maverick", "shufflefl")
+BELOW = {"digits": {}, "har": {}}  # by crowd: who can't meet its floor, and when it does; the page says so
+SMALLEST = {"heterofl": 0.0625}  # the width of the smallest model, where it is what a baseline is held to
+
+CROWD = """
+name = "floors"
+algorithm = "fedavg"
+seeds = [1, 2, 3]
+
+[data]
+source = "{source}"
+partition = "user_devices"
+users = {users}
+devices_per_user = [2, 4]
+alpha = 0.5
+smallest = 10
+server = 0.05
+
+[fleet]
+edges = 4
+down = 1e8
+
+[stop]
+seconds = {seconds}
+
+[evaluate]
+seconds = {every}
+
+[run]
+executor = "stacked"
+graphs = false
+"""
+CROWDS = {
+    "digits": CROWD.format(source="digits", users=14, seconds=100, every=5),
+    "har": CROWD.format(source="har", users=21, seconds=2000, every=100),
+}
+
+_KINDS = 'data.groups={kind="rotation",count=4}'
+_TWO = 'data.groups={kind="permutation",count=2}'
+_FLIP = 'fleet.attack={kind="sign_flip",share=0.2}'
+_AWAY = ('fleet.availability="on_off"', "fleet.period=10.0", "fleet.share=0.5")
+# Where each mend shows, on digits: what it is called, the algorithm, and settings. FedAvg has the same ones
+# but for those of [robust] and of the algorithm itself.
+SITUATIONS = {
+    "HeteroFL": ("heterofl", ()),
+    "HeteroFL, LeNet": ("heterofl", ('model.name="lenet5"',)),
+    "HybridFL": ("hybridfl", ()),
+    "HybridFL, devices come and go": ("hybridfl", _AWAY),
+    "IFCA, four kinds, four models": ("ifca", (_KINDS, "algorithms.ifca.models=4")),
+    "FedProx, deadline of 0.2 s": ("fedprox", ("algorithms.fedprox.deadline=0.2",)),
+    "PyramidFL": ("pyramidfl", ()),
+    "TiFL, 60 rounds": ("tifl", ("stop.rounds=60", "evaluate.rounds=3")),
+    "FLAME": ("flame", ()),
+    "Oort": ("oort", ()),
+    "DM-PFL, 60 rounds": ("dmpfl", ("stop.rounds=60", "evaluate.rounds=3")),
+    "CFL, two kinds": ("cfl", (_TWO,)),
+    "CFL, two kinds, momentum 0.9": ("cfl", (_TWO, "train.momentum=0.9", "train.lr=0.03")),
+    "Krum, nobody attacks": ("fedavg", ('robust={kind="krum"}',)),
+    "Krum, 20 % flip signs": ("fedavg", ('robust={kind="krum"}', _FLIP)),
+    "Multi-Krum, nobody attacks": ("fedavg", ('robust={kind="multi_krum"}',)),
+    "Multi-Krum, 20 % flip signs": ("fedavg", ('robust={kind="multi_krum"}', _FLIP)),
+}
+
+
+# ----------------------------------------------------------------------------------------------- running
+
+
+def potluck(checkout, *arguments):
+    """The command line of a checkout, in a process of its own."""
+    env = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "potluck", *arguments]
+    return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=False)
+
+
+def list_baselines(checkout):
+    listed = json.loads(potluck(checkout, "algorithms", "--json").stdout)
+    return [each["name"] for each in listed if each["name"] not in SYSTEMS]
+
+
+def compare(checkout, out, crowd, names, settings=()):
+    """Scores by algorithm and seed in one crowd; runs that a folder holds already aren't done again."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "crowd.toml"
+    file.write_text(CROWDS[crowd])
+    changes = [part for setting in settings for part in ("--set", setting)]
+    listed = ("--algorithms", ",".join(names))
+    done = potluck(checkout, "compare", str(file), *listed, *changes, "--out", str(out / "runs"), "--quiet")
+    scores = {name: [score(out / "runs" / f"{name}-{seed}") for seed in SEEDS] for name in names}
+    if any(None in found for found in scores.values()):
+        print(f"{out}: {(done.stderr or done.stdout).strip()[-400:]}", file=sys.stderr)
+    return scores
+
+
+def score(folder):
+    """Mean accuracy over devices and the last evaluations, in the view used first; None of a failed run."""
+    if not (folder / "summary.json").is_file():
+        return None
+    view = json.loads((folder / "summary.json").read_text())["view"]
+    by_time = {}
+    with (folder / "records.jsonl").open() as lines:
+        for line in lines:
+            if '"metric":"accuracy"' not in line:
+                continue
+            record = json.loads(line)
+            if record.get("view") == view and "node" in record:
+                by_time.setdefault(record["time"], []).append(record["value"])
+    means = [fmean(by_time[time]) for time in sorted(by_time)]
+    return fmean(means[-LAST:]) if means else None
+
+
+# ---------------------------------------------------------------------------------------------- measuring
+
+
+def measure_floors(checkout, out, crowd, only=()):
+    """By baseline: its score, that of what it is held to, and by how much it is above its floor."""
+    names = [name for name in list_baselines(checkout) if not only or name in only]
+    scores = compare(checkout, out / crowd, crowd, ["fedavg", *(n for n in names if n != "fedavg")])
+    found = {}
+    for name in names:
+        held = scores["fedavg"]
+        if name in SMALLEST:
+            width = SMALLEST[name]
+            held = compare(checkout, out / f"{crowd}-{width:g}", crowd, ["fedavg"], (f"model.width={width}",))
+            held = held["fedavg"]
+        found[name] = {"scores": scores[name], "held": held}
+    return found
+
+
+def is_above(row):
+    """Whether a baseline is above its floor: one that failed isn't."""
+    return None not in row["scores"] and fmean(row["scores"]) >= fmean(row["held"]) - MARGIN
+
+
+def measure_mended(here, there, out, only=()):
+    """By situation: FedAvg's scores, those of the baseline before and after."""
+    found = {}
+    for label, (name, settings) in SITUATIONS.items():
+        if only and name not in only:
+            continue
+        place = re.sub(r"\W+", "-", label).strip("-").lower()
+        plain = [s for s in settings if not s.startswith(("robust", "algorithms."))]
+        found[label] = {
+            "fedavg": compare(here, out / "mended" / place / "fedavg", "digits", ["fedavg"], plain)["fedavg"],
+            "before": compare(there, out / "mended" / place / "before", "digits", [name], settings)[name],
+            "after": compare(here, out / "mended" / place / "after", "digits", [name], settings)[name],
+        }
+        print(label, *(show(found[label][side]) for side in ("fedavg", "before", "after")), flush=True)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- telling
+
+
+def show(scores):
+    if None in scores:
+        return "failed"
+    return f"{100 * fmean(scores):.1f} ({', '.join(f'{100 * s:.1f}' for s in scores)})"
+
+
+def table_floors(measured):
+    """A row a baseline: its score in each crowd, by seed, and how far that is from its floor."""
+    lines = ["| Baseline | " + " | ".join(f"{crowd} | above its floor by" for crowd in measured) + " |"]
+    lines.append("| --- |" + " ---: | ---: |" * len(measured))
+    for name in next(iter(measured.values())):
+        cells = []
+        for crowd in measured:
+            row = measured[crowd][name]
+            above = 0.0 if None in row["scores"] else fmean(row["scores"]) - fmean(row["held"]) + MARGIN
+            cells += [show(row["scores"]), f"{'' if is_above(row) else '**below** '}{100 * above:+.1f}"]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def table_mended(measured):
+    lines = ["| Situation, on digits | FedAvg | before | after |", "| --- | ---: | ---: | ---: |"]
+    rows = [
+        f"| {label} | " + " | ".join(show(row[side]) for side in ("fedavg", "before", "after")) + " |"
+        for label, row in measured.items()
+    ]
+    return "\n".join([*lines, *rows])
+
+
+def write_page(page, tables):
+    """Each table between its two marks."""
+    text = page.read_text()
+    for name, table in tables.items():
+        start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        head, _, rest = text.partition(start)
+        assert rest, f"{page}: has no mark {start}"
+        text = f"{head}{start}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+    page.write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--crowds", type=lambda text: text.split(","), default=[*CROWDS])
+    parser.add_argument("--mended", metavar="COMMIT")
+    parser.add_argument("--write", type=Path, metavar="FILE")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        out = (asked.out or Path(place)).resolve()
+        out.mkdir(parents=True, exist_ok=True)
+        if asked.mended:
+            with checked_out(asked.mended, Path(place) / "there") as there:
+                tables = {"mended": table_mended(measure_mended(HERE.parent, there, out, asked.only))}
+            below = []
+        else:
+            measured = {crowd: measure_floors(HERE.parent, out, crowd, asked.only) for crowd in asked.crowds}
+            below = [(c, n) for c, rows in measured.items() for n, row in rows.items() if not is_above(row)]
+            tables = {"floors": table_floors(measured)}
+    print(*tables.values(), sep="\n\n")
+    if asked.write:
+        write_page(asked.write, tables)
+    for crowd, name in below:
+        print(f"{name} is below its floor on {crowd}")
+    return 1 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
