@@ -58,7 +58,7 @@ class Fair:
 def qfedavg(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    q: Annotated[Power, "how much fairness counts; 0: not at all"] = 1.0,
+    q: Annotated[Power, "how much fairness counts; 0: not at all"] = 0.05,
     select: Annotated[Select, "who takes part"] = Uniform(),
     overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[Seconds | None, "seconds"] = None,
