@@ -216,6 +216,8 @@ class Training(Job, Protocol):
     def model(self) -> ModelSpec: ...
     @property
     def optim(self) -> Optim: ...
+    @property
+    def clip(self) -> float | None: ...  # the longest that a step's gradient may be; None: any length
 
     @property
     def looks(self) -> bool: ...  # whether own rows are looked at as a whole: `look` before, `review` after

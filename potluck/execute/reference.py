@@ -13,6 +13,7 @@ from potluck.core import keys
 from potluck.core.errors import JobError, PotluckError
 from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training, runs, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
+from potluck.execute.clip import clip_gradients
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
 SENDING = -3  # stream of a task's seed for what it sends; -1 and -2 are of its batches and of all its rows
@@ -76,6 +77,8 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
         grads = torch.autograd.grad(loss, tensors, allow_unused=True)
         if any(g is None for g in grads):
             grads = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, values, strict=True))
+        if job.clip is not None:
+            grads = tuple(clip_gradients(grads, job.clip, stacked=False))
         job.optim.step(values, grads, state, job.optim.lr, count)
         for name, mean in means.items():
             sums[name] = sums[name] + mean if name in sums else mean

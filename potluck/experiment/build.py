@@ -141,6 +141,7 @@ def build_training(experiment: Experiment, training: Training) -> Train:
     return Train(
         ModelSpec(m.name, m.width, m.depth),
         optim=optim,
+        clip=training.clip,
         batch=training.batch,
         epochs=training.epochs or 1,
         steps=training.steps,

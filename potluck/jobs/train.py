@@ -7,7 +7,7 @@ from typing import Literal, Self
 from torch import Tensor
 
 from potluck.core.codec import value
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, require
 from potluck.core.job import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
 from potluck.core.trees import Params, Tree, sub
 from potluck.fleet import TRAINING_FACTOR
@@ -26,6 +26,7 @@ class Train:
     objective: Objective = CrossEntropy()
     sampler: Sampler = Shuffled()
     optim: SGD | Adam = SGD()
+    clip: float | None = None  # the longest that a step's gradient may be (L2 norm); None: any length
     batch: int = 10
     epochs: int = 1
     steps: int | None = None  # a number of batches instead of epochs
@@ -34,6 +35,8 @@ class Train:
     needs: float = 0.0  # bytes of memory, where that is more than training takes: a teacher's
 
     def __post_init__(self) -> None:
+        fix = "must be above 0, such as 1.0; leave it out for gradients of any length"
+        require(self.clip is None or 0 < self.clip < float("inf"), "train.clip", self.clip, fix)
         if self.privacy is not None and not self.objective.tells_change_only():
             kind = type(self.objective).__name__
             raise ConfigError(
@@ -53,7 +56,7 @@ class Train:
     def shape(self) -> Hashable:
         optim = replace(self.optim, lr=0.0)
         kind = type(self), self.model, self.objective, type(self.sampler), optim
-        return *kind, self.batch, self.part, self.privacy
+        return *kind, self.clip, self.batch, self.part, self.privacy
 
     def cost(self, at: Local) -> Cost:
         net = at.models[self.model]

@@ -165,6 +165,8 @@ CASES = {
     "plain": dict(job=replace(LOCAL, optim=SGD(0.1))),
     "momentum and decay": dict(job=replace(LOCAL, optim=MOMENTUM, epochs=2)),
     "Adam": dict(job=replace(LOCAL, optim=Adam(0.01), epochs=2)),
+    "clipped": dict(job=replace(LOCAL, optim=SGD(0.1), clip=0.3, epochs=2)),
+    "clipped, momentum": dict(job=replace(LOCAL, optim=MOMENTUM, clip=0.3)),
     "prox": dict(job=replace(LOCAL, objective=Prox(0.5), epochs=2)),
     "control variates": dict(
         job=replace(LOCAL, optim=SGD(0.1), objective=Correct()), send=control, keep=kept

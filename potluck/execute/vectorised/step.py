@@ -13,6 +13,7 @@ from torch import Tensor
 from potluck.core.job import Batch, Net, Samples, Training
 from potluck.core.trees import Tree
 from potluck.core.vmap import Part, over
+from potluck.execute.clip import clip_gradients
 from potluck.models.stacked_layers import FUSED, find_fusable
 
 Rebuild = Callable[[Sequence[Tensor]], Tree]
@@ -70,7 +71,7 @@ class Recipe(NamedTuple):
         parts = count_all(params), count_all(self.batch(step, seen)), (held, self.held)
         if self.kind not in _FUSABLE:  # known before any step is taken, so that all are computed alike
             _FUSABLE[self.kind] = set()
-            if isinstance(optim, Descent) and optim.plain:
+            if isinstance(optim, Descent) and optim.plain and self.job.clip is None:
                 (losses, _), _ = over(self._loss, clients, *parts)
                 _FUSABLE[self.kind] = {i for i, yes in enumerate(find_fusable(losses.sum(), params)) if yes}
         fused = _FUSABLE[self.kind]
@@ -85,6 +86,8 @@ class Recipe(NamedTuple):
             rest = [i for i in range(len(params)) if i not in fused]
             targets = [params[i] for i in rest]
             grads = [torch.zeros_like(params[i]) if slopes[i] is None else slopes[i] for i in rest]
+            if self.job.clip is not None:
+                grads = clip_gradients(grads, self.job.clip, stacked=True)
             optim.step(targets, grads, state, _broadcast(rates, targets), count)
         found: dict[str, Tensor] = means
         return found
@@ -108,6 +111,8 @@ class Recipe(NamedTuple):
         slopes = torch.autograd.grad(loss, mine, allow_unused=True)
         with torch.no_grad():
             grads = [torch.zeros_like(p) if g is None else g for p, g in zip(mine, slopes, strict=True)]
+            if self.job.clip is not None:
+                grads = clip_gradients(grads, self.job.clip, stacked=False)
             rate = [rates[0]] * len(mine) if isinstance(rates, Tensor) else rates
             self.job.optim.step(mine, grads, [[t[0] for t in row] for row in state], rate, count)
         return {name: mean.detach().unsqueeze(0) for name, mean in means.items()}

@@ -37,6 +37,7 @@ Width = Annotated[float, Field(gt=0, le=MOST["width"])]
 Depth = Annotated[float, Field(gt=0, le=MOST["depth"])]
 Noise = Annotated[float, Field(ge=1e-3, le=1e6)]  # as far as epsilon can be counted
 Decay = Annotated[float, Field(ge=0, le=1000)]
+Length = Annotated[float, Field(gt=0, le=1e6)]  # of a gradient
 Degrees = Annotated[float, Field(ge=-360, le=360)]
 
 
@@ -215,6 +216,9 @@ class Training(Table):
     optimizer: Annotated[Literal["sgd", "adam"], "of local steps; anew in every task"] = "sgd"
     momentum: Annotated[Momentum, "of sgd"] = 0.0
     weight_decay: Annotated[Decay, "of sgd"] = 0.0
+    clip: Annotated[Length | None, "the longest that a step's gradient may be (L2 norm); left out: any"] = (
+        None
+    )
     privacy: Privacy | None = None
 
     @model_validator(mode="after")
