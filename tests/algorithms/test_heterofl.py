@@ -9,16 +9,18 @@ import torch
 from federations import LOCAL, LOOP, SIZES, STACKED, finished, small, values, weights
 from support import Desk, notes, tasks
 
+import potluck
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.heterofl.algorithm import HeteroFL
 from potluck.algorithms.heterofl.device import Narrow
 from potluck.algorithms.heterofl.levels import Ladder, build_ladder
 from potluck.core.errors import ConfigError
-from potluck.core.job import Batch, ModelSpec
+from potluck.core.job import Batch, Local, ModelSpec
 from potluck.core.messages import Lost, Reply, Spent
 from potluck.core.rule import Got
 from potluck.engine.schedule import StopAt
+from potluck.execute.reference import Item, train
 from potluck.jobs import SGD, Private, Train
 from potluck.models import Models
 from potluck.rules import Rounds
@@ -135,6 +137,54 @@ def test_narrow_layers_are_louder():
     assert Narrow(rate=0.25)._scale(net)(params, x).tolist() == [[3.5, 0, -3.5]]
 
 
+def jobs(**settings):
+    """What devices on levels 0, 1 and 2 are asked to do."""
+    rule, ctx = HeteroFL(6, given=(0, 1, 2, 0, 1, 2), **{"local": JOB, **HALVES, **settings}), desk()
+    _, commands = rule.plan(rule.start(ctx), None, ctx)
+    found = {t.to: t.job for t in tasks(commands)}
+    return [found[node] for node in range(3)]
+
+
+def test_only_layers_that_are_narrower_are_louder():
+    w, b, *head = MODELS[SPEC].shapes
+    assert [job.objective.scaled for job in jobs()] == [(), (w, b), (w, b)]  # the head has all its classes
+    assert head
+    assert [job.objective.rate for job in jobs()] == [1.0, 0.5, 0.25]
+    assert [job.objective.scaled for job in jobs(scaler=False)] == [(), (), ()]
+
+
+def test_gradients_are_as_long_as_the_authors_or_as_told():
+    assert [job.clip for job in jobs()] == [1.0, 1.0, 1.0]
+    assert [job.clip for job in jobs(clip=False)] == [None, None, None]
+    assert [job.clip for job in jobs(local=replace(JOB, clip=2.0))] == [2.0, 2.0, 2.0]
+
+
+def test_a_louder_layer_takes_a_step_of_the_clipped_length():
+    """One hidden unit at a rate of 1/4: weight 1, head (1, 0, 0), no biases, row (1, 0), label 1."""
+    net = MODELS[ModelSpec("mlp", width=0.005)]
+    w, b, v, c = net.shapes
+    start = {
+        w: torch.tensor([[1.0, 0.0]], dtype=D),
+        b: torch.zeros(1, dtype=D),
+        v: torch.tensor([[1.0], [0.0], [0.0]], dtype=D),
+        c: torch.zeros(3, dtype=D),
+    }
+    pool = SimpleNamespace(x=torch.tensor([[1.0, 0.0]], dtype=D), y=torch.tensor([1]))
+    job = replace(jobs()[2], objective=Narrow(rate=0.25, scaled=(w, b)), batch=1)
+    at = Local(0, np.array([0]), {"params": start}, None, 0, MODELS, pool)
+    # The unit gives 1 / (1/4) = 4, the logits are (4, 0, 0): p = (e, 1, 1) / (e + 2) with e = exp(4). Slopes:
+    # of the logits s = p - (0, 1, 0); of the head 4 s and s; of the unit's weight and bias s_0 x 1 x 4.
+    e = np.exp(4.0)
+    s = np.array([e, 1, 1]) / (e + 2) - [0, 1, 0]
+    length = np.sqrt(17 * (s**2).sum() + 2 * (4 * s[0]) ** 2)
+    assert length > 7
+    delta = train(Item(job, at)).body["delta"]
+    assert delta[w].tolist() == [pytest.approx([-0.1 * 4 * s[0] / length, 0.0], abs=1e-12)]
+    assert delta[b].tolist() == pytest.approx([-0.1 * 4 * s[0] / length], abs=1e-12)
+    assert delta[v].flatten().tolist() == pytest.approx(-0.1 * 4 * s / length, abs=1e-12)
+    assert delta[c].tolist() == pytest.approx(-0.1 * s / length, abs=1e-12)
+
+
 def test_absent_classes_are_silent():
     job = Narrow(classes=3)
     y = torch.tensor([0, 2, 1])
@@ -205,9 +255,9 @@ def test_nothing_comes_of_nothing():
 
 
 def test_one_level_is_fedavg():
-    """With the whole model for all and votes by rows."""
+    """With the whole model for all, votes by rows and gradients as they are."""
     stop = StopAt(rounds=4)
-    one = HeteroFL(4, LOCAL, rates=(1.0,), masked=False, weigh="samples")
+    one = HeteroFL(4, LOCAL, rates=(1.0,), masked=False, weigh="samples", clip=False)
     mine = finished(small(), Rounds(one), stop=stop, plan=LOOP)
     fedavg = finished(small(), Rounds(FedAvg(4, LOCAL)), stop=stop, plan=LOOP)
     torch.testing.assert_close(weights(mine), weights(fedavg), rtol=0, atol=1e-12)
@@ -231,6 +281,22 @@ def sim_context(sim):
     from potluck.engine.context import EventContext
 
     return EventContext(sim, sim.root, (-7, 0, 0))
+
+
+@pytest.mark.parametrize(("model", "floor"), [("mlp", 0.85), ("lenet5", 0.35)])
+def test_the_models_that_devices_use_learn_without_norms(model, floor):
+    run = potluck.run(
+        potluck.Experiment(
+            algorithm="heterofl",
+            seed=1,
+            model={"name": model},
+            stop={"rounds": 40},
+            evaluate={"rounds": 40},
+            run={"executor": "loop"},
+        )
+    )
+    assert run.summary["view"] == "level"
+    assert run.summary["accuracy_mean"] > floor
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,20 @@ the first channels of every hidden layer. Each number of the global model become
 of the round that have it; what nobody has stays.
 
 From the authors' code: five levels, each of half the width of the one above; one vote a device (`weigh`:
-samples, as in FedAvg); a scaler, by which the narrow layers' outputs are divided by the level's rate; masked
-losses, where the logits of classes that a device doesn't hold are 0 and its rows of the last layer for these
-classes don't count. Deviations: static BatchNorm isn't needed, for models here have GroupNorm. Changes
-travel, not weights (the same mean). A narrow model that is used by itself keeps its scaler, as it was
-trained; an LSTM's gates have none. The authors deal levels out by lot, once or anew in every round; here a
-device's level follows from its claimed speed: the fastest fifth has the widest model, and so on (`by`:
+samples, as in FedAvg); a scaler, by which the narrow layers' outputs are divided by the level's rate;
+gradients of a length of 1 at most (`clip`); masked losses, where the logits of classes that a device doesn't
+hold are 0 and its rows of the last layer for these classes don't count.
+
+Deviations: there is no static BatchNorm. In the authors' code a norm follows every scaler, and undoes it in
+training; here ResNets and MobileNets have GroupNorm in these places, but perceptrons, LeNet and LSTMs have no
+norm. There the scaler makes a narrow model's gradients up to 1 / rate times as long for every layer that they
+pass, and only clipping keeps it from blowing up: don't turn off `clip` alone. Changes travel, not weights
+(the same mean). A narrow model that is used by itself keeps its scaler, as it was trained (the authors' works
+in training only); an LSTM's gates have none. The authors deal levels out by lot, once or anew in every round;
+here a device's level follows from its claimed speed: the fastest fifth has the widest model, and so on (`by`:
 memory, the widest that fits, or lot; or `given` for every device). Of a crowd beyond 10,000, the bounds are
 those of so many. Whoever can't train its level in its claimed memory, or refuses to, has a narrower one; one
-for whom none is narrow enough takes no part. Gradients aren't clipped. Deadlines and over-commitment can be
-had.
+for whom none is narrow enough takes no part. Deadlines and over-commitment can be had.
 
 Devices are served their level's model (`level`) and the whole one (`global`); the server also narrow ones, by
 rate. To compare with FedAvg on the smallest model, which everybody can train, use `fedavg` with a `[model]

@@ -36,6 +36,7 @@ from potluck.rules.nested import Part, as_model, average_owners, cut_model, find
 
 REACH = 10_000  # devices of a larger crowd whose claims say where levels end
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+CLIP = 1.0  # the authors' longest gradient
 
 
 @value(eq=False)
@@ -62,6 +63,7 @@ class HeteroFL:
     shares: Annotated[tuple[float, ...] | None, "of the devices that each level gets; left out: alike"] = None
     weigh: Annotated[Literal["clients", "samples"], "one vote each, or by rows"] = "clients"
     scaler: Annotated[bool, "outputs of narrow layers are divided by their rate"] = True
+    clip: Annotated[bool, "gradients are at most 1 long, or as long as [train] clip says"] = True
     masked: Annotated[bool, "classes that a device doesn't hold are left out of its loss"] = True
     overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0
     deadline: Annotated[Seconds | None, "seconds"] = None
@@ -188,7 +190,8 @@ class HeteroFL:
     def _job(self, level: int, models: Nets) -> Train:
         classes = models[self.local.model].classes if self.masked else None
         objective = self._objective(level, models, classes)
-        return replace(self.local, model=self._specs[level], objective=objective)
+        clip = CLIP if self.clip and self.local.clip is None else self.local.clip
+        return replace(self.local, model=self._specs[level], objective=objective, clip=clip)
 
     def _serve_level(self, m: Levels, level: int, node: Node, ctx: Context) -> Task:
         plain = use_model(self._specs[level])
