@@ -61,6 +61,7 @@ from potluck.core.ranges import (
     Positive,
     Power,
     Repeats,
+    RunRounds,
     Seconds,
     Share,
 )
@@ -184,6 +185,7 @@ __all__ = [
     "Rows",
     "Rule",
     "RuleState",
+    "RunRounds",
     "Sampler",
     "Samples",
     "Seconds",

@@ -4,7 +4,8 @@ Module NAME.py, or NAME/algorithm.py, holds one callable called NAME, whatever i
 `@value` rule, or a function that returns one. A folder's `__init__` holds the words alone (paper, idea,
 deviations), so that a device can import `NAME/device.py` without the rule. The callable's parameters
 are what an experiment may set in `[algorithms.NAME]`, and their meanings stand in their types, as
-`clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes.
+`clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes, and
+a parameter of type `RunRounds` is the number of the run's rounds unless an experiment sets it.
 Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. How its
 notes read in a report stands in NOTES of NAME/notes.py, when it should help in ADVISER of NAME/advice.py; an
 algorithm of one file may hold both itself. A module whose name begins with an underscore is no algorithm.
@@ -19,10 +20,9 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -48,6 +48,7 @@ __all__ = [
     "find",
     "find_advisers",
     "find_notes",
+    "follow_run",
     "make",
     "names",
     "register",
@@ -126,18 +127,22 @@ def find(name: str, key: str = "algorithm") -> Build:
     return found[0]
 
 
-def make(name: str, local: Train, /, **params: object) -> Any:
-    """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix."""
-    from potluck.algorithms._parameters import check_rule, fit  # here: rules alone need no pydantic
+def make(name: str, local: Train, rounds: int | None = None, /, **params: object) -> Any:
+    """An algorithm with these parameters; a wrong one is an error that names it, its value and the fix.
 
-    return check_rule(name, fit(find(name), params, f"algorithms.{canonical(name)}", local).make())
+    `rounds` are the run's, for parameters that follow them.
+    """
+    from potluck.algorithms._parameters import Terms, check_rule, fit  # here: rules alone need no pydantic
+
+    call = fit(find(name), params, f"algorithms.{canonical(name)}", Terms(local, rounds))
+    return follow_run(check_rule(name, call.make()), rounds)
 
 
 def check(name: str, /, **params: object) -> None:
     """Refuse parameters that `make` would refuse by their names or types; nothing is made."""
-    from potluck.algorithms._parameters import fit
+    from potluck.algorithms._parameters import Terms, fit
 
-    fit(find(name), params, f"algorithms.{canonical(name)}", Train())
+    fit(find(name), params, f"algorithms.{canonical(name)}", Terms())
 
 
 def check_made(rule: object) -> None:
@@ -147,12 +152,20 @@ def check_made(rule: object) -> None:
     _made.check_made(rule, type(rule).__name__)
 
 
-def complete(name: str, /, **params: object) -> dict[str, Json]:
-    """The parameters and all defaults beside them, as TOML can hold them."""
-    from potluck.algorithms._parameters import fit, is_table, list_settings, parameters, plain
+def follow_run(rule: Any, rounds: int | None) -> Any:
+    """A rule in which, in its parts too, numbers that follow the run are those of this one, unless given."""
+    from potluck.algorithms import _made
+
+    return rule if rounds is None else _made.follow_run(rule, rounds)
+
+
+def complete(name: str, rounds: int | None = None, /, **params: object) -> dict[str, Json]:
+    """The parameters and all defaults beside them, as TOML can hold them; `rounds` are the run's."""
+    from potluck.algorithms._parameters import Terms, fit, is_table, list_settings, parameters, plain
 
     build = find(name)
-    given, known = fit(build, params, f"algorithms.{canonical(name)}", Train()).given, parameters(build)
+    terms, known = Terms(rounds=rounds), parameters(build)
+    given = fit(build, params, f"algorithms.{canonical(name)}", terms).given
     merged = {key: p.default for key, p in known.items() if p.default is not p.empty} | given
     for key, value in params.items():
         if isinstance(value, dict | str):
@@ -165,29 +178,13 @@ def complete(name: str, /, **params: object) -> dict[str, Json]:
 
 def describe(name: str) -> Description:
     """What the file of an algorithm says: paper, idea, parameters."""
+    from potluck.algorithms._described import list_parameters
+
     build, name = find(name), canonical(name)
     words = (inspect.getdoc(_module(name)) or inspect.getdoc(build) or "").strip()
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", words)]
     idea = paragraphs[1] if len(paragraphs) > 1 else ""
-    return Description(name, paragraphs[0], idea, fidelity(name), tuple(_list_parameters(build)))
-
-
-def _list_parameters(build: Build) -> Iterator[Parameter]:
-    """A callable's parameters; below a table of settings, its keys with their own defaults."""
-    from potluck.algorithms._parameters import is_table, meanings, parameters
-    from potluck.algorithms._shown import short, show
-
-    meaning = meanings(build)
-    for key, p in parameters(build).items():
-        if is_table(p):
-            yield Parameter(key, "table", "", meaning.get(key, ""))
-            for own in _list_parameters(p.annotation):
-                default = own.default if own.type == "table" else show(attrgetter(own.name)(p.default))
-                yield replace(own, name=f"{key}.{own.name}", default=default)
-        else:
-            said = "the experiment's" if key == "local" else show(p.default)
-            default = "" if p.default is p.empty else said
-            yield Parameter(key, short(p.annotation), default, meaning.get(key, ""))
+    return Description(name, paragraphs[0], idea, fidelity(name), tuple(list_parameters(build)))
 
 
 def fidelity(name: str) -> str:

@@ -32,7 +32,7 @@ from potluck.core.errors import (
     show_short,
 )
 from potluck.core.parts import bare, parts, role_of
-from potluck.core.ranges import give_ends
+from potluck.core.ranges import follows_run, give_ends
 from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
@@ -67,6 +67,14 @@ def is_table(p: inspect.Parameter) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
+class Terms:
+    """What an experiment lays down for whatever algorithm it runs: parameters that are left out follow it."""
+
+    local: Train = Train()
+    rounds: int | None = None  # of the run; None: it ends by its clock
+
+
+@dataclasses.dataclass(frozen=True)
 class Call:
     """What is to be made of parameters that fit: parts that aren't made yet are calls themselves."""
 
@@ -80,7 +88,7 @@ class Call:
             return call_named(self.path, self.build, **filled)
 
 
-def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> Call:
+def fit(build: Build, given: Mapping[str, object], path: str, terms: Terms) -> Call:
     """The call that parameters of a file ask for; unknown ones and wrong types are refused."""
     known, ends = parameters(build), ranges(build)
     settable = [name for name in known if name != "local"]
@@ -91,14 +99,16 @@ def fit(build: Build, given: Mapping[str, object], path: str, local: Train) -> C
             hint = nearest(key, settable) if settable else "it has none"
             raise ConfigError(f"{path}.{key} = {show_short(value)}: no such parameter; {hint}")
     filled = {
-        key: _fit_one(value, known[key], ends.get(key, object), f"{path}.{key}", local)
+        key: _fit_one(value, known[key], ends.get(key, object), f"{path}.{key}", terms)
         for key, value in given.items()
     }
     if "local" in known:
-        filled["local"] = local
+        filled["local"] = terms.local
+    if terms.rounds is not None:
+        filled |= {key: terms.rounds for key in ends if follows_run(ends[key]) and given.get(key) is None}
     for key, p in known.items():
         if key not in filled and _default(p) is not None and ALGORITHM in _roles(p.annotation):
-            filled[key] = _fit_part({}, p, f"{path}.{key}", local)  # it trains as the experiment says
+            filled[key] = _fit_part({}, p, f"{path}.{key}", terms)  # it trains as the experiment says
         if key not in filled and p.default is p.empty:
             raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
     clients = filled.get("clients")  # here, for all: some rules would only say so when they start
@@ -157,7 +167,7 @@ def _find_signature(build: Build) -> Build:
     return build.__init__ if inspect.isclass(build) else build
 
 
-def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: Train) -> object:
+def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, terms: Terms) -> object:
     members = _members(p.annotation)
     kinds = [m for m in members if _is_part(m)]
     if value is None and types.NoneType in members:
@@ -165,7 +175,7 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: T
     if is_table(p) and isinstance(value, bool | int | float | str | list):
         raise ConfigError(f"{path} = {show_short(value)}: should be a table")
     if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in members)):
-        return _fit_part(value if isinstance(value, dict) else {"kind": value}, p, path, local)
+        return _fit_part(value if isinstance(value, dict) else {"kind": value}, p, path, terms)
     if any(_is_made(value, kind) for kind in kinds):
         return value  # in Python
     others = [m for m in _members(ends) if m not in kinds and m is not types.NoneType]
@@ -181,12 +191,12 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, local: T
         raise ConfigError(f"{path} = {show_short(value)}: {why} ({short(p.annotation)})") from None
 
 
-def _fit_part(table: Mapping[str, object], p: inspect.Parameter, path: str, local: Train) -> Call:
+def _fit_part(table: Mapping[str, object], p: inspect.Parameter, path: str, terms: Terms) -> Call:
     kinds = [m for m in _members(p.annotation) if _is_part(m)]
     settings = {key: value for key, value in table.items() if key != "kind"}
     own = kinds[0] if _default(p) is None else type(p.default)  # its settings need not name it
     build = _find_part(str(table.get("kind", own.__name__)), kinds, f"{path}.kind")
-    return fit(build, settings, path, local)
+    return fit(build, settings, path, terms)
 
 
 def _find_part(kind: str, kinds: list[type], key: str) -> Build:

@@ -3,6 +3,8 @@
 A type says what a number is, so that every key of its kind is refused alike, before anything is built. Ends
 are far beyond what is sensible and far below what overflows. A plain `int` or `float`, in an algorithm of
 one's own say, has the ends of `Whole` and `Number`.
+
+`RunRounds` says besides where a number comes from that is left out: from the run.
 """
 
 import functools
@@ -17,6 +19,11 @@ from annotated_types import Ge, Gt, Le, Lt
 MOST = 2**31 - 1
 WIDEST = 1e12
 
+
+class FollowsRun:
+    """Said of a type: what is left out, or None, becomes the number of the run's rounds."""
+
+
 Whole = Annotated[int, Ge(-MOST), Le(MOST)]
 Natural = Annotated[int, Ge(0), Le(MOST)]
 Count = Annotated[int, Ge(1), Le(MOST)]
@@ -24,6 +31,7 @@ Many = Annotated[int, Ge(1), Le(1_000_000)]  # of what takes memory or time in e
 Repeats = Annotated[int, Ge(0), Le(1_000_000)]  # the same where there may be none
 Lanes = Annotated[int, Ge(1), Le(10_000)]  # devices at work, each of which is looked at at every event
 Few = Annotated[int, Ge(1), Le(1000)]  # of what is held as often in memory: models, groups, directions
+RunRounds = Annotated[Count | None, FollowsRun()]  # None stays where a run has no last round
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 Number = Annotated[float, Ge(-WIDEST), Le(WIDEST)]
 Positive = Annotated[float, Gt(0), Le(WIDEST)]
@@ -53,6 +61,11 @@ def give_ends(hint: Any) -> Any:
     if origin in _CONTAINERS:
         return origin[tuple(give_ends(member) for member in inside)]
     return hint
+
+
+def follows_run(hint: Any) -> bool:
+    """Whether a number of this type is the run's unless told."""
+    return any(isinstance(note, FollowsRun) for note in getattr(hint, "__metadata__", ()))
 
 
 def _annotate(hint: Any, *notes: object) -> Any:

@@ -125,7 +125,7 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             found |= {"algorithm": type(algorithm).__name__, "algorithms": {}}
         else:
             name = algorithms.canonical(experiment.algorithm)
-            table = algorithms.complete(name, **_parameters(experiment, name))
+            table = algorithms.complete(name, experiment.stop.rounds, **_parameters(experiment, name))
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
             found |= {"algorithm": name, "algorithms": {name: table}}
@@ -135,12 +135,14 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
 def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runnable:
     """The rule of an experiment, or the one that takes its place, with its updates judged if it says so."""
     with error_context(experiment.source):
+        rounds = experiment.stop.rounds
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
-            algorithm = algorithms.make(name, local, **_parameters(experiment, name))
+            algorithm = algorithms.make(name, local, rounds, **_parameters(experiment, name))
         else:
             algorithms.check_made(algorithm)
+            algorithm = algorithms.follow_run(algorithm, rounds)
         return algorithm if experiment.robust is None else guard(algorithm, experiment.robust.part())
 
 

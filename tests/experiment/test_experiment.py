@@ -94,7 +94,9 @@ def test_an_unnamed_part_of_its_own_kind_is_a_table_of_settings():
     def windowed(window: Window | None = None):
         return window
 
-    made = _parameters.fit(windowed, {"window": {"size": 5}}, "algorithms.windowed", Train()).make()
+    made = _parameters.fit(
+        windowed, {"window": {"size": 5}}, "algorithms.windowed", _parameters.Terms()
+    ).make()
     assert made == Window(5)
 
 
@@ -200,7 +202,7 @@ class Wrapper:
 
 
 def wrapped(**params):
-    return _parameters.fit(Wrapper, params, "algorithms.wrapper", Train(batch=7)).make()
+    return _parameters.fit(Wrapper, params, "algorithms.wrapper", _parameters.Terms(Train(batch=7))).make()
 
 
 def test_algorithms_take_algorithms():
