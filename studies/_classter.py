@@ -63,13 +63,13 @@ def _distilling(more: dict[str, Any]) -> dict[str, Any]:
     return {**more, "distil": {**DISTIL, **more.get("distil", {})}}
 
 
-def others(rounds: int) -> list[Arm]:
-    """The baselines; DM-PFL cuts its phases from the number of rounds."""
+def others() -> list[Arm]:
+    """The baselines."""
     return [
         Arm("FedAvg", "fedavg"),
         Arm("FedAvg+FT", "ftfa", {"tune_epochs": 1}),
         Arm("IFCA", "ifca", {"models": 3}),
-        Arm("DM-PFL", "dmpfl", {"rounds": rounds}),
+        Arm("DM-PFL", "dmpfl"),
     ]
 
 

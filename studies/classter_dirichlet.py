@@ -12,7 +12,7 @@ ROUNDS = 75
 STUDY = Study(
     title="ClassTer: accuracy over the skew of labels",
     question="The same crowd with labels dealt less unevenly, by Dirichlet(0.3) and (0.5).",
-    arms=[classter(), *others(ROUNDS)],
+    arms=[classter(), *others()],
     scenarios={f"Dirichlet({a})": {"data": {"alpha": a}} for a in (0.3, 0.5)},
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL),
     quick=Scale(QUICK, seeds=(1,)),

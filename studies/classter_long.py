@@ -20,7 +20,7 @@ STUDY = Study(
     question="The same crowd, Dirichlet(0.1), with a perceptron of 200 units, five local epochs and 300 "
     "rounds. Beside ClassTer as it is: with little contrast, calibrated by the server's rows, and devices "
     "that believe the general model where it sees a class that they don't hold.",
-    arms=[classter(), classter("ClassTer, Potluck's choices", **CHOSEN), *others(ROUNDS)],
+    arms=[classter(), classter("ClassTer, Potluck's choices", **CHOSEN), *others()],
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL, *TWO_MODELS, TRAFFIC),
     quick=Scale(QUICK, seeds=(1,)),
     paper=Scale(

@@ -26,7 +26,7 @@ STUDY = Study(
     question="Labels are dealt by Dirichlet(0.1). A share of every device's test rows comes from classes "
     "that it doesn't hold: who is best at no shift, who at full shift, and how many bytes does 30 or 50 % at "
     "full shift take?",
-    arms=[classter(), *others(ROUNDS)],
+    arms=[classter(), *others()],
     measures=(
         *(
             Measure(f"{s:.0%} shift".replace("%", " %"), shifted(s), "share", "more", paired=s in (0.0, 1.0))

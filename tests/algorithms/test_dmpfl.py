@@ -155,6 +155,25 @@ def test_phases_are_a_half_and_two_quarters_of_each_turn():
     assert "".join(rule(turns=1).phase(n)[0][0] for n in range(8)) == "ddddggpp"
 
 
+def test_a_turn_has_four_rounds_at_least():
+    def letters(rounds, turns=2):
+        return "".join(rule(rounds=rounds, turns=turns).phase(n)[0][0] for n in range(rounds))
+
+    assert letters(7) == "dddggpp"  # one turn: half of 7 is 3.5, three quarters are 5.25
+    assert letters(4) == "ddgp"
+    assert letters(8, turns=5) == "ddgpddgp"
+    assert [letters(n) for n in (1, 2, 3)] == ["d", "dd", "ddd"]  # too few for all three phases
+
+
+def test_where_nobody_knows_the_runs_rounds_phases_are_cut_from_100():
+    r = rule(rounds=None)
+    assert [r.phase(n)[0] for n in (24, 25, 36, 37, 49, 50)] == [
+        *("dual", "generic", "generic"),  # 25 dual ones, until 37.5 generic ones
+        *("personal", "personal", "dual"),
+    ]
+    assert r.share(50) == pytest.approx(0.35)
+
+
 # --------------------------------------------------------------------------------------------------- devices
 
 
@@ -411,7 +430,6 @@ def test_rows_on_which_the_outputs_are_unlike_go_to_the_global_model():
     [
         ("clients", 0),
         ("rounds", 0),
-        ("rounds", 7),
         ("turns", 0),
         ("sparsity", 1.0),
         ("sparsity", -0.1),

@@ -24,8 +24,10 @@ the votes, of these the largest weights, and fills up by votes: all masks of a l
 that never took part has the global mask, hence the global model; at the cloud both views are one. Seconds are
 those of dense training, because scattered zeros save a device nothing. Bytes are of the values at open places
 and of masks at a bit a place: down both; up the mask in the dual phase only, and in the personal phase no
-more than the mean loss. Phases are cut from `rounds`, which should be the run's: a shorter run ends before
-its last phase, a longer one stays in it. Devices are chosen uniformly. The threshold isn't published.
+more than the mean loss. Phases are cut from the run's rounds unless `rounds` says otherwise: a run that is
+shorter than that ends before its last phase, a longer one stays in it. Where a run has no last round, because
+it ends by seconds, they are cut from 100. Where turns would have fewer than four rounds each, there are fewer
+turns; fewer than four rounds in all are dual. Devices are chosen uniformly. The threshold isn't published.
 Deadlines and over-commitment can be had.
 """
 

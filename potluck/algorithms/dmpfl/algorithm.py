@@ -25,6 +25,7 @@ from potluck.authoring import (
     Note,
     Params,
     Reply,
+    RunRounds,
     Seconds,
     Task,
     Train,
@@ -36,6 +37,9 @@ from potluck.authoring import (
     use_model,
     value,
 )
+
+TURN = 4  # rounds of a turn at least: two dual, one generic, one personal
+UNKNOWN = 100  # rounds that phases are cut from where nobody knows the run's
 
 
 @value(eq=False)
@@ -53,7 +57,7 @@ class DualMasks:
 
     local: Train = Train()
     clients: int = 10
-    rounds: int = 100  # R
+    rounds: RunRounds = None
     turns: int = 2
     sparsity: float = 0.5
     alpha: float = 0.7
@@ -113,10 +117,18 @@ class DualMasks:
             params[name] = torch.where(enough & mask[name], mean, torch.zeros_like(mean))
         return params, mask
 
+    @property
+    def length(self) -> int:
+        """R, the rounds that phases are cut from."""
+        return UNKNOWN if self.rounds is None else self.rounds
+
     def phase(self, number: int) -> tuple[Phase, int]:
         """The phase of a round and the turn that it is in; both count from 0."""
-        size = self.rounds / self.turns
-        turn = max(t for t in range(self.turns) if int(size * t) <= number)
+        turns = min(self.turns, self.length // TURN)
+        if turns == 0:
+            return "dual", 0
+        size = self.length / turns
+        turn = max(t for t in range(turns) if int(size * t) <= number)
         begun = int(size * turn)
         if number < int(begun + size / 2):
             return "dual", turn
@@ -124,7 +136,7 @@ class DualMasks:
 
     def share(self, number: int) -> float:
         """Of a mask's open places, how many are exchanged in a round: ever fewer."""
-        return self.alpha / 2 * (1 + cos(pi * min(number, self.rounds) / self.rounds))
+        return self.alpha / 2 * (1 + cos(pi * min(number, self.length) / self.length))
 
     def serve(self, m: DualMaskState, node: Node, ctx: Context) -> dict[str, Task]:
         general = Task(node, use_model(self.local.model), {"params": m.params})
@@ -142,8 +154,8 @@ def find_shapes(params: Params) -> Shapes:
 def dmpfl(
     local: Train = Train(),
     clients: Annotated[int, "devices a round"] = 10,
-    rounds: Annotated[int, "rounds of the run, which the phases are cut from"] = 100,
-    turns: Annotated[int, "how often the three phases are gone through"] = 2,
+    rounds: Annotated[RunRounds, "that the phases are cut from; 100 if the run ends by seconds alone"] = None,
+    turns: Annotated[int, "how often the three phases are gone through, at four rounds each or more"] = 2,
     sparsity: Annotated[float, "share of a masked layer's places that are closed"] = 0.5,
     alpha: Annotated[float, "share of open places that are exchanged at first"] = 0.7,
     every: Annotated[int, "rounds between those in which masks are adjusted"] = 3,
@@ -155,8 +167,7 @@ def dmpfl(
     """Sparse models of the devices' own, which share weights with a sparse global one."""
     require(clients >= 1, "clients", clients, "must be at least 1: devices a round")
     require(turns >= 1, "turns", turns, "must be at least 1")
-    fix = f"must be at least {4 * turns}, four a turn (turns = {turns}), and should be the rounds of the run"
-    require(rounds >= 4 * turns, "rounds", rounds, fix)
+    require(rounds is None or rounds >= 1, "rounds", rounds, "must be at least 1; left out, it is the run's")
     require(0 <= sparsity < 1, "sparsity", sparsity, "must be at least 0 and below 1, such as 0.5")
     require(0 <= alpha <= 1, "alpha", alpha, "must be between 0 and 1; 0 leaves masks as they are")
     require(every >= 1, "every", every, "must be at least 1")
