@@ -9,7 +9,7 @@ from support import SPEC, Desk, local, notes, numbers, tasks
 from potluck import algorithms
 from potluck.algorithms.tifl.algorithm import TiFL
 from potluck.algorithms.tifl.device import Examine
-from potluck.algorithms.tifl.tiers import find_chances, sort_by_speed
+from potluck.algorithms.tifl.tiers import find_chances, share_credits, sort_by_speed
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Until
 from potluck.core.rule import Got
@@ -53,6 +53,13 @@ def test_chances_by_rank():
     assert find_chances([0.9, 0.5, 0.7], [True, False, True]) == pytest.approx((1 / 3, 0, 2 / 3))
     assert find_chances([0.5, 0.5], [True, True]) == pytest.approx((2 / 3, 1 / 3))
     assert find_chances([0.5], [False]) == (0.0,)
+
+
+def test_credits_are_equal_shares_of_the_rounds():
+    assert share_credits(20, 5) == (4, 4, 4, 4, 4)
+    # 23 / 5 = 4.6: the shares end at 4, 9, 13, 18 and 23, the slowest tier's first.
+    assert share_credits(23, 5) == (5, 5, 4, 5, 4)
+    assert share_credits(3, 5) == (1,) * 5  # who is alone there needs some
 
 
 def test_a_device_examines_the_model_on_its_own_rows():
@@ -175,6 +182,31 @@ def test_credits_limit_a_tier():
     assert sorted(drawn[:4]) == sorted(drawn[4:]) == [0, 0, 0, 1]
 
 
+def test_equal_credits_make_all_tiers_equally_frequent():
+    rule = TiFL(2, JOB, tier_count=3, rounds=9, interval=100)
+    m, _ = timed(rule, desk(), [1, 1, 5, 5, 9, 9])
+    assert m.credits == (3, 3, 3)
+    drawn = []
+    for k in range(18):
+        m, commands = rule.plan(m, None, Desk(children=range(6), seed=k))
+        drawn.append(m.tier)
+        m, _ = rule.merge(m, None, Got([reply(t) for t in tasks(commands)], []), desk())
+    # Nine rounds use up all; then, in a longer run, they are given anew, and tiers are still equals.
+    assert sorted(drawn[:9]) == sorted(drawn[9:]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert m.chance == pytest.approx((1 / 3,) * 3)
+
+
+def test_credits_are_unlimited_if_one_says_so_or_the_rounds_are_unknown():
+    for rule in (TiFL(2, JOB, tier_count=3, rounds=9, credits="unlimited"), TiFL(2, JOB, tier_count=3)):
+        m, _ = timed(rule, desk(), [1, 1, 5, 5, 9, 9])
+        assert m.credits is None
+
+
+def test_credits_are_shared_by_the_tiers_that_there_are():
+    m, _ = timed(TiFL(2, JOB, tier_count=5, rounds=20), desk(2), [1, 5])
+    assert m.credits == (10, 10)
+
+
 def test_those_who_are_there_need_not_wait_for_credit():
     rule = TiFL(2, JOB, tier_count=2, credits=(1, 5), interval=100)
     m, _ = timed(rule, desk(4), [1, 1, 5, 5])
@@ -205,11 +237,19 @@ def test_slow_devices_are_not_mixed_with_fast_ones():
         ({"profile_rounds": 0}, "profile_rounds = 0"),
         ({"credits": [1, 2]}, "credits = .*5 numbers"),
         ({"tier_count": 2, "credits": [1, 0]}, "credits = .*from 1"),
+        ({"credits": "none"}, r"credits = 'none'.*'equal', 'unlimited'"),
+        ({"rounds": 0}, "rounds = 0: must be at least 1"),
     ],
 )
 def test_wrong_settings(wrong, told):
     with pytest.raises(ConfigError, match=told):
         algorithms.make("tifl", LOCAL, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "none"])
+def test_credits_are_said_clearly_in_python_too(wrong):
+    with pytest.raises(ConfigError, match=r"credits = .*'unlimited' or 5 numbers"):
+        TiFL(2, JOB, credits=wrong)
 
 
 def test_privacy_would_not_cover_it():

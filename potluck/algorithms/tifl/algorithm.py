@@ -1,10 +1,10 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Annotated, Generic
+from typing import Annotated, Generic, Literal
 
 from potluck.algorithms.tifl.device import Examine
-from potluck.algorithms.tifl.tiers import find_chances, sort_by_speed
+from potluck.algorithms.tifl.tiers import find_chances, share_credits, sort_by_speed
 from potluck.authoring import (
     Average,
     Command,
@@ -15,6 +15,7 @@ from potluck.authoring import (
     Node,
     Note,
     Params,
+    RunRounds,
     Seconds,
     ServerOptim,
     Task,
@@ -63,9 +64,13 @@ class TiFL:
     local: Train = Train()
     tier_count: Annotated[Few, "tiers"] = 5
     interval: Annotated[int, "rounds between two looks at accuracy"] = 10
+    rounds: Annotated[RunRounds, "that credits are shares of; unlimited if the run ends by seconds alone"] = (
+        None
+    )
     credits: Annotated[
-        tuple[int, ...] | None, "rounds that each tier may have, the fastest first; None: no limit"
-    ] = None
+        Literal["equal", "unlimited"] | tuple[int, ...],
+        "rounds that each tier may have: equal shares, no limit, or a list, the fastest first",
+    ] = "equal"
     examined: Annotated[int, "devices of each tier that are asked for accuracy"] = 10
     profile_rounds: Annotated[Few, "trainings by which a device is timed"] = 1
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average()
@@ -76,11 +81,11 @@ class TiFL:
         for name in ("clients", "tier_count", "interval", "examined", "profile_rounds", "overcommit"):
             number = getattr(self, name)
             require(number >= 1, name, number, "must be at least 1")
-        if self.credits is not None:
-            good = len(self.credits) == self.tier_count and min(self.credits) >= 1
-            require(
-                good, "credits", list(self.credits), f"must be {self.tier_count} numbers from 1, one a tier"
-            )
+        if self.credits not in ("equal", "unlimited"):
+            listed = list(self.credits) if isinstance(self.credits, tuple | list) else []
+            good = len(listed) == self.tier_count and min(listed) >= 1
+            fix = f"must be 'equal', 'unlimited' or {self.tier_count} numbers from 1, one a tier"
+            require(good, "credits", listed or self.credits, fix)
         fix = "covers updates alone, but devices also tell how accurate the model is; leave it out"
         require(self.local.privacy is None, "train.privacy", self.local.privacy, fix)
 
@@ -158,9 +163,16 @@ class TiFL:
         if len(tiers) == len(m.tiers):
             return replace(m, tiers=tiers)
         # More devices, more tiers: all begin again as equals.
-        credits = None if self.credits is None else self.credits[: len(tiers)]
         chance = (1 / len(tiers),) * len(tiers) if tiers else ()
+        credits = self._give_credits(len(tiers))
         return replace(m, tiers=tiers, chance=chance, credits=credits, accuracy=(0.0,) * len(tiers))
+
+    def _give_credits(self, tiers: int) -> tuple[int, ...] | None:
+        if not isinstance(self.credits, str):
+            return self.credits[:tiers]
+        if self.credits == "unlimited" or self.rounds is None or tiers == 0:
+            return None
+        return share_credits(self.rounds, tiers)
 
     def _take_accuracy(self, m: TiFLState, got: Got) -> tuple[TiFLState, list[Command]]:
         of = {node: t for t, tier in enumerate(m.tiers) for node in tier}
@@ -183,9 +195,9 @@ class TiFL:
         return replace(m, credits=left) if any(left) else self._renew_credits(m)
 
     def _renew_credits(self, m: TiFLState) -> TiFLState:
-        assert self.credits is not None
-        m = replace(m, credits=self.credits[: len(m.tiers)])
-        return replace(m, chance=find_chances(m.accuracy, m.has_credit()))
+        m = replace(m, credits=self._give_credits(len(m.tiers)))
+        # Before the first look at accuracy all tiers are equals, and none was ranked without its credit.
+        return replace(m, chance=find_chances(m.accuracy, m.has_credit())) if m.looked else m
 
 
 def _mean(times: tuple[float, ...]) -> float:

@@ -1,6 +1,7 @@
 """TiFL's tiers: devices that take about as long as each other, and how often each tier's turn comes."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +15,12 @@ def sort_by_speed(seconds: Mapping[Node, float], count: int) -> tuple[tuple[Node
     if count == 0:
         return ()
     return tuple(tuple(order[i] for i in part) for part in np.array_split(np.arange(len(order)), count))
+
+
+def share_credits(rounds: int, count: int) -> tuple[int, ...]:
+    """Of each tier: its share of the rounds, as equal as can be and in all as many; but one at least."""
+    ends = [k * rounds // count for k in range(count + 1)]  # the slowest first, as in that code
+    return tuple(max(1, after - before) for before, after in pairwise(ends))[::-1]
 
 
 def find_chances(accuracy: Sequence[float], has_credit: Sequence[bool]) -> tuple[float, ...]:
