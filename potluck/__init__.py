@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         resume_comparison,
         run,
     )
-    from potluck.experiment.tune import Tuning, tune
+    from potluck.experiment.tune import tune
+    from potluck.experiment.tuning import Tuning
     from potluck.models import register as register_model
     from potluck.report import write_report
 

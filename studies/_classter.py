@@ -49,14 +49,14 @@ GRID = [0.01, 0.02, 0.05]  # learning rates, of every arm
 DISTIL = {"every": 200, "epochs": 5}
 
 
-def classter(name: str = "ClassTer", rate_of: str | None = None, **more: Any) -> Arm:
+def classter(name: str = "ClassTer", tuned_as: str | None = None, **more: Any) -> Arm:
     """ClassTer in rounds."""
-    return Arm(name, "classter", _distilling(more), rate_of=rate_of)
+    return Arm(name, "classter", _distilling(more), tuned_as=tuned_as)
 
 
-def streaming(name: str = "ClassTer async", rate_of: str | None = None, **more: Any) -> Arm:
+def streaming(name: str = "ClassTer async", tuned_as: str | None = None, **more: Any) -> Arm:
     """ClassTer without rounds."""
-    return Arm(name, "classter_async", _distilling(more), rate_of=rate_of)
+    return Arm(name, "classter_async", _distilling(more), tuned_as=tuned_as)
 
 
 def _distilling(more: dict[str, Any]) -> dict[str, Any]:

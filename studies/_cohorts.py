@@ -41,16 +41,16 @@ SHARES = {"clients": 100, "cohorts": 4, "fewest": 20, "first_split": 10}
 
 
 def auxo(
-    name: str, inner: str = "fedavg", mode: Any = "calibrated", rate_of: str | None = None, **more: Any
+    name: str, inner: str = "fedavg", mode: Any = "calibrated", tuned_as: str | None = None, **more: Any
 ) -> Arm:
     """Auxo around a rule, as all of these studies run it."""
     how = {"mode": mode, "inner": {"kind": inner, "overcommit": OVER}, **SHARES, **more}
-    return Arm(name, "auxo", how, rate_of=rate_of)
+    return Arm(name, "auxo", how, tuned_as=tuned_as)
 
 
-def plain(name: str, algorithm: str = "fedavg", rate_of: str | None = None, **more: Any) -> Arm:
+def plain(name: str, algorithm: str = "fedavg", tuned_as: str | None = None, **more: Any) -> Arm:
     """A rule with one model for all."""
-    return Arm(name, algorithm, {"clients": 100, "overcommit": OVER, **more}, rate_of=rate_of)
+    return Arm(name, algorithm, {"clients": 100, "overcommit": OVER, **more}, tuned_as=tuned_as)
 
 
 def agree(run: Run, *, seen: bool) -> float | None:

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from _tuning import try_rates
+
 from potluck import metrics
 from potluck.algorithms.fedrac.results import (
     count_in_time,
@@ -84,7 +86,7 @@ QUARTER = {"data": {"limit": 1838}}  # of HAR's rows
 # Windows of one person overlap by half and test rows are other people's, so rates are chosen on others, too.
 STRANGERS = {"data": {"validation": 0.2, "validation_from": "users"}}  # 4 of 21 people
 QUARTER_WITHOUT = {"data": {"limit": 1485}}  # of the rows of the other 17
-GRID = {"lr": [0.003, 0.01, 0.03]}  # for every arm; whole runs, for half of one is all the leader's
+GRID = try_rates([0.003, 0.01, 0.03])  # for every arm; whole runs, for half of one is all the leader's
 
 
 def within(rounds: int, seconds: float, every: int, slack: float = 20.0) -> dict[str, Any]:
@@ -112,12 +114,15 @@ QUICK_TIME = within(3, seconds=0.6, every=1, slack=3.0)
 
 
 def fedrac(
-    name: str = "Fed-RAC", rate_of: str | None = None, k: int | None = TIERS, **more: Mapping[str, Any] | bool
+    name: str = "Fed-RAC",
+    tuned_as: str | None = None,
+    k: int | None = TIERS,
+    **more: Mapping[str, Any] | bool,
 ) -> Arm:
     """The leader's rounds, and then as many of the others; `k` tiers, or None: as the Dunn index says."""
     tiers = {} if k is None else {"clustering": {"k": k}}
     rule = overlay(tiers, {"time": {"kappa": KAPPA}}, more)
-    return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, rate_of)  # or fewer: it ends by itself
+    return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, tuned_as)  # or fewer: it ends by itself
 
 
 def columns(small: float, clouds: int) -> list[Arm]:

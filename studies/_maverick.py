@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from _tuning import try_rates
+
 from potluck import metrics
 from potluck.experiment.runs import Run
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Study, overlay
@@ -51,12 +53,12 @@ SHORT: dict[str, Any] = {"stop": {"rounds": 40}, "evaluate": {"rounds": 4}}
 ROUNDS = 2  # local rounds between two global models, of every edge
 
 
-def maverick(name: str = "Maverick", rate_of: str | None = None, **more: Any) -> Arm:
-    return Arm(name, "maverick", {"local_rounds": ROUNDS, **more}, rate_of=rate_of)
+def maverick(name: str = "Maverick", tuned_as: str | None = None, **more: Any) -> Arm:
+    return Arm(name, "maverick", {"local_rounds": ROUNDS, **more}, tuned_as=tuned_as)
 
 
-def fededge(name: str = "FedEdge", rate_of: str | None = None, **more: Any) -> Arm:
-    return Arm(name, "fededge", {"local_rounds": ROUNDS, **more}, rate_of=rate_of)
+def fededge(name: str = "FedEdge", tuned_as: str | None = None, **more: Any) -> Arm:
+    return Arm(name, "fededge", {"local_rounds": ROUNDS, **more}, tuned_as=tuned_as)
 
 
 def columns(**more: Any) -> list[Arm]:
@@ -138,6 +140,6 @@ def full(study: Study, title: str, question: str) -> Study:
     paper = replace(
         study.paper,
         experiment=overlay(study.paper.experiment, size),
-        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},
+        tune=try_rates([0.01, 0.03, 0.1], 0.5),
     )
     return replace(study, title=title, question=question, paper=paper)

@@ -14,6 +14,8 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
+from _tuning import try_rates
+
 from potluck import metrics
 from potluck.core.units import NONE, duration
 from potluck.experiment.runs import Run
@@ -106,13 +108,13 @@ QUICK: dict[str, Any] = {
     "run": {"executor": "stacked"},
 }
 QUICK_SIZES = sizes(users=2, devices=4, edges=2, steps=3, seconds=50.0)
-GRID = {"lr": [0.003, 0.01], "length": 0.5}  # for every arm: few rounds want more than the paper's 0.001
+GRID = try_rates([0.003, 0.01], 0.5)  # for every arm: few rounds want more than the paper's 0.001
 
 FEDAVG = Arm("FedAvg", "fedavg")
 
 
-def shufflefl(name: str = "ShuffleFL", rate_of: str | None = None, **more: Any) -> Arm:
-    return Arm(name, "shufflefl", more, rate_of=rate_of)
+def shufflefl(name: str = "ShuffleFL", tuned_as: str | None = None, **more: Any) -> Arm:
+    return Arm(name, "shufflefl", more, tuned_as=tuned_as)
 
 
 def columns() -> list[Arm]:

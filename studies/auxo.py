@@ -8,6 +8,7 @@ indices are over: devices ever seen, or the whole panel.
 """
 
 from _cohorts import AGREES, COHORTS, GROUPS, MEASURES, QUICK, TABLE, TURNS, auxo, curves, plain, speeds
+from _tuning import try_rates
 
 from potluck.experiment.study import Results, Scale, Study, overlay
 from potluck.report.reproduction import make_tables
@@ -31,8 +32,8 @@ STUDY = Study(
     "crowd of one kind alone? At equal resource: 100 clients a round in total.",
     arms=[
         plain("no cohorts"),
-        auxo("calibrated", rate_of="no cohorts"),
-        auxo("faithful", mode="faithful", rate_of="no cohorts"),
+        auxo("calibrated", tuned_as="no cohorts"),
+        auxo("faithful", mode="faithful", tuned_as="no cohorts"),
     ],
     scenarios=GROUPS,
     measures=MEASURES,
@@ -41,7 +42,7 @@ STUDY = Study(
     paper=Scale(
         LONG,
         seeds=(1, 2, 3),
-        tune={"lr": [0.1, 0.2, 0.4], "length": 0.5},
+        tune=try_rates([0.1, 0.2, 0.4], 0.5),
     ),
 )
 

@@ -4,6 +4,7 @@
 """
 
 from _cohorts import AGREES, COHORTS, EFFORT, QUICK, TABLE, TURNS, auxo, plain
+from _tuning import try_rates
 
 from potluck.experiment.study import ACCURACY, WORST, Arm, Scale, Study
 
@@ -12,11 +13,11 @@ TUNED = {"fedavg": "FedAvg", "fedyogi": "FedYogi", "qfedavg": "q-FedAvg"}
 TAKEN = {"fedprox": "FedProx", "oort": "Oort", "pyramidfl": "PyramidFL", "ftfa": "FTFA"}
 
 
-def pair(algorithm: str, name: str, rate_of: str) -> list[Arm]:
+def pair(algorithm: str, name: str, tuned_as: str) -> list[Arm]:
     """An algorithm alone and in cohorts; selectors choose among more check-ins than they need."""
     waiting = {"waiting": 1.6} if algorithm in ("oort", "pyramidfl") else {}
-    own = None if rate_of == name else rate_of
-    return [plain(name, algorithm, own), auxo(f"Auxo ({name})", algorithm, rate_of=rate_of, **waiting)]
+    own = None if tuned_as == name else tuned_as
+    return [plain(name, algorithm, own), auxo(f"Auxo ({name})", algorithm, tuned_as=tuned_as, **waiting)]
 
 
 STUDY = Study(
@@ -29,5 +30,5 @@ STUDY = Study(
     scenarios={"4 groups": TURNS["4 groups"]},
     measures=(ACCURACY, WORST, *AGREES, COHORTS, EFFORT),
     quick=Scale(QUICK, seeds=(1,)),
-    paper=Scale(TABLE, seeds=(1, 2), tune={"lr": [0.1, 0.2], "length": 0.5}),
+    paper=Scale(TABLE, seeds=(1, 2), tune=try_rates([0.1, 0.2], 0.5)),
 )

@@ -4,6 +4,8 @@
 Fashion-MNIST (below $POTLUCK_DATA or ./data) and 36 runs of up to two minutes on two cores, of six of them.
 """
 
+from _tuning import try_rates
+
 from potluck.experiment.study import Arm, Scale, Study
 
 STUDY = Study(
@@ -29,7 +31,7 @@ STUDY = Study(
             "run": {"executor": "loop"},
         },
         seeds=(1, 2),
-        tune={"lr": [0.1, 0.3], "length": 0.5},
+        tune=try_rates([0.1, 0.3], 0.5),
     ),
     paper=Scale(
         experiment={
@@ -44,6 +46,6 @@ STUDY = Study(
         # intervals say nothing; FedAdam differs little from FedYogi, and FedProx from FedAvg.
         arms=("FedAvg", "FedYogi", "FedAsync", "FedBuff", "SCAFFOLD", "q-FedAvg"),
         seeds=(1, 2, 3),
-        tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
+        tune=try_rates([0.03, 0.1, 0.3], 0.5),
     ),
 )

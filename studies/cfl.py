@@ -4,6 +4,7 @@
 """
 
 from _cohorts import COHORTS, EFFORT, QUICK, TABLE, TURNS, speeds
+from _tuning import try_rates
 
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import make_tables
@@ -35,6 +36,6 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, {"data": {"clients": 100}, "fleet": {"availability": "always"}}),
         seeds=(1, 2, 3),
-        tune={"lr": [0.05, 0.1, 0.2], "length": 0.5},
+        tune=try_rates([0.05, 0.1, 0.2], 0.5),
     ),
 )

@@ -4,6 +4,7 @@
 """
 
 from _classter import FULL_SHIFT, GLOBAL, LENET, NO_SHIFT, QUICK, TABLE, classter, others
+from _tuning import try_rates
 
 from potluck.experiment.study import Scale, Study, overlay
 
@@ -19,6 +20,6 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, LENET, {"stop": {"rounds": ROUNDS}}),
         seeds=(1, 2, 3),
-        tune={"lr": [0.01, 0.05], "length": 0.5},
+        tune=try_rates([0.01, 0.05], 0.5),
     ),
 )

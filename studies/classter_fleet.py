@@ -11,6 +11,7 @@ for at most 12,000 seconds, at the rates that the other one chose.
 from dataclasses import replace
 
 from _classter import FULL_SHIFT, GRID, NO_SHIFT, QUICK, TABLE, classter, distilling, streaming, time_to
+from _tuning import try_rates
 
 from potluck.experiment.study import Arm, Measure, Scale, Study, overlay
 
@@ -53,7 +54,7 @@ STUDY = Study(
     ),
     # Slow enough that small models take as long as the paper's.
     quick=Scale(overlay(QUICK, {"fleet": {"compute": 2e5}}), seeds=(1,), scenarios=("D4",)),
-    paper=Scale(TABLE, seeds=(1, 2), tune={"lr": GRID[::2], "length": 0.5}),
+    paper=Scale(TABLE, seeds=(1, 2), tune=try_rates(GRID[::2], 0.5)),
 )
 
 EARLY = {"stop": {"target": 0.5}, "evaluate": {"rounds": None, "seconds": FIRST_SECONDS}}

@@ -4,6 +4,7 @@
 """
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, TWO_MODELS, classter, others
+from _tuning import try_rates
 
 from potluck.experiment.study import TRAFFIC, Scale, Study, overlay
 
@@ -26,6 +27,6 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, {"stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 50}}),
         seeds=(1, 2, 3),
-        tune={"lr": GRID, "length": 0.5},
+        tune=try_rates(GRID, 0.5),
     ),
 )

@@ -5,6 +5,7 @@ is chosen for the first.
 """
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, TWO_MODELS, classter
+from _tuning import try_rates
 
 from potluck.experiment.study import Arm, Scale, Study
 
@@ -13,12 +14,12 @@ FIRST = "ClassTer"
 
 def foreign(name: str, source: str) -> Arm:
     """Distilled on other rows than those of the same kind."""
-    arm = classter(name, rate_of=FIRST)
+    arm = classter(name, tuned_as=FIRST)
     return Arm(name, arm.algorithm, arm.parameters, {"data": {"server_from": source}}, FIRST)
 
 
 def without(name: str, **more: object) -> Arm:
-    return classter(name, rate_of=FIRST, **more)
+    return classter(name, tuned_as=FIRST, **more)
 
 
 STUDY = Study(
@@ -52,5 +53,5 @@ STUDY = Study(
             "switch: familiar",
         ),
     ),
-    paper=Scale(TABLE, seeds=(1, 2, 3), tune={"lr": GRID, "length": 0.5}),
+    paper=Scale(TABLE, seeds=(1, 2, 3), tune=try_rates(GRID, 0.5)),
 )

@@ -16,6 +16,7 @@ from _classter import (
     others,
     shifted,
 )
+from _tuning import try_rates
 
 from potluck.experiment.study import TRAFFIC, Measure, Scale, Study, overlay
 
@@ -42,6 +43,6 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, LENET, {"stop": {"rounds": ROUNDS}, "evaluate": {"shifts": list(LEVELS)}}),
         seeds=(1, 2, 3),
-        tune={"lr": GRID, "length": 0.5},
+        tune=try_rates(GRID, 0.5),
     ),
 )

@@ -4,6 +4,7 @@
 """
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, QUICK, TABLE, bytes_to, classter, shifted, time_to
+from _tuning import try_rates
 
 from potluck.experiment.study import TRAFFIC, Arm, Measure, Scale, Study, overlay
 
@@ -11,7 +12,7 @@ FIRST = "10 devices, full size, 5 epochs"
 
 
 def longer(epochs: int) -> Arm:
-    arm = classter(f"{epochs} epochs", rate_of=FIRST)
+    arm = classter(f"{epochs} epochs", tuned_as=FIRST)
     return Arm(arm.name, arm.algorithm, arm.parameters, {"train": {"epochs": epochs}}, FIRST)
 
 
@@ -21,10 +22,10 @@ STUDY = Study(
     "width, and with 1, 2 and 10 local epochs?",
     arms=[
         classter(FIRST),
-        classter("20 devices", rate_of=FIRST, clients=20),
-        classter("30 devices", rate_of=FIRST, clients=30),
-        classter("width 1/2", rate_of=FIRST, class_width=0.5),
-        classter("width 1/4", rate_of=FIRST, class_width=0.25),
+        classter("20 devices", tuned_as=FIRST, clients=20),
+        classter("30 devices", tuned_as=FIRST, clients=30),
+        classter("width 1/2", tuned_as=FIRST, class_width=0.5),
+        classter("width 1/4", tuned_as=FIRST, class_width=0.25),
         longer(1),
         longer(2),
         longer(10),
@@ -38,5 +39,5 @@ STUDY = Study(
         TRAFFIC,
     ),
     quick=Scale(overlay(QUICK, {"stop": {"rounds": 2}}), seeds=(1,)),
-    paper=Scale(TABLE, seeds=(1, 2, 3), tune={"lr": GRID, "length": 0.5}),
+    paper=Scale(TABLE, seeds=(1, 2, 3), tune=try_rates(GRID, 0.5)),
 )

@@ -4,6 +4,7 @@
 """
 
 from _classter import FULL_SHIFT, GLOBAL, GRID, NO_SHIFT, QUICK, TABLE, streaming
+from _tuning import try_rates
 
 from potluck.experiment.study import Scale, Study, overlay
 
@@ -16,10 +17,10 @@ STUDY = Study(
     "without the clamp, and with counters that are published at once.",
     arms=[
         streaming(FIRST),
-        streaming("no critical period", rate_of=FIRST, period="off"),
-        streaming("openness as printed", rate_of=FIRST, period="cumulative"),
-        streaming("no clamp", rate_of=FIRST, clamp=False),
-        streaming("published at once", rate_of=FIRST, publish=1),
+        streaming("no critical period", tuned_as=FIRST, period="off"),
+        streaming("openness as printed", tuned_as=FIRST, period="cumulative"),
+        streaming("no clamp", tuned_as=FIRST, clamp=False),
+        streaming("published at once", tuned_as=FIRST, publish=1),
     ],
     measures=(NO_SHIFT, FULL_SHIFT, GLOBAL),
     quick=Scale(
@@ -29,6 +30,6 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, SLOW, {"evaluate": {"rounds": None, "seconds": 3_000.0}}),
         seeds=(1, 2, 3),
-        tune={"lr": GRID, "length": 0.5},
+        tune=try_rates(GRID, 0.5),
     ),
 )

@@ -5,6 +5,7 @@ are online here, since the others need that.
 """
 
 from _cohorts import BEST10, COHORTS, EFFORT, OVER, QUICK, TABLE, TURNS, VARIANCE, auxo, plain, speeds
+from _tuning import try_rates
 
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Scale, Study, overlay
 from potluck.report.reproduction import make_tables
@@ -38,6 +39,6 @@ STUDY = Study(
         overlay(TABLE, {"fleet": {"availability": "always"}}),
         seeds=(1, 2, 3),
         # Long enough for FL+HC to have clustered: it asks everybody once, after its first rounds.
-        tune={"lr": [0.05, 0.1, 0.2, 0.4], "length": 0.7},
+        tune=try_rates([0.05, 0.1, 0.2, 0.4], 0.7),
     ),
 )

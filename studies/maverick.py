@@ -21,6 +21,7 @@ from _maverick import (
     columns,
     full,
 )
+from _tuning import try_rates
 
 from potluck.experiment.study import TRAFFIC, Scale, Study, overlay
 
@@ -34,7 +35,7 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, POISON, JUDGED),
         seeds=(1, 2, 3),
-        tune={"lr": [0.03, 0.1, 0.3], "length": 0.5},
+        tune=try_rates([0.03, 0.1, 0.3], 0.5),
     ),
 )
 

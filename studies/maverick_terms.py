@@ -8,6 +8,7 @@ GPU, at 0.03: what both FedEdge and Maverick chose in `maverick_full`.
 from dataclasses import replace
 
 from _maverick import POISON, QUICK, QUICK_POISON, TABLE, VIEWS, fededge, maverick, with_data
+from _tuning import try_rates
 
 from potluck.experiment.study import Scale, Study, overlay
 
@@ -30,7 +31,7 @@ STUDY = Study(
     paper=Scale(
         overlay(TABLE, POISON),
         seeds=(1, 2, 3),
-        tune={"lr": [0.01, 0.03, 0.1], "length": 0.5},  # lower than FedEdge's best: strong terms ask for it
+        tune=try_rates([0.01, 0.03, 0.1], 0.5),  # lower than FedEdge's best: strong terms ask for it
     ),
 )
 

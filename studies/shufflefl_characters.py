@@ -7,6 +7,7 @@ as much. What stands for SLSQP is the same as in shufflefl_merging.
 """
 
 from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, sizes
+from _tuning import try_rates
 from shufflefl_merging import FIRST, PAPERS, arms, times
 
 from potluck.experiment.study import Results, Scale, Study, overlay
@@ -60,5 +61,5 @@ STUDY = Study(
         seeds=(1,),
         arms=("FedAvg", FIRST, "search, gamma 0.2", "SLSQP, gamma 0.2"),
     ),
-    paper=Scale(overlay(ROLES, ROLES_SIZES), seeds=(1, 2, 3), tune={"lr": [0.003, 0.01], "length": 0.5}),
+    paper=Scale(overlay(ROLES, ROLES_SIZES), seeds=(1, 2, 3), tune=try_rates([0.003, 0.01], 0.5)),
 )

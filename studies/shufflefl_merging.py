@@ -8,6 +8,7 @@ would take hours: plans are at least as good, and on the clock they take as long
 from collections.abc import Sequence
 
 from _shufflefl import FEDAVG, HAR, MEASURES, QUICK, QUICK_SIZES, page, shufflefl, sizes
+from _tuning import try_rates
 
 from potluck.algorithms.shufflefl import merging
 from potluck.algorithms.shufflefl.times import slsqp_seconds
@@ -87,5 +88,5 @@ STUDY = Study(
         seeds=(1,),
         arms=("FedAvg", FIRST, "search, gamma 0.35", "SLSQP, gamma 0.35"),
     ),
-    paper=Scale(overlay(TABLE, TABLE_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}),
+    paper=Scale(overlay(TABLE, TABLE_SIZES), seeds=(1, 2, 3), tune=try_rates([0.001, 0.003], 0.5)),
 )

@@ -43,9 +43,9 @@ STUDY = Study(
     arms=[
         FEDAVG,
         shufflefl(WHOLE),
-        shufflefl("without time balance", rate_of=WHOLE, balance_time=False),
-        shufflefl("without adaptive scaling", rate_of=WHOLE, adaptive=False),
-        shufflefl("without moves", rate_of=WHOLE, shuffle=False),
+        shufflefl("without time balance", tuned_as=WHOLE, balance_time=False),
+        shufflefl("without adaptive scaling", tuned_as=WHOLE, adaptive=False),
+        shufflefl("without moves", tuned_as=WHOLE, shuffle=False),
     ],
     measures=MEASURES,
     page=parts,

@@ -5,6 +5,7 @@ one core, a quarter of an hour with `--jobs 2`.
 """
 
 from _shufflefl import MEASURES, QUICK, QUICK_SIZES, WRITERS, WRITERS_SIZES, columns, page
+from _tuning import try_rates
 
 from potluck.experiment.study import Scale, Study, overlay
 
@@ -21,5 +22,5 @@ STUDY = Study(
     "chosen by the mean accuracy of the first view on devices' validation rows; for HierFL that is the "
     "devices' own models.",
     quick=Scale(overlay(QUICK, QUICK_SIZES), seeds=(1,), arms=("FedAvg", "HierFL", "ShuffleFL")),
-    paper=Scale(overlay(WRITERS, WRITERS_SIZES), seeds=(1, 2, 3), tune={"lr": [0.001, 0.003], "length": 0.5}),
+    paper=Scale(overlay(WRITERS, WRITERS_SIZES), seeds=(1, 2, 3), tune=try_rates([0.001, 0.003], 0.5)),
 )

@@ -14,6 +14,12 @@ from potluck.core.trees import leaves, sub
 SPEC = ModelSpec()
 
 
+def try_rates(*rates, seeds=(1,), **more):
+    """[tune] with these learning rates and nothing around them."""
+    grid = {"train": {"lr": list(rates)}}
+    return {"trials": len(rates), "refine": 0, "seeds": list(seeds), "grid": grid, **more}
+
+
 def numbers(w=0.0, b=0.0):
     """The parameters of a Line."""
     return {"w": torch.tensor([w], dtype=torch.float64), "b": torch.tensor([b], dtype=torch.float64)}

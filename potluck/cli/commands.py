@@ -140,7 +140,9 @@ def compare(
     ] = None,
     tuned: Annotated[
         bool,
-        typer.Option("--tune", help="Train each at the rate of tune.lr that does best on validation rows."),
+        typer.Option(
+            "--tune", help="First search each one's settings on validation rows, as the table tune says."
+        ),
     ] = False,
     settings: Settings = None,
     code: Code = None,

@@ -1,4 +1,4 @@
-"""Fair comparisons: tune learning rates alike, and run studies, the tables and figures of a paper."""
+"""Fair comparisons: tune settings alike, and run studies, the tables and figures of a paper."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,10 +35,13 @@ def tune(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try the same learning rates with every algorithm, judged on validation rows only.
+    """Search settings for every algorithm, in as many trials each, judged on validation rows only.
 
-    Example: [bold]potluck tune examples/demo.toml --algorithms fedavg,fedbuff --set tune.lr=[0.03,0.1][/bold]
+    Example: [bold]potluck tune examples/demo.toml --algorithms fedavg,fedbuff --set tune.trials=4[/bold]
 
+    What is tried stands in the file: \\[tune.grid] has lists of values for all, such as train.lr, and
+    \\[tune.own.NAME] those of one algorithm alone. A third of the trials is kept for settings around the best
+    so far, beyond the ends of the lists too.
     The folder (runs/NAME-tune unless --out names another) holds one folder for each trial and tune.json; the
     same command again does only what is missing.
     """

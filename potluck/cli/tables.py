@@ -13,16 +13,14 @@ from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
 from potluck.metrics import Outcome, Privacy
+from potluck.report.choices import CHOICE_HEAD, JUDGED_BY, list_choices, tell_choice
 from potluck.report.columns import (
     ALARM,
     GLOBAL_TEST,
-    JUDGED_BY,
     Column,
     explain_intervals,
     list_columns,
-    list_rates,
     list_remarks,
-    tell_choice,
     tell_global_test,
     tell_remark,
 )
@@ -84,13 +82,13 @@ def show_sentence(text: str) -> Text:
 
 
 def show_tuning(tuning: Tuning) -> RenderableType:
-    """Every algorithm at every rate, and what was chosen."""
-    table = Table(title=f"{JUDGED_BY}, by learning rate", title_style="bold")
+    """What was chosen for every algorithm, in how many trials."""
+    table = Table(title=f"best of the trials by {JUDGED_BY}", title_style="bold")
     table.add_column("algorithm", no_wrap=True)
-    for rate in tuning.grid:
-        table.add_column(f"{rate:g}", justify="right", no_wrap=True)
-    for line in list_rates(tuning):
-        table.add_row(line.method, *(_mark(text, i == line.chosen) for i, text in enumerate(line.texts)))
+    for name in CHOICE_HEAD:
+        table.add_column(name, justify="right" if name in ("trials", "accuracy") else "left")
+    for line in list_choices(tuning):
+        table.add_row(*map(Text, line))
     return Group(table, Text(tell_choice(tuning)))
 
 

@@ -3,7 +3,8 @@
 from potluck.experiment.comparison import Comparison, compare, resume_comparison
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.tune import Tuning, tune
+from potluck.experiment.tune import tune
+from potluck.experiment.tuning import Tuning
 
 __all__ = [
     "Comparison",

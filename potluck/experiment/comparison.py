@@ -21,7 +21,9 @@ from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.summary import tell_tested
-from potluck.experiment.tune import Tuning, count_trials, fill_tune, load_tuning, search, set_rate
+from potluck.experiment.tune import check_trials, count_trials, fill_tune, search
+from potluck.experiment.tuned_keys import set_values
+from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
 from potluck.metrics import Estimate
 
@@ -55,7 +57,7 @@ class Comparison:
     experiment: Experiment
     runs: list[Run]
     path: Path | None = None
-    tuning: Tuning | None = None  # where their learning rates come from
+    tuning: Tuning | None = None  # where their settings come from
 
     @property
     def algorithms(self) -> list[str]:
@@ -141,7 +143,7 @@ def compare(
 ) -> Comparison:
     """Run every algorithm with every seed; without `out`, in memory.
 
-    `tuned`: each at the learning rate that does best on validation rows, among those of [tune].
+    `tuned`: each at the settings that do best on validation rows, found in as many trials of [tune].
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as `run` takes them; a comparison of them goes on by `resume_comparison`.
     """
@@ -151,7 +153,8 @@ def compare(
     full = experiment.with_values(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
     config_errors.check_distinct("compare", full.compare)
     config_errors.check_distinct("seeds", full.seeds)
-    full = full.with_values(tune=dump_given(fill_tune(full)) if tuned else None)
+    table = fill_tune(full.with_values(compare=experiment.compare), names) if tuned else None
+    full = full.with_values(tune=None if table is None else dump_given(table))
     if pool is not None:
         full = name_pool(full, pool)
     path = None if out is None else Path(out)
@@ -163,6 +166,9 @@ def compare(
     for seed, name in _each(full):  # all of them first: nothing starts if one can't
         settings.append(prepare(_one(full, seed, name), federation=federations.get(seed), pool=pool))
         federations[seed] = settings[-1].federation
+    if table is not None:
+        first = federations[full.seeds[0]]
+        check_trials(_methods(full), table, lambda trial: prepare(trial, federation=first, pool=pool))
     if path is not None:
         files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
         folder.create(path, files, force)
@@ -260,13 +266,19 @@ def _missing(
 def _tune(
     experiment: Experiment, path: Path | None, show: Show | None, jobs: int, pool: Pool | None
 ) -> Tuning | None:
-    table, names = experiment.tune, experiment.compare
+    table = experiment.tune
     if table is None:
         return None
-    total = count_trials(len(names), table)
-    methods = {name: _one(experiment, experiment.seeds[0], name) for name in names}
+    methods = _methods(experiment)
+    total = count_trials(methods, table)
     batch = RunBatch(total, total * table.length, show, jobs=jobs, pool=pool)
-    return search(methods, table, None if path is None else folder.find_below(path, folder.TUNING), batch)
+    place = None if path is None else folder.find_below(path, folder.TUNING)
+    return search({"": (methods, place)}, table, batch)[""]
+
+
+def _methods(experiment: Experiment) -> dict[str, Experiment]:
+    """What is tuned, by its name."""
+    return {name: _one(experiment, experiment.seeds[0], name) for name in experiment.compare}
 
 
 def _each(experiment: Experiment) -> list[tuple[int, str]]:
@@ -275,7 +287,7 @@ def _each(experiment: Experiment) -> list[tuple[int, str]]:
 
 def _one(experiment: Experiment, seed: int, name: str, tuning: Tuning | None = None) -> Experiment:
     one = experiment.with_values(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
-    return one if tuning is None else set_rate(one, tuning.choice(name))
+    return one if tuning is None else set_values(one, tuning.choice(name))
 
 
 def _place(path: Path | None, seed: int, name: str) -> Path | None:

@@ -71,6 +71,8 @@ def find_fault(value: Json, kind: object) -> str | None:
     if origin in (types.UnionType, typing.Union):
         faults = [find_fault(value, each) for each in inner]
         return None if None in faults else faults[0]
+    if origin is typing.Literal:
+        return None if value in inner else f" should be {' or '.join(map(str, inner))}"
     if origin is list:
         if not isinstance(value, list):
             return " should be a list"

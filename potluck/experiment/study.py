@@ -6,30 +6,37 @@
         arms=[Arm("FedAvg", "fedavg"), Arm("mu 0.1", "fedprox", {"mu": 0.1})],
         scenarios={"alpha 1": {"data": {"alpha": 1.0}}, "alpha 0.1": {"data": {"alpha": 0.1}}},
         quick=Scale({"data": {"source": "digits"}, "stop": {"rounds": 20}}),
-        paper=Scale({"data": {"source": "mnist"}, "stop": {"rounds": 200}}, tune={"lr": [0.03, 0.1, 0.3]}),
+        paper=Scale(
+            {"data": {"source": "mnist"}, "stop": {"rounds": 200}},
+            tune={"trials": 4, "grid": {"train": {"lr": [0.03, 0.1, 0.3]}}},
+        ),
     )
 
-Runs are arms x scenarios x seeds, and trials of learning rates before them. An ablation is some arms that
+Runs are arms x scenarios x seeds, and trials of settings before them. An ablation is some arms that
 share an algorithm; a curve over a parameter is one scenario for each of its values. A file may hold variants
 of its study, too: `STUDIES = {"long": replace(STUDY, ...)}` in fedprox.py is known as `fedprox_long`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import ConfigError, nearest
 from potluck.experiment import folder
 from potluck.experiment.runs import Run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import Tune
-from potluck.experiment.tune import Tuning, count_trials, fill_tune, set_rate
+from potluck.experiment.schema.tune_table import Tune
+from potluck.experiment.tune import count_trials, fill_tune
+from potluck.experiment.tuned_keys import has_key, is_set, set_values
+from potluck.experiment.tuning import Tuning
 from potluck.metrics import Estimate
 
-LIMIT = 40  # runs of a study, trials included
+LIMIT = 40  # runs of a study, trials included, unless its scale says otherwise
 SCALES = ("quick", "paper")
 
 Tables = Mapping[str, Any]  # as in an experiment's file: {"data": {"clients": 50}}
@@ -43,7 +50,7 @@ class Arm:
     algorithm: str
     parameters: Tables = field(default_factory=dict)
     changes: Tables = field(default_factory=dict)  # laid over the experiment
-    rate_of: str | None = None  # the arm whose learning rate it takes over, instead of being tuned
+    tuned_as: str | None = None  # the arm whose chosen settings it takes over, instead of being tuned
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,11 @@ class Scale:
 
     experiment: Tables
     seeds: Sequence[int] = (1, 2, 3)
-    tune: Tables | None = None  # [tune]; None: at the experiment's rate
+    tune: Tables | None = None  # [tune], by algorithms in `own`; None: at the experiment's settings
     tune_each: bool = False  # in every scenario; else in the first one, for all
     arms: Sequence[str] | None = None  # only these
     scenarios: Sequence[str] | None = None
+    limit: int = LIMIT  # runs, trials included: what a study costs is stated before it is begun
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,9 @@ class Study:
         config_errors.check_distinct("arms", [folder.to_path_part(arm.name) for arm in self.arms])
         config_errors.check_distinct("seeds", list(wanted.seeds))
         chosen = [arms[_known("arm", name, arms)] for name in wanted.arms or arms]
-        tuned = [arm.name for arm in chosen if arm.rate_of is None]
+        tuned = [arm.name for arm in chosen if arm.tuned_as is None]
         for arm in chosen:
-            _known(f"arm {arm.name!r}: rate_of", arm.rate_of or tuned[0], tuned)
+            _known(f"arm {arm.name!r}: tuned_as", arm.tuned_as or tuned[0], tuned)
         places = [_known("scenario", name, self.scenarios) for name in wanted.scenarios or self.scenarios]
         return StudyPlan(self, scale, wanted, chosen, places, tuple(settings))
 
@@ -131,50 +139,65 @@ class StudyPlan:
     settings: tuple[str, ...] = ()
 
     def experiment(self, arm: Arm, scenario: str, seed: int) -> Experiment:
-        """One run, at the rate that stands in the tables."""
+        """One run, at the settings that stand in the tables."""
         own = {"algorithm": arm.algorithm, "algorithms": {arm.algorithm: arm.parameters}, "seed": seed}
         tables = overlay(self.scale.experiment, self.study.scenarios[scenario], arm.changes, own)
         tables |= {"name": folder.to_path_part(arm.name), "compare": [], "seeds": []}
         return Experiment(**tables, _source=f"{arm.name}, {self.name}").with_overrides(self.settings)
 
-    @property
+    @cached_property
     def tune(self) -> Tune | None:
-        """The grid that all arms share."""
+        """What every arm may try."""
         if self.scale.tune is None:
             return None
-        return fill_tune(
-            Experiment(tune=dict(self.scale.tune), seeds=list(self.scale.seeds), _source=self.name)
-        )
+        wanted = Experiment(tune=dict(self.scale.tune), seeds=list(self.scale.seeds), _source=self.name)
+        return fill_tune(wanted, [registry.canonical(arm.algorithm) for arm in self.tuned])
 
     @property
-    def searches(self) -> list[tuple[str, list[Arm]]]:
-        """Which arms are tuned in which scenarios."""
-        if self.scale.tune is None:
-            return []
-        arms = [arm for arm in self.arms if arm.rate_of is None]
-        return [(s, arms) for s in (self.scenarios if self.scale.tune_each else self.scenarios[:1])]
+    def tuned(self) -> list[Arm]:
+        """Arms that are tuned themselves."""
+        return [arm for arm in self.arms if arm.tuned_as is None]
 
     @property
+    def searches(self) -> dict[str, dict[str, Experiment]]:
+        """What is tuned, by scenario and arm."""
+        if self.tune is None:
+            return {}
+        return {
+            scenario: {arm.name: self.experiment(arm, scenario, self.tune.seeds[0]) for arm in self.tuned}
+            for scenario in (self.scenarios if self.scale.tune_each else self.scenarios[:1])
+        }
+
+    @cached_property
     def trials(self) -> int:
-        return (
-            0 if self.tune is None else sum(count_trials(len(arms), self.tune) for _, arms in self.searches)
-        )
+        """Runs that tune, at most."""
+        if self.tune is None:
+            return 0
+        return sum(count_trials(methods, self.tune) for methods in self.searches.values())
 
     @property
     def total(self) -> int:
         """How many runs, trials included; too many are refused."""
-        runs = len(self.arms) * len(self.scenarios) * len(self.scale.seeds)
-        if self.trials + runs > LIMIT:
+        runs, limit = len(self.arms) * len(self.scenarios) * len(self.scale.seeds), self.scale.limit
+        if self.trials + runs > limit:
             raise ConfigError(
                 f"{self.name}: {self.trials + runs} runs ({self.trials} to tune, {runs} to compare), at most "
-                f"{LIMIT} are allowed; take fewer arms, scenarios, seeds or rates"
+                f"{limit} are allowed; take fewer arms, scenarios, seeds or trials, or raise its limit"
             )
         return self.trials + runs
 
-    def with_rate(self, experiment: Experiment, arm: Arm, tuning: Tuning | None) -> Experiment:
+    def with_choice(self, experiment: Experiment, arm: Arm, tuning: Tuning | None) -> Experiment:
+        """With the chosen settings; of another arm's, with those that it has and doesn't set itself."""
         if tuning is None:
             return experiment
-        return set_rate(experiment, tuning.choice(arm.rate_of or arm.name))
+        chosen, name = tuning.choice(arm.tuned_as or arm.name), registry.canonical(arm.algorithm)
+        if arm.tuned_as is not None:
+            chosen = {
+                key: value
+                for key, value in chosen.items()
+                if has_key(name, key) and not is_set(arm.parameters, key)
+            }
+        return set_values(experiment, chosen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from potluck.experiment.code import execute_file
 from potluck.experiment.launch import execution_plan, side_by_side
 from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
 from potluck.experiment.runs import Run
-from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.study import Arm, Results, Study, StudyPlan
-from potluck.experiment.tune import Tuning, list_trials, search
+from potluck.experiment.tune import search
+from potluck.experiment.tuning import Tuning
 
 STUDIES, RESULTS = Path("studies"), "study.json"
 
@@ -105,7 +105,7 @@ def run_study(
         batch = RunBatch(total, work + total - plan.trials, show, force=force, jobs=jobs)
         for _, _, experiment, at in asked:
             if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
-                batch.check(experiment, None if grid else at)  # it may be there at the rate of a tuning
+                batch.check(experiment, None if grid else at)  # it may be there at the settings of a tuning
     except PotluckError as error:
         raise error.retell(f"{path}: {error}") from error.__cause__
     folder.make(place)
@@ -113,7 +113,7 @@ def run_study(
     tuned: list[tuple[str, Arm, RunRequest]] = []
     for scenario, arm, experiment, at in asked:
         tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
-        experiment = plan.with_rate(experiment, arm, tuning)
+        experiment = plan.with_choice(experiment, arm, tuning)
         title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
         tuned.append((scenario, arm, RunRequest(title, experiment, at)))
     batch.compute_ahead(run for _, _, run in tuned)
@@ -141,6 +141,7 @@ def summarise(results: Results) -> dict[str, Json]:
             "scenario": scenario,
             "arm": arm,
             "lr": (one := runs[0].experiment).training(one.algorithm).lr,
+            "parameters": one.algorithms[one.algorithm],
             **{measure.name: [*results.values(measure, arm, scenario)] for measure in plan.study.measures},
         }
         for (scenario, arm), runs in results.runs.items()
@@ -156,21 +157,13 @@ def summarise(results: Results) -> dict[str, Json]:
 
 
 def _tune(plan: StudyPlan, place: Path, batch: RunBatch) -> dict[str, Tuning]:
-    grid = plan.tune
-    if grid is None:
+    if plan.tune is None:
         return {}
-    searches: dict[str, tuple[dict[str, Experiment], Path]] = {
-        scenario: (
-            {arm.name: plan.experiment(arm, scenario, grid.seeds[0]) for arm in arms},
-            folder.find_below(place, *_name_scenario(scenario), folder.TUNING),
-        )
-        for scenario, arms in plan.searches
+    searches = {
+        scenario: (methods, folder.find_below(place, *_name_scenario(scenario), folder.TUNING))
+        for scenario, methods in plan.searches.items()
     }
-    if len(searches) > 1:  # else every scenario would wait for the last trial of the one before
-        batch.compute_ahead(
-            trial for methods, at in searches.values() for _, _, trial in list_trials(methods, grid, at)
-        )
-    return {scenario: search(methods, grid, at, batch) for scenario, (methods, at) in searches.items()}
+    return search(searches, plan.tune, batch)
 
 
 def _machines(runs: dict[tuple[str, str], list[Run]]) -> list[str]:

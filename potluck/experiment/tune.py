@@ -1,57 +1,46 @@
-"""Learning rates, chosen alike for every method: the same grid, and judged on validation rows only.
+"""Settings, chosen alike for every method: as many trials each, judged on validation rows only.
 
-Whoever compares methods at one fixed rate compares how well that rate suits each. The grid, all results and
-what was chosen are written to tune.json, so that they can be published beside what was found with them.
+Whoever compares methods at fixed settings compares how well those suit each; whoever tunes one method further
+than another, how long each was tuned. So every method has the same number of trials, whatever it has to set:
+who has one key searches that one the finer and wider. Where a search goes next stands in `search`; here it is
+run, stage by stage, all methods side by side. The trials and what was chosen are written to tune.json, so
+that they can be published beside what was found with them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from statistics import fmean
+from typing import Any, TypeVar
 
 from potluck import algorithms as registry
-from potluck.core import safe_files
-from potluck.core.codec import Json
-from potluck.core.errors import PotluckError, error_context
+from potluck.core.errors import ConfigError, ModelError, PotluckError, error_context
 from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
-from potluck.experiment.prepare import name_pool
+from potluck.experiment.prepare import name_pool, resolve_run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import Tune, dump_given
+from potluck.experiment.schema.settings import dump_given
+from potluck.experiment.schema.tune_table import Tune
+from potluck.experiment.search import (
+    Move,
+    Point,
+    Space,
+    Trial,
+    count_grid,
+    count_points,
+    next_move,
+    spread,
+)
+from potluck.experiment.tuned_keys import find_space, list_lacking, name_trial, narrow, set_values
+from potluck.experiment.tuning import Tuning
 
-
-@dataclass(frozen=True)
-class Tuning:
-    """What every rate came to: final mean accuracy over devices, on their validation rows."""
-
-    grid: list[float]  # rising
-    seeds: list[int]
-    length: float  # of a trial, as a share of a whole run
-    results: dict[str, list[list[float]]]  # by method: a list for each rate, a number for each seed
-
-    def means(self, method: str) -> list[float]:
-        """Of every rate, over seeds."""
-        return [fmean(accuracies) for accuracies in self.results[method]]
-
-    def choice(self, method: str) -> float:
-        """The rate with the best mean; the smaller one where two are equally good."""
-        means = self.means(method)
-        return self.grid[means.index(max(means))]
-
-    def at_edge(self, method: str) -> bool:
-        """Whether a rate outside of the grid might have been better still."""
-        return len(self.grid) > 1 and self.choice(method) in (self.grid[0], self.grid[-1])
-
-    def summary(self) -> dict[str, Json]:
-        """The content of tune.json."""
-        chosen = {
-            method: {"lr": self.choice(method), "accuracy": max(means), "edge": self.at_edge(method)}
-            for method, means in ((method, self.means(method)) for method in self.results)
-        }
-        return {**asdict(self), "on": "validation", "choices": chosen}
+K = TypeVar("K")
+Methods = Mapping[str, Experiment]  # by name
 
 
 def tune(
@@ -64,7 +53,7 @@ def tune(
     jobs: int = 1,
     pool: Pool | None = None,
 ) -> Tuning:
-    """Try every rate of [tune] with every algorithm; what a folder holds already isn't done again.
+    """Search the settings of [tune] for every algorithm; what a folder holds already isn't done again.
 
     `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as `run` takes them.
@@ -77,100 +66,200 @@ def tune(
     config_errors.check_distinct("tune", names)
     if pool is not None:
         experiment = name_pool(experiment, pool)
-    table = fill_tune(experiment)
-    total = count_trials(len(names), table)
-    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
+    table = fill_tune(experiment, names)
     methods = {name: experiment.with_values(algorithm=name) for name in names}
-    return search(methods, table, place, batch)
+    total = count_trials(methods, table)
+    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
+    return search({"": (methods, place)}, table, batch)[""]
 
 
-def fill_tune(experiment: Experiment) -> Tune:
-    """[tune], or its defaults, with seeds: unless told, the first one of the experiment."""
-    table = experiment.tune or Tune()
-    first = (experiment.seeds or [experiment.seed])[0]
-    return Tune(lr=sorted(table.lr), seeds=table.seeds or [first], length=table.length)
+def fill_tune(experiment: Experiment, names: Sequence[str]) -> Tune:
+    """[tune], or its defaults, as far as it concerns these algorithms, with seeds.
+
+    Unless told, those are two that no result is of: settings that suit the crowds of the results by chance
+    would flatter them.
+    """
+    table, own = experiment.tune or Tune(), experiment.seeds or [experiment.seed]
+    with error_context(experiment.source):
+        table = narrow(table, names, experiment.compare)
+    others = (seed for seed in count(11) if seed not in own)
+    return Tune(**{**dict(table), "seeds": table.seeds or [next(others), next(others)]})
 
 
-def count_trials(methods: int, table: Tune) -> int:
-    """How many runs a search takes."""
-    return methods * len(table.lr) * len(table.seeds)
+def count_trials(methods: Methods, table: Tune) -> int:
+    """How many runs a search takes, at most."""
+    spaces = [_find_space(experiment, table) for experiment in methods.values()]
+    return sum(count_points(space, table.trials, table.refine) for space in spaces) * len(table.seeds)
 
 
-def search(methods: Mapping[str, Experiment], table: Tune, out: Path | None, batch: RunBatch) -> Tuning:
-    """The same grid for each of these experiments; trials go to folders `METHOD-RATE-SEED`."""
-    results: dict[str, list[list[float]]] = {name: [[] for _ in table.lr] for name in methods}
-    for name, experiment in methods.items():  # nothing starts if one can't
-        rate, seed = table.lr[0], table.seeds[0]
-        batch.check(_trial(experiment, rate, seed, table.length), _place(out, name, rate, seed))
-    if out is not None:
-        folder.make(out)
-    asked = list_trials(methods, table, out)
-    batch.compute_ahead(trial for _, _, trial in asked)
-    for name, rate, trial in asked:
-        done = batch.run(*trial)
-        accuracy = done.summary["accuracy_mean"] if done.failed is None else 0.0  # a rate that breaks it
-        if accuracy is None:
-            raise PotluckError(f"{trial.name}: never evaluated, so its rate can't be judged; run it longer")
-        results[name][rate].append(accuracy)
-    tuning = Tuning(table.lr, table.seeds, table.length, results)
-    if out is not None:
-        json_files.write_json(out, folder.TUNED, tuning.summary())
-    return tuning
+def check_trials(methods: Methods, table: Tune, check: Callable[[Experiment], object]) -> None:
+    """Refuse a grid of which some value can't be run, before anything is: `check` makes what a run needs."""
+    for experiment in methods.values():
+        space = _find_space(experiment, table)
+        points = spread(space, count_grid(space, table.trials, table.refine))
+        others = [{**points[0], key: value} for key, values in space.items() for value in values]
+        for point in [*points, *(point for point in others if point not in points)]:
+            with _blame_table():
+                check(_make_trial(experiment, point, table.seeds[0], table.length))
 
 
-def list_trials(
-    methods: Mapping[str, Experiment], table: Tune, out: Path | None
-) -> list[tuple[str, int, RunRequest]]:
-    """What a search runs, seed by seed: of which method, at which rate of the grid."""
-    return [
-        (
-            name,
-            i,
-            RunRequest(
-                f"{name}-{rate:g}-{seed}",
-                _trial(experiment, rate, seed, table.length),
-                _place(out, name, rate, seed),
-                table.length,
-            ),
-        )
+def search(
+    searches: Mapping[K, tuple[Methods, Path | None]], table: Tune, batch: RunBatch
+) -> dict[K, Tuning]:
+    """What is best for every method of every search; several searches go side by side.
+
+    Stage by stage: first all points of all grids, then one point of each method after another.
+    """
+    found = {key: _Search(methods, table, out, batch) for key, (methods, out) in searches.items()}
+    everyone = [method for one in found.values() for method in one.methods]
+    for one in found.values():  # nothing starts if one can't
+        one.check()
+    stage = [(method, move) for method in everyone for move in method.list_first()]
+    while stage:
+        _run_stage(stage, table, batch)
+        stage = [(method, move) for method in everyone if (move := method.find_next(batch)) is not None]
+    return {key: one.finish() for key, one in found.items()}
+
+
+def _run_stage(stage: "Sequence[tuple[_Method, Move]]", table: Tune, batch: RunBatch) -> None:
+    """Run these points with every seed, seed by seed: runs of one share their data."""
+    asked = [
+        (i, method.request(move.point, seed))
         for seed in table.seeds
-        for name, experiment in methods.items()
-        for i, rate in enumerate(table.lr)
+        for i, (method, move) in enumerate(stage)
     ]
+    batch.compute_ahead(request for _, request in asked)
+    results: list[list[float]] = [[] for _ in stage]
+    for i, request in asked:
+        done = batch.run(*request)
+        accuracy = done.summary["accuracy_mean"] if done.failed is None else 0.0  # settings that break it
+        if accuracy is None:
+            raise PotluckError(f"{request.name}: never evaluated, so it can't be judged; run it longer")
+        results[i].append(accuracy)
+    for (method, move), own in zip(stage, results, strict=True):
+        method.tried.append(
+            Trial(point=move.point, origin=move.origin, key=move.key, results=own, mean=fmean(own))
+        )
 
 
-def set_rate(experiment: Experiment, rate: float) -> Experiment:
-    """The experiment with its algorithm at another learning rate."""
-    name = registry.canonical(experiment.algorithm)
-    tables = dump_given(experiment).get("algorithms", {})
-    own = tables.get(name, {})
-    train = {**own.get("train", {}), "lr": rate}
-    return experiment.with_values(algorithm=name, algorithms={**tables, name: {**own, "train": train}})
+@dataclass
+class _Method:
+    """One method under way."""
 
+    name: str
+    experiment: Experiment
+    table: Tune
+    space: Space
+    out: Path | None
+    tried: list[Trial] = field(default_factory=list)
+    refused: list[Point] = field(default_factory=list)
+    ended: bool = False
 
-def load_tuning(out: Path) -> Tuning | None:
-    """What was found in a folder; None if a search never got to its end there."""
-    path, fix = out / folder.TUNED, "delete it and tune again"
-    if not safe_files.has_file(out, folder.TUNED):
+    def list_first(self) -> list[Move]:
+        wanted = count_grid(self.space, self.table.trials, self.table.refine)
+        return [Move(point, "grid") for point in spread(self.space, wanted)]
+
+    def find_next(self, batch: RunBatch) -> Move | None:
+        """The next point that a run can have, if there is one and a trial is left for it."""
+        left = count_points(self.space, self.table.trials, self.table.refine) - len(self.tried)
+        if self.ended or left <= 0:
+            return None
+        while (move := next_move(self.space, self.tried, self.refused)) is not None:
+            if self._can_run(move.point, batch):
+                return move
+            self.refused.append(move.point)
+        self.ended = True
+        runs = left * len(self.table.seeds)
+        batch.drop(runs, runs * self.table.length)
         return None
-    content = json_files.read_table(out, folder.TUNED, fix)
-    own = {key: value for key, value in content.items() if key in Tuning.__annotations__}
-    tuning = json_files.make(own, Tuning, path, fix)
-    if not all(len(tried) == len(tuning.grid) and all(tried) for tried in tuning.results.values()):
-        raise json_files.damaged(path, "not one result for each rate", fix)
-    return tuning
+
+    def _can_run(self, point: Point, batch: RunBatch) -> bool:
+        request = self.request(point, self.table.seeds[-1])  # whose data were used last
+        try:
+            resolve_run(request.experiment)
+        except ConfigError:
+            return False
+        if batch.is_there(request.experiment, request.place):  # then it could
+            return True
+        try:
+            batch.check(request.experiment, None)
+        except (ConfigError, ModelError):
+            return False
+        return True
+
+    def request(self, point: Point, seed: int) -> RunRequest:
+        name, length = name_trial(self.name, self.space, point, seed), self.table.length
+        place = None if self.out is None else folder.find_below(self.out, name)
+        return RunRequest(name, _make_trial(self.experiment, point, seed, length), place, length)
 
 
-def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Experiment:
+class _Search:
+    """The methods that are tuned together, in one folder."""
+
+    def __init__(self, methods: Methods, table: Tune, out: Path | None, batch: RunBatch) -> None:
+        self.table, self.out, self.batch = table, out, batch
+        self.methods = [
+            _Method(name, experiment, table, _find_space(experiment, table), out)
+            for name, experiment in methods.items()
+        ]
+
+    def check(self) -> None:
+        """Build what can be wrong with a trial; what is there already was right."""
+        by_name = {method.name: method.experiment for method in self.methods}
+        first = [
+            method.request(move.point, self.table.seeds[0])
+            for method in self.methods
+            for move in method.list_first()
+        ]
+        with _blame_table():
+            there = all(self.batch.is_there(request.experiment, request.place) for request in first)
+        if not there:
+            check_trials(by_name, self.table, lambda trial: self.batch.check(trial, None))
+        if self.out is not None:
+            folder.make(self.out)
+
+    def finish(self) -> Tuning:
+        table, methods = self.table, self.methods
+        tuning = Tuning(
+            table.trials,
+            table.refine,
+            table.seeds,
+            table.length,
+            {method.name: {key: [*values] for key, values in method.space.items()} for method in methods},
+            {m.name: list_lacking(table, registry.canonical(m.experiment.algorithm)) for m in methods},
+            {method.name: method.tried for method in methods},
+            {method.name: method.refused for method in methods},
+        )
+        if self.out is not None:
+            json_files.write_json(self.out, folder.TUNED, tuning.summary())
+        return tuning
+
+
+@contextmanager
+def _blame_table() -> Iterator[None]:
+    """Say that a setting which is refused comes from [tune]; that of a folder doesn't."""
+    try:
+        yield
+    except ConfigError as error:
+        if "algorithms." not in str(error):
+            raise
+        raise error.retell(f"{error} (by [tune])") from error.__cause__
+
+
+def _find_space(experiment: Experiment, table: Tune) -> Space:
+    return find_space(table, registry.canonical(experiment.algorithm))
+
+
+def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) -> Experiment:
     """A run to its end, however good it is by then: who stops at a target can't be told apart."""
     stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
-    ends = {
+    ends: dict[str, Any] = {
         "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
         "seconds": None if stop.seconds is None else length * stop.seconds,
         "device_seconds": None if stop.device_seconds is None else length * stop.device_seconds,
     }
     evaluate = {key: value for key, value in evaluate.items() if key != "target"}
-    return set_rate(experiment, rate).with_values(
+    return set_values(experiment, point).with_values(
         seed=seed,
         seeds=[],
         compare=[],
@@ -178,7 +267,3 @@ def _trial(experiment: Experiment, rate: float, seed: int, length: float) -> Exp
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
     )
-
-
-def _place(out: Path | None, name: str, rate: float, seed: int) -> Path | None:
-    return None if out is None else folder.find_below(out, f"{folder.to_path_part(name)}-{rate:g}-{seed}")

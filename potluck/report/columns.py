@@ -1,18 +1,18 @@
-"""What is shown of a comparison, its tuning and its experiment, for a terminal and for pages alike."""
+"""What is shown of a comparison and its experiment, for a terminal and for pages alike."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from potluck.core.units import NONE, duration, percent, size
-from potluck.experiment import Comparison, Experiment, Tuning
+from potluck.experiment import Comparison, Experiment
 from potluck.experiment.comparison import Row
 from potluck.experiment.remarks import Remark
 from potluck.metrics import FEWEST_SEEDS, Estimate
+from potluck.report.choices import name_choices, tell_chosen
 
 GLOBAL_TEST = "global test"
 ALARM = "!"  # marks what something is remarked of
-JUDGED_BY = "mean accuracy on devices' validation rows"
 
 
 class Column(NamedTuple):
@@ -23,24 +23,19 @@ class Column(NamedTuple):
     best: set[int]
 
 
-class RateLine(NamedTuple):
-    """One method: a text for each rate, which of them was chosen, and whether it lies at the grid's edge."""
-
-    method: str
-    texts: list[str]
-    chosen: int
-    edge: bool
-
-
 def list_columns(comparison: Comparison) -> list[Column]:
     """What is shown of every algorithm; where there is little room, the last columns are left out."""
     rows, tuning = comparison.rows, comparison.tuning
-    rates = [] if tuning is None else [Column("lr", [tell_rate(tuning, r.algorithm) for r in rows], set())]
+    chosen = (
+        []
+        if tuning is None
+        else [Column(name_choices(tuning), [tell_chosen(tuning, r.algorithm) for r in rows], set())]
+    )
     apart = [tell_points(r.difference) for r in rows]
     versus = [Column(f"vs {rows[0].algorithm}", apart, set())] if any(r.difference for r in rows) else []
     sent = [NONE if r.bytes.mean is None else size(r.bytes.mean) for r in rows]
     return [
-        *rates,
+        *chosen,
         _mark_winners("accuracy", rows, lambda r: r.accuracy, tell_percents, max),
         *versus,
         _mark_winners(GLOBAL_TEST, rows, lambda r: r.everywhere, tell_percents, max),
@@ -91,34 +86,6 @@ def list_remarks(comparison: Comparison) -> list[str]:
 def tell_remark(remark: Remark) -> str:
     """What went wrong, and by what."""
     return f"{remark['text']}. Likeliest cause: {remark['cause']}."
-
-
-def list_rates(tuning: Tuning) -> list[RateLine]:
-    """The grid as a table; its columns are `tuning.grid`."""
-    return [
-        RateLine(
-            method,
-            [percent(mean) for mean in tuning.means(method)],
-            tuning.grid.index(tuning.choice(method)),
-            tuning.at_edge(method),
-        )
-        for method in tuning.results
-    ]
-
-
-def tell_rate(tuning: Tuning, method: str) -> str:
-    """The chosen rate, marked when a better one may lie outside of the grid."""
-    return f"{tuning.choice(method):g}" + (" (edge)" if tuning.at_edge(method) else "")
-
-
-def tell_choice(tuning: Tuning) -> str:
-    """How rates were chosen, in a sentence or two."""
-    seeds = ", ".join(map(str, tuning.seeds))
-    length = "" if tuning.length == 1 else f", trials of {tuning.length:.0%} of a run"
-    plural = "s" * (len(tuning.seeds) > 1)
-    edges = [method for method in tuning.results if tuning.at_edge(method)]
-    beyond = f" At the edge of the grid: {', '.join(edges)}; a rate beyond it may do better." if edges else ""
-    return f"Chosen by {JUDGED_BY} (seed{plural} {seeds}{length}); no test row was read.{beyond}"
 
 
 def describe_federation(e: Experiment) -> str:

@@ -10,13 +10,12 @@ import plotly.offline
 from potluck.core.plain_text import show_controls
 from potluck.experiment import Comparison, Tuning
 from potluck.report.canvas import Facts, ReportFigure
+from potluck.report.choices import CHOICE_HEAD, TRIAL_HEAD, list_choices, list_trials, tell_choice
 from potluck.report.columns import (
     describe_federation,
     explain_intervals,
     list_columns,
-    list_rates,
     list_remarks,
-    tell_choice,
     tell_global_test,
 )
 from potluck.report.contents import draw_all
@@ -193,16 +192,22 @@ def _render_table(comparison: Comparison) -> str:
 
 
 def _render_tuning(tuning: Tuning) -> str:
-    """The grid and what was chosen: a comparison at tuned rates is worth what its tuning is."""
-    lines = ["<tr><th>rate</th>" + "".join(f"<th>{rate:g}</th>" for rate in tuning.grid) + "</tr>"]
-    for line in list_rates(tuning):
-        cells = (f"<td{_mark_best(i == line.chosen)}>{text}</td>" for i, text in enumerate(line.texts))
-        lines.append(f"<tr><td>{escape(line.method)}</td>{''.join(cells)}</tr>")
-    table = "<table>\n" + "\n".join(lines) + "\n</table>"
+    """What was chosen and all trials: a comparison at tuned settings is worth what its tuning is."""
+    chosen = _render_lines(["", *CHOICE_HEAD], [(line, False) for line in list_choices(tuning)])
+    tried = _render_lines(TRIAL_HEAD, [(line[:-1], line.chosen) for line in list_trials(tuning)])
     return (
-        f'<h2>Learning rates</h2>\n<div class="wide">{table}</div>\n'
-        f'<p class="soft">{escape(tell_choice(tuning))} Bold was chosen.</p>'
+        f'<h2>Tuning</h2>\n<div class="wide">{chosen}</div>\n'
+        f'<p class="soft">{escape(tell_choice(tuning))}</p>\n'
+        f'<details><summary>All trials</summary><div class="wide">{tried}</div></details>'
     )
+
+
+def _render_lines(head: Sequence[str], lines: Sequence[tuple[Sequence[str], bool]]) -> str:
+    """A table of texts; the lines that are marked are bold."""
+    rows = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
+    for texts, best in lines:
+        rows.append(f"<tr{_mark_best(best)}>" + "".join(f"<td>{escape(t)}</td>" for t in texts) + "</tr>")
+    return "<table>\n" + "\n".join(rows) + "\n</table>"
 
 
 def _mark_best(best: bool) -> str:

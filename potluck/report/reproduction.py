@@ -8,17 +8,22 @@ from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results
 from potluck.experiment.summary import tell_tested
+from potluck.report.choices import (
+    CHOICE_HEAD,
+    list_choices,
+    list_trials,
+    name_choices,
+    tell_choice,
+    tell_chosen,
+)
 from potluck.report.columns import (
     describe_end,
     describe_federation,
     explain_intervals,
-    list_rates,
-    tell_choice,
     tell_estimate,
     tell_global_test,
     tell_percents,
     tell_points,
-    tell_rate,
 )
 
 HEAD = """# Reproduction
@@ -85,8 +90,8 @@ def make_table_of_measures(results: Results, scenario: str = "") -> str:
             )
     chosen = results.tunings.get(scenario)
     if chosen is not None:
-        taken = {arm.name: arm.rate_of or arm.name for arm in results.plan.arms}
-        columns.append(("lr", [tell_rate(chosen, taken[arm]) for arm in arms]))
+        taken = {arm.name: arm.tuned_as or arm.name for arm in results.plan.arms}
+        columns.append((name_choices(chosen), [tell_chosen(chosen, taken[arm]) for arm in arms]))
     return make_markdown_table(["", *(name for name, _ in columns)], [arms, *(texts for _, texts in columns)])
 
 
@@ -104,17 +109,19 @@ def make_table_of_scenarios(results: Results, measure: Measure) -> str:
 
 
 def make_tuning_tables(results: Results) -> str:
-    """Every rate that was tried, what came of it, and what was chosen."""
+    """What was chosen, and every trial with what came of it."""
     parts = []
     for scenario, found in results.tunings.items():
         where = f" in {scenario}" if scenario else ""
-        lines = [
-            [t if i != r.chosen else f"**{t}**" for i, t in enumerate(r.texts)] for r in list_rates(found)
-        ]
-        names = [line.method for line in list_rates(found)]
-        columns = [names, *([line[i] for line in lines] for i in range(len(found.grid)))]
-        head = [f"rate{where}", *(f"{value:g}" for value in found.grid)]
-        parts.append(f"Learning rates{where}. {tell_choice(found)}\n\n{make_markdown_table(head, columns)}")
+        tried: dict[str, list[str]] = {}
+        for trial in list_trials(found):
+            text = f"{trial.settings}: {trial.accuracy}"
+            tried.setdefault(trial.method, []).append(f"**{text}**" if trial.chosen else text)
+        lines = [[*line, "; ".join(tried[line.method])] for line in list_choices(found)]
+        head = [f"tuned{where}", *CHOICE_HEAD, "all of them"]
+        parts.append(
+            f"Tuning{where}. {tell_choice(found)}\n\n{make_markdown_table(head, [*zip(*lines, strict=True)])}"
+        )
     return "\n\n".join(parts)
 
 
@@ -126,7 +133,10 @@ def describe_runs(results: Results) -> str:
     command = f"potluck study {results.name} --scale {plan.name}{settings}"
     last = max(run.summary["finished"] or "" for run in runs)[:10]
     walls = [run.summary["wall_seconds"] for run in runs]
-    trials = f" after {plan.trials} trials of rates" if plan.trials else ""
+    tried = sum(
+        len(trial["results"]) for t in results.tunings.values() for own in t.results.values() for trial in own
+    )
+    trials = f" after {tried} trials" if tried else ""
     what, end = describe_federation(runs[0].experiment), describe_end(runs[0].experiment)
     return (
         f"Run by `{command}`, last on {last}, on {'; '.join(results.machines)}. {what}; "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from federations import LOCAL, LOOP, STACKED, finished, lines, small, values
-from support import SPEC, Desk, Line, answer, close, fit, local, numbers, tasks
+from support import SPEC, Desk, Line, answer, close, fit, local, numbers, tasks, try_rates
 
 import potluck
 from potluck import metrics
@@ -26,7 +26,8 @@ from potluck.engine.schedule import EvaluateAt
 from potluck.execute.reference import Item, train
 from potluck.experiment import Experiment, Tuning, build, tune
 from potluck.experiment.prepare import prepare
-from potluck.experiment.tune import load_tuning, set_rate
+from potluck.experiment.tuned_keys import set_values
+from potluck.experiment.tuning import load_tuning
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs import SGD, Train
 from potluck.report.page import render
@@ -37,7 +38,7 @@ SMALL = {
     "model": {"name": "linear"},
     "stop": {"rounds": 3},
     "run": {"executor": "loop"},
-    "tune": {"lr": [0.3, 0.0001]},
+    "tune": try_rates(0.3, 0.0001),
 }
 
 
@@ -241,14 +242,30 @@ def test_evaluation_says_on_what():
 
 
 def test_tuning_reads_no_test_row(monkeypatch):
-    wanted = experiment(compare=["fedavg", "ftfa"], tune={"lr": [0.3, 0.03, 0.0001], "seeds": [1, 2]})
+    wanted = experiment(compare=["fedavg", "ftfa"], tune=try_rates(0.3, 0.03, 0.0001, seeds=[1, 2]))
     found, build_federation = tune(wanted), build.build_federation
-    assert found.grid == [0.0001, 0.03, 0.3]
+    assert found.grids["fedavg"] == {"train.lr": [0.0001, 0.03, 0.3]}
     monkeypatch.setattr(build, "build_federation", lambda *a, **k: without_test(build_federation(*a, **k)))
     assert tune(wanted) == found
-    assert all(len(accuracies) == 2 for tried in found.results.values() for accuracies in tried)
-    trial = potluck.run(set_rate(wanted, 0.3).with_values(seed=2, evaluate={"on": "validation"}))
-    assert found.results["fedavg"][2][1] == trial.summary["accuracy_mean"]
+    assert all(len(trial["results"]) == 2 for tried in found.results.values() for trial in tried)
+    trial = potluck.run(
+        set_values(wanted, {"train.lr": 0.3}).with_values(seed=2, evaluate={"on": "validation"})
+    )
+    assert found.results["fedavg"][2]["results"][1] == trial.summary["accuracy_mean"]
+
+
+def tuning_of(rates, results):
+    """A tuning of learning rates that came to these accuracies, by method, rate and seed."""
+    tried = {
+        method: [
+            {"point": {"train.lr": lr}, "origin": "grid", "key": None, "results": r, "mean": sum(r) / len(r)}
+            for lr, r in zip(rates, each, strict=True)
+        ]
+        for method, each in results.items()
+    }
+    grids = {method: {"train.lr": rates} for method in results}
+    none = {method: [] for method in results}
+    return Tuning(len(rates), 0, [1, 2], 1.0, grids, none, tried, none)
 
 
 def test_the_best_mean_is_chosen_and_the_smaller_rate_of_two():
@@ -257,21 +274,22 @@ def test_the_best_mean_is_chosen_and_the_smaller_rate_of_two():
         "b": [[0.1], [0.3], [0.2]],
         "c": [[0.1], [0.2], [0.3]],
     }
-    found = Tuning([0.01, 0.1, 1.0], [1, 2], 1.0, results)
-    assert [found.choice(name) for name in "abc"] == [0.01, 0.1, 1.0]  # a: 0.3 twice
-    assert [found.at_edge(name) for name in "abc"] == [True, False, True]
-    assert not Tuning([0.1], [1], 1.0, {"a": [[0.5]]}).at_edge("a")  # nothing was chosen
-    assert found.summary()["choices"]["b"] == {"lr": 0.1, "accuracy": 0.3, "edge": False}
+    found = tuning_of([0.01, 0.1, 1.0], results)
+    assert [found.choice(name)["train.lr"] for name in "abc"] == [0.01, 0.1, 1.0]  # a: 0.3 twice
+    assert [found.edges(name) for name in "abc"] == [["train.lr"], [], ["train.lr"]]
+    assert not tuning_of([0.1], {"a": [[0.5]]}).edges("a")  # nothing was chosen
+    chosen = {"settings": {"train.lr": 0.1}, "accuracy": 0.3, "edge": [], "extended": {}, "trials": 3}
+    assert found.summary()["choices"]["b"] == chosen
 
 
 def test_trials_go_to_their_end_and_may_be_shorter(tmp_path):
     wanted = experiment(
         stop={"rounds": 10, "seconds": 900.0, "target": 0.3},
         evaluate={"target": 0.2},
-        tune={"lr": [0.5], "length": 0.3},
+        tune=try_rates(0.5, length=0.3),
     )
     tune(wanted, ["fedavg"], tmp_path / "t")
-    trial = potluck.load(tmp_path / "t" / "fedavg-0.5-1").experiment
+    trial = potluck.load(tmp_path / "t" / "fedavg-lr0.5-1").experiment
     assert (trial.stop.rounds, trial.stop.seconds, trial.stop.target) == (3, 270.0, None)
     assert (trial.evaluate.on, trial.evaluate.target, trial.tune) == ("validation", None, None)
     assert load_tuning(tmp_path / "t") == tune(wanted, ["fedavg"])
@@ -283,10 +301,18 @@ def test_trials_go_to_their_end_and_may_be_shorter(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"lrs": [0.1]}, "tune.lrs = [0.1]: no such key; did you mean 'lr'?"),
-        ({"lr": []}, "tune.lr = []: should have at least 1 item"),
-        ({"lr": [0.1, -1.0]}, "tune.lr.1 = -1.0: should be greater than 0"),
-        ({"lr": [0.1, 0.1]}, "tune: lr = [0.1, 0.1]: name each once"),
+        ({"girds": {}}, "tune.girds: no such table; did you mean 'grid'?"),
+        ({"lr": [0.1]}, "tune: lr = [0.1]: is a key of the grid; write [tune.grid] train.lr = [...]"),
+        ({"grid": {"mu": []}}, "tune.grid: mu = []: write a list of values to try, such as [0.1, 0.3]"),
+        ({"grid": {"mu": 0.1}}, "tune.grid: mu = 0.1: write a list of values to try, such as [0.1, 0.3]"),
+        ({"grid": {"train": {}}}, "tune.grid: train = {}: write a list of values to try"),
+        ({"grid": {"mu": [{}]}}, "tune.grid: mu = [{}]: values are numbers, texts, true, false, or lists"),
+        ({"grid": {"train": {"lr": [0.1, 0.1]}}}, "tune.grid: train.lr = [0.1, 0.1]: name each once"),
+        ({"grid": {"a.b": [1], "a": {"b": [1]}}}, "tune.grid: a.b: is there twice"),
+        ({"own": {"fedprox": {"mu": [1, 1]}}}, "tune.own: fedprox.mu = [1, 1]: name each once"),
+        ({"own": {"fedproxx": {}}}, "tune.own: fedproxx: no such algorithm; did you mean 'fedprox'?"),
+        ({"trials": 0}, "tune.trials = 0: should be greater than or equal to 1"),
+        ({"seeds": [3, 3]}, "tune: seeds = [3, 3]: name each once"),
         ({"length": 1.5}, "tune.length = 1.5: should be less than or equal to 1"),
     ],
 )
@@ -297,7 +323,7 @@ def test_wrong_grids(table, message):
 
 
 def test_the_grid_is_no_part_of_a_run():
-    assert prepare(experiment()).identity == prepare(experiment(tune={"lr": [1.0]})).identity
+    assert prepare(experiment()).identity == prepare(experiment(tune=try_rates(1.0))).identity
 
 
 # ------------------------------------------------------------------------------------------- comparisons
@@ -317,7 +343,7 @@ def test_a_tuned_comparison(tmp_path):
     compared = potluck.compare(experiment(), ["fedavg", "ftfa"], [1, 2], tmp_path / "c", tuned=True)
     tuning, (first, second) = compared.tuning, compared.rows
     assert [run.experiment.training(run.experiment.algorithm).lr for run in compared.runs] == [
-        tuning.choice(name) for name in ("fedavg", "fedavg", "ftfa", "ftfa")
+        tuning.choice(name)["train.lr"] for name in ("fedavg", "fedavg", "ftfa", "ftfa")
     ]
     assert tuning.seeds == [1]
     own, base = ([run.summary["accuracy_mean"] for run in compared.of(name)] for name in ("ftfa", "fedavg"))
@@ -325,11 +351,11 @@ def test_a_tuned_comparison(tmp_path):
     assert second.difference == metrics.paired_difference(own, base)
     page = render(compared)
     assert "<th>vs fedavg</th>" in page
-    assert "Learning rates" in page
-    assert "no test row was read" in page
+    assert "<h2>Tuning</h2>" in page
+    assert "no test row of a trial was read" in page
     told = json.loads((tmp_path / "c" / "tune" / "tune.json").read_text())
-    assert (told["grid"], told["on"]) == ([0.0001, 0.3], "validation")
-    assert told["choices"]["fedavg"]["edge"]
+    assert (told["grids"]["ftfa"], told["on"]) == ({"train.lr": [0.0001, 0.3]}, "validation")
+    assert told["choices"]["fedavg"]["edge"] == ["train.lr"]
 
 
 # ----------------------------------------------------------------------------------------- the command line
@@ -350,7 +376,10 @@ rounds = 3
 [run]
 executor = "loop"
 [tune]
-lr = [0.05, 0.5]
+trials = 2
+refine = 0
+seeds = [1]
+grid.train.lr = [0.05, 0.5]
 """
 
 
@@ -378,22 +407,24 @@ def marks(folder):
 def test_tune_goes_on_where_it_was(command, tmp_path):
     code, out, err = command("tune", "small.toml", "--jobs", "1")
     assert code == 0
-    assert re.search(r"fedasync .*% \*", out)
-    assert "At the edge of the grid" in out
+    assert re.search(r"fedasync +│ +2 │ lr 0.0?5", out)
+    assert "At an edge: fed" in out
     assert "run 4 of 4, about" in err
     folder = tmp_path / "runs" / "small-tune"
-    names = {f"{name}-{rate}-1" for name in ("fedavg", "fedasync") for rate in ("0.05", "0.5")}
+    names = {f"{name}-lr{rate}-1" for name in ("fedavg", "fedasync") for rate in ("0.05", "0.5")}
     assert {path.name for path in folder.iterdir()} == names | {"tune.json"}
     before = marks(folder)
-    (folder / "fedasync-0.5-1" / "summary.json").unlink()
+    (folder / "fedasync-lr0.5-1" / "summary.json").unlink()
     code, out, _ = command("tune", "small.toml", "--json")
     assert code == 0
     assert set(json.loads(out)["choices"]) == {"fedavg", "fedasync"}
     after = marks(folder)
-    assert {path.parent.name for path in after if after[path] != before[path]} == {"fedasync-0.5-1"}
+    assert {path.parent.name for path in after if after[path] != before[path]} == {"fedasync-lr0.5-1"}
     code, _, err = command("tune", "small.toml", "--set", "data.alpha=1", "-q")
     assert code == 2
-    assert re.fullmatch(r"potluck: runs/small-tune/fedavg-0.05-1: holds a run with other settings; .*\n", err)
+    assert re.fullmatch(
+        r"potluck: runs/small-tune/fedavg-lr0.05-1: holds a run with other settings; .*\n", err
+    )
     assert command("tune", "small.toml", "--set", "data.alpha=1", "-q", "--force") == (0, "", "")
     assert marks(folder) != after
     assert "a tuning; the same `potluck tune`" in command("resume", "runs/small-tune")[2]
@@ -412,7 +443,7 @@ def test_compare_at_tuned_rates(command, tmp_path):
     after = marks(folder)
     assert {path.parent.name for path in after if after[path] != before[path]} == {"fedasync-2"}
     told = json.loads(command("show", "runs/small", "--json")[1])
-    assert told["tuning"]["choices"]["fedavg"]["lr"] in (0.05, 0.5)
+    assert told["tuning"]["choices"]["fedavg"]["settings"]["train.lr"] in (0.05, 0.5)
     assert told["algorithms"][1]["difference"] is not None
     assert (
         command("compare", "small.toml", "--force", "-q")[0] == 0
@@ -425,7 +456,7 @@ def test_compare_at_tuned_rates(command, tmp_path):
     [
         (["--algorithms", "fedavgg"], r"tune = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),
         (["--algorithms", "fedavg,FedAvg"], r"tune = \['fedavg', 'fedavg'\]: 'fedavg' is named twice"),
-        (["--set", "tune.lr=[]"], r"--set: tune.lr = \[\]: .*"),
+        (["--set", "tune.lr=[0.1]"], r"--set: tune: lr = \[0.1\]: .*write \[tune.grid\] train.lr = \[...\]"),
         (["--set", "data.clients=399"], r"small.toml: data.clients = 399: .*"),
         (["--out", "small.toml/x"], r"out = '.*': can't be written .*"),
     ],

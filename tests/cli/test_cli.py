@@ -382,8 +382,8 @@ def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):
     assert "4 bad: no update was made of finite numbers; lower train.lr" in potluck("show", "a")[1]
 
 
-def test_help_says_where_rates_come_from(potluck):
-    assert "rate of tune.lr" in potluck("compare", "--help")[1]
+def test_help_says_where_settings_come_from(potluck):
+    assert "search each one's settings on" in potluck("compare", "--help")[1]
 
 
 def test_damaged_runs_are_told(potluck, here):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support import try_rates
 from test_partition import SPLITS, check, keys, pool_of, pools, quick, same
 from test_partition_users import everything, written
 
@@ -122,13 +123,13 @@ def test_clients_given_by_their_rows():
 
 def test_rates_are_chosen_on_them(tmp_path):
     own_file(tmp_path)
-    wanted = experiment(tmp_path).with_values(tune={"lr": [0.01, 0.1]})
+    wanted = experiment(tmp_path).with_values(tune=try_rates(0.01, 0.1))
     found = potluck.experiment.tune(wanted, ["fedavg"], tmp_path / "tuned")
     one = potluck.run(
         wanted.with_values(evaluate={"on": "validation"}, tune=None, train={"lr": 0.01}), tmp_path / "one"
     )
-    assert found.results["fedavg"][0] == [one.summary["accuracy_mean"]]
-    own = experiment(tmp_path, validation_from="rows").with_values(tune={"lr": [0.01, 0.1]})
+    assert found.results["fedavg"][0]["results"] == [one.summary["accuracy_mean"]]
+    own = experiment(tmp_path, validation_from="rows").with_values(tune=try_rates(0.01, 0.1))
     assert potluck.experiment.tune(own, ["fedavg"], tmp_path / "own").results != found.results
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support import try_rates
 
 from potluck.cli import main
 from potluck.core.errors import DivergedError
@@ -98,6 +99,6 @@ def test_a_comparison_in_memory_and_its_command(tmp_path, capsys):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_rate_at_which_a_run_breaks_counts_as_0(tmp_path, jobs):
-    wanted = experiment(tune={"lr": [0.05, 0.1]}, stop={"rounds": 20})
+    wanted = experiment(tune=try_rates(0.05, 0.1), stop={"rounds": 20})
     found = tune(wanted, ["fedadam"], tmp_path / "tuned", jobs=jobs)
-    assert found.results["fedadam"] == [[0.0], [0.0]]
+    assert [trial["results"] for trial in found.results["fedadam"]] == [[0.0], [0.0]]

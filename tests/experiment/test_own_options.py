@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support import try_rates
 
 from potluck import data, experiment
 from potluck.core.errors import ConfigError
@@ -38,7 +39,7 @@ def made(**options):
         data=settings,
         stop={"rounds": 2},
         run={"executor": "loop"},
-        tune={"lr": [0.1]},
+        tune=try_rates(0.1),
         evaluate={"rounds": 1},
     )
 
@@ -72,7 +73,7 @@ def test_comparisons_and_trials_know_them(tmp_path):
     compared = experiment.compare(made(noise=0.5), ["fedavg", "fedprox"], [1], tmp_path / "c", tuned=True)
     assert {told["noise"] for told in TOLD if "noise" in told} == {0.5}
     assert [run.experiment.data.read("noise") for run in compared.runs] == [0.5, 0.5]
-    trial = toml.read(tmp_path / "c" / "tune" / "fedavg-0.1-1" / "experiment.toml")["data"]
+    trial = toml.read(tmp_path / "c" / "tune" / "fedavg-lr0.1-1" / "experiment.toml")["data"]
     assert trial["noise"] == 0.5
 
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from support import try_rates
 from torch.utils.data import TensorDataset
 
 import potluck
@@ -33,7 +34,7 @@ def experiment(**changes):
         data={"source": "mnist", "root": "/nowhere", "partition": "by_user"},
         model={"name": "linear"},
         stop={"rounds": 2},
-        tune={"lr": [0.3, 0.0001]},
+        tune=try_rates(0.3, 0.0001),
         run={"executor": "loop"},
     )
     return potluck.Experiment(**{**tables, **changes})
@@ -75,8 +76,8 @@ def test_a_comparison_goes_on_with_the_same_rows_only(tmp_path):
 
 def test_rates_are_values(tmp_path):
     found = potluck.tune(experiment(), ["fedavg"], pool=POOL)
-    assert found.grid == [0.0001, 0.3]
-    assert found.choice("fedavg") == 0.3
+    assert found.grids["fedavg"] == {"train.lr": [0.0001, 0.3]}
+    assert found.choice("fedavg") == {"train.lr": 0.3}
     assert found.means("fedavg")[1] > 0.7
     potluck.tune(experiment(), ["fedavg"], tmp_path / "t", pool=POOL)
     with pytest.raises(ConfigError, match="holds a run with other settings"):  # and not: done already

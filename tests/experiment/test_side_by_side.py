@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import try_rates
 
 import potluck
 from potluck.cli import main
@@ -36,7 +37,7 @@ SMALL = {
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
     "model": {"name": "linear"},
     "stop": {"rounds": 3},
-    "tune": {"lr": [0.3, 0.0001]},
+    "tune": try_rates(0.3, 0.0001),
 }
 STUDY = """
 from potluck.models import register as register_model
@@ -49,11 +50,12 @@ BASE = {
     "model": {"name": "of_this_study"}, "stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 100},
     "run": {"executor": "loop", "snapshot_every": 0.2},
 }
+TUNE = {"trials": 2, "refine": 0, "seeds": [1], "length": 0.5, "grid": {"train": {"lr": [0.1, 0.3]}}}
 STUDY = Study(
     title="Two", question="Which?",
     arms=[Arm("plain", "fedavg", {"clients": 3}), Arm("q", "qfedavg", {"clients": 3})],
     scenarios={"even": {}, "skewed": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
-    quick=Scale(BASE, seeds=(1, 2), tune={"lr": [0.1, 0.3], "length": 0.5}, tune_each=True),
+    quick=Scale(BASE, seeds=(1, 2), tune=TUNE, tune_each=True),
     paper=Scale(BASE, seeds=(1, 2), scenarios=["even"]),
 )
 """
@@ -172,9 +174,9 @@ def test_tunings_are_the_same_and_only_what_is_missing_is_run(tmp_path):
     tune(small(), ["fedavg", "fedprox"], tmp_path / "one")
     told = Told()
     tune(small(), ["fedavg"], tmp_path / "two", told, jobs=3)
-    assert told.started == ["fedavg-0.0001-1", "fedavg-0.3-1"]
+    assert told.started == ["fedavg-lr0.0001-1", "fedavg-lr0.3-1"]
     tune(small(), ["fedavg", "fedprox"], tmp_path / "two", told, jobs=0)
-    assert told.started[2:] == ["fedprox-0.0001-1", "fedprox-0.3-1"]
+    assert told.started[2:] == ["fedprox-lr0.0001-1", "fedprox-lr0.3-1"]
     assert [left for _, left in told.over] == [1, 0, 1, 0]
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     before = contents(tmp_path / "two")
@@ -190,7 +192,7 @@ def test_studies_are_the_same_with_tuning_and_models_of_their_own(here):
     assert study_runner.summarise(one)["results"] == study_runner.summarise(two)["results"]
     assert [left for _, left in told.over] == list(range(15, -1, -1))
     assert told.started[7:10] == [
-        "q-0.3-1",
+        "q-lr0.3-1",
         "even-plain-1",
         "even-q-1",
     ]  # first all trials, of both scenarios
@@ -376,7 +378,7 @@ def test_commands_say_how_far_they_are(here, capsys):
     assert code == 0
     lines = err.splitlines()
     assert lines.count("fedprox-2: started") == 1
-    assert any(line.startswith("fedavg-0.3-1: accuracy ") for line in lines)
+    assert any(line.startswith("fedavg-lr0.3-1: accuracy ") for line in lines)
     assert "; 1 run left, about " in err
     assert "left" not in lines[-1]
     assert said(capsys, "tune", "small.toml", "-j", "auto")[0] == 0

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import try_rates
 
 import potluck
 from potluck import metrics
@@ -159,12 +160,13 @@ def test_changed_studies_are_noticed(command, here):
 
 
 def test_arms_are_tuned_one_by_one_unless_they_follow_another(here):
-    text = TWO.replace("quick=Scale(BASE)", "quick=Scale(BASE, (1, 2), {'lr': [0.3, 0.01], 'length': 0.5})")
+    text = TWO.replace("quick=Scale(BASE)", "quick=Scale(BASE, (1, 2), TUNE)")
     text = text.replace(
         "    quick=",
         '    scenarios={"even": {"data": {"alpha": 9.0}}, "odd": {"data": {"alpha": 0.1}}},\n    quick=',
     )
-    follower = 'Arm("follower", "fedprox", {"mu": 0.5}, {"train": {"batch": 5}}, rate_of="plain"), '
+    follower = 'Arm("follower", "fedprox", {"mu": 0.5}, {"train": {"batch": 5}}, tuned_as="plain"), '
+    text = text.replace("\nSTUDY", f"\nTUNE = {try_rates(0.3, 0.01, length=0.5)}\nSTUDY")
     (here / "studies" / "two.py").write_text(text.replace('Arm("q = 2"', f'{follower}Arm("q = 2"'))
     results = study_runner.run_study("two")
     assert results.plan.total == results.plan.trials + 3 * 2 * 2 == 2 * 2 + 12
@@ -174,18 +176,18 @@ def test_arms_are_tuned_one_by_one_unless_they_follow_another(here):
         for run in runs:
             e = run.experiment
             rate = tuning.choice("plain" if arm == "follower" else arm)
-            assert e.training(e.algorithm).lr == rate
+            assert e.training(e.algorithm).lr == rate["train.lr"]
             assert e.data.alpha == {"even": 9.0, "odd": 0.1}[scenario]
             assert e.train.batch == (5 if arm == "follower" else 10)
             assert e.algorithms[e.algorithm].get("mu", 0.5) == 0.5
             assert (e.evaluate.on, e.stop.rounds) == ("test", 4)
-    trial = potluck.load(results.path / "even" / "tune" / "q-2-0.3-1").experiment
+    trial = potluck.load(results.path / "even" / "tune" / "q-2-lr0.3-1").experiment
     assert (trial.evaluate.on, trial.stop.rounds, trial.algorithms["qfedavg"]["q"]) == ("validation", 2, 2.0)
     text = reproduction.write_section(results)
     assert "accuracy:\n\n|  | even | odd |\n" in text
     assert re.search(r"\| follower \| .* \([+-][\d.]+\) \|", text)  # two seeds: no interval
-    assert "Learning rates in even. Chosen by" in text
-    assert "12 runs after 4 trials of rates" in text
+    assert "Tuning in even. Chosen by" in text
+    assert "12 runs after 4 trials, " in text
 
 
 def test_measures_and_pages_of_ones_own(here):
@@ -268,14 +270,14 @@ def test_tables_are_laid_over_one_another():
     [
         (dict(quick=Scale({}, range(LIMIT))), r"quick: 80 runs \(0 to tune, 80 to compare\), at most 40 are"),
         (
-            dict(quick=Scale({}, range(15), {"lr": [0.1, 0.2], "seeds": [1, 2, 3]})),
+            dict(quick=Scale({}, range(15), try_rates(0.1, 0.2, seeds=[1, 2, 3]))),
             r"42 runs \(12 to tune, 30",
         ),
         (dict(quick=Scale({}, (1, 1))), r"seeds = \[1, 1\]: 1 is named twice"),
         (dict(arms=[Arm("a b", "fedavg"), Arm("a/b", "fedavg")]), r"arms = .*'a-b' is named twice"),
         (dict(quick=Scale({}, arms=["c"])), r"arm 'c': no such arm; known: a, b"),
         (dict(quick=Scale({}, scenarios=["x"])), r"scenario 'x': no such scenario"),
-        (dict(arms=[*ARMS, Arm("c", "fedavg", rate_of="d")]), r"arm 'c': rate_of 'd': no such arm"),
+        (dict(arms=[*ARMS, Arm("c", "fedavg", tuned_as="d")]), r"arm 'c': tuned_as 'd': no such arm"),
     ],
 )
 def test_wrong_studies(study, message):
@@ -361,7 +363,7 @@ def test_the_studies_of_this_project_hold_together(path, scale):
 
     for study in study_runner.read(path).values():
         plan = study.plan(scale)
-        assert plan.total <= LIMIT
+        assert plan.total <= plan.scale.limit
         for arm in plan.arms:
             for scenario in plan.scenarios:
                 wanted = plan.experiment(arm, scenario, 1)

@@ -225,7 +225,7 @@ def test_intervals_are_computed_and_written_in_one_place():
 
 def test_a_first_experiment_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (toml,), (code, more) = blocks(text("start.md"), "toml"), blocks(text("start.md"))
+    (toml, tuned), (code, more) = blocks(text("start.md"), "toml"), blocks(text("start.md"))
     (tmp_path / "first.toml").write_text(toml)
     quick = ("--set", "stop.seconds=2", "--set", "run.executor=loop", "--quiet")
     with pytest.raises(SystemExit) as ended:
@@ -238,7 +238,9 @@ def test_a_first_experiment_runs(tmp_path, monkeypatch, capsys):
     assert isinstance(space["model"], torch.nn.Module)
     exec(compile(more, "start.md", "exec"), space)
     assert [row.algorithm for row in space["compared"].rows] == ["fedavg", "fedprox"]
-    assert space["tuning"].choice("fedavg") in (0.03, 0.3)
+    assert len(space["tuning"].means("fedavg")) == 3
+    (tmp_path / "tuned.toml").write_text(toml + tuned)
+    assert potluck.Experiment.from_file("tuned.toml").tune.trials == 8
     assert space["advised"].measured.devices == 20
 
 

@@ -411,7 +411,7 @@ def test_resume_wants_the_same_code(potluck, mine, tmp_path, many):
 
 
 def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
-    tune = ("tune", "e.toml", "--set", "tune.lr=[0.1]", "--out", "tune", "--code")
+    tune = ("tune", "e.toml", "--set", "tune.grid.train.lr=[0.1]", "--out", "tune", "--code")
     potluck(*tune, mine, cwd=tmp_path)
     said = potluck(*tune[:-1], cwd=tmp_path, code=2)
     assert "'corners': no such source; " in said
@@ -420,7 +420,7 @@ def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
     plain = ("tune", "plain.toml", *tune[2:4], "--out", "plain")
     potluck(*plain, "--code", mine, cwd=tmp_path)
     said = potluck(*plain, cwd=tmp_path, code=2)
-    assert "--code is missing: plain/fedavg-0.1-1 was begun with --code mine.py of sha256" in said
+    assert "--code is missing: plain/fedavg-lr0.1-11 was begun with --code mine.py of sha256" in said
     assert "a tuning; the same `potluck tune` again" in potluck("resume", "plain", cwd=tmp_path, code=2)
     (tmp_path / "plain" / "tune.json").unlink()
     said = potluck("resume", "plain", cwd=tmp_path, code=2)
@@ -429,7 +429,9 @@ def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
     other.write_text(mine.read_text() + "\n# otherwise\n")
     assert "was begun with --code mine.py" in potluck(*tune, other, cwd=tmp_path, code=2)
     potluck(*tune, other, "--force", cwd=tmp_path)
-    assert json.loads((tmp_path / "tune" / "doubled-0.1-1" / "code.json").read_text())["file"] == "other.py"
+    assert (
+        json.loads((tmp_path / "tune" / "doubled-lr0.1-11" / "code.json").read_text())["file"] == "other.py"
+    )
     (tmp_path / "one.py").write_text(STUDY)
     study = ("study", "one.py", "--no-page", "--out", "study", "--jobs", "2", "--code")
     assert "doubled" in potluck(*study, mine, cwd=tmp_path)

@@ -86,6 +86,15 @@ class RunBatch:
         if _state(place, full := resolve_run(experiment), self.force) != "finished":
             prepare(experiment, federation=self._federation(full))
 
+    def is_there(self, experiment: Experiment, place: Path | None) -> bool:
+        """Whether a folder holds this very run, begun or finished; another one is refused, as ever."""
+        return _state(place, resolve_run(experiment), self.force) in ("begun", "finished")
+
+    def drop(self, runs: int, work: float) -> None:
+        """So many runs fewer than was said at first, and so much less work."""
+        self.total -= runs
+        self.left -= work
+
     def compute_ahead(self, asked: Iterable[RunRequest]) -> None:
         """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
         if self.jobs == 1:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
-from potluck import algorithms
 from potluck.core.errors import ConfigError, error_context, require, show_short
 from potluck.core.ranges import Seed
 from potluck.data import PARTITIONS
@@ -26,12 +25,13 @@ from potluck.experiment.schema.settings import (
     Stop,
     Table,
     Training,
-    Tune,
     as_recorded,
     dump_all,
     dump_given,
     is_recorded,
+    name_algorithm,
 )
+from potluck.experiment.schema.tune_table import Tune
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
 
 T = TypeVar("T", bound=Table)
@@ -160,12 +160,12 @@ class Experiment(Table):
     @field_validator("compare")
     @classmethod
     def _known_algorithms(cls, names: list[str]) -> list[str]:
-        return [_algorithm(name, name) for name in names]
+        return [name_algorithm(name, name) for name in names]
 
     @field_validator("algorithms")
     @classmethod
     def _known_tables(cls, tables: Parameters) -> Parameters:
-        return {_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
+        return {name_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
 
 
 def _with_options(table: T, source: Callable[..., object]) -> T:
@@ -176,12 +176,3 @@ def _with_options(table: T, source: Callable[..., object]) -> T:
         if p.default is not p.empty and getattr(table, name, 0) is None
     }
     return table.model_copy(update=missing)
-
-
-def _algorithm(name: str, shown: str) -> str:
-    if is_recorded():
-        return name
-    try:
-        return algorithms.canonical(name)
-    except ConfigError as error:
-        raise ValueError(f"{shown}: {str(error).partition(': ')[2]}") from None

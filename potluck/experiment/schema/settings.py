@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from potluck.core.errors import nearest_or_own, show_short
+from potluck import algorithms
+from potluck.core.errors import ConfigError, nearest_or_own
 from potluck.core.ranges import (
     Chance,
     Count,
@@ -24,7 +25,6 @@ from potluck.core.ranges import (
     Portion,
     Positive,
     Seconds,
-    Seed,
     Share,
 )
 from potluck.data import PARTITIONS, list_stocks
@@ -268,21 +268,6 @@ class Evaluation(Table):
         return shares
 
 
-class Tune(Table):
-    """Which learning rates are tried, the same ones for every algorithm."""
-
-    lr: Annotated[list[LearningRate], Field(min_length=1), "the grid"] = Field(default=[0.01, 0.03, 0.1, 0.3])
-    seeds: Annotated[list[Seed], "the first of the experiment's"] = Field(default=[])
-    length: Annotated[Portion, "of a trial, as a share of a whole run"] = 1.0
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        for key, values in (("lr", self.lr), ("seeds", self.seeds)):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key} = {show_short(values)}: name each once")
-        return self
-
-
 class Execution(Table):
     """How a run is computed."""
 
@@ -342,6 +327,16 @@ def as_recorded(recorded: bool = True) -> Iterator[None]:
 def is_recorded() -> bool:
     """Whether names are taken as they are."""
     return _RECORDED.get()
+
+
+def name_algorithm(name: str, shown: str) -> str:
+    """An algorithm as the registry spells it; `shown` is what an error calls it."""
+    if is_recorded():
+        return name
+    try:
+        return algorithms.canonical(name)
+    except ConfigError as error:
+        raise ValueError(f"{shown}: {str(error).partition(': ')[2]}") from None
 
 
 def _known(noun: str, name: str, among: Iterable[str]) -> str:
