@@ -66,7 +66,7 @@ def columns(**more: Any) -> list[Arm]:
     return [
         fededge(**more),
         maverick(**more),
-        Arm("HybridFL", "hybridfl"),
+        Arm("HybridFL", "hierfl"),  # the paper means the plain hierarchy by this name
         fededge("FedProx in FedEdge", inner={"kind": "fedprox", "mu": 0.01}, **more),
         fededge("FedPVR in FedEdge", inner={"kind": "fedpvr"}, **more),
         fededge("MOON in FedEdge", inner={"kind": "moon"}, **more),
