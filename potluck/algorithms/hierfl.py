@@ -5,7 +5,8 @@ cloud averages those of the edges, and everybody begins again with the result. M
 
 As in the authors' code, both averages go by samples, and an edge holds one round for each of the cloud's,
 unless told otherwise (kappa_2; kappa_1, the steps of a device, are the experiment's). Deviations: an edge may
-ask some of its devices only, and a deadline can be had.
+ask some of its devices only, and a deadline can be had. With one edge round it is also what Maverick's paper
+calls HybridFL; `hybridfl` is that of its own authors.
 
 Devices keep the models that they train last. These are scored first, as the view `personal` (a device without
 one has its edge's), then the edge's as `edge` and the cloud's as `global`. The views of fededge, hybridfl and

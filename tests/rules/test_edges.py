@@ -1,6 +1,7 @@
 """Edges: rounds while the cloud is silent, mixing, other rules inside of them, and what is served."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ from potluck.rules.edges import Edge, OwnModels
 from potluck.rules.guard import guard
 from potluck.rules.robust import Clip
 
-ALL = {"fededge": fededge, "hierfl": hierfl, "hybridfl": hybridfl, "maverick": maverick}
+WHOLE = partial(hybridfl, portion=1.0)  # asks all of an edge's, as the others do
+ALL = {"fededge": fededge, "hierfl": hierfl, "hybridfl": WHOLE, "maverick": maverick}
 PLAIN = replace(LOCAL, optim=SGD(0.1))
 ME, CLOUD = 100, 99
 
@@ -338,7 +340,7 @@ def test_bytes_of_each_tier():
 def test_one_edge_round_is_the_average_of_all():
     federation, full = small(edges=2), replace(PLAIN, batch=max(SIZES))  # one step: no order of rows matters
     flat = finished(federation, FedAvg(99, full), rounds=3)
-    for make in (hierfl, hybridfl):
+    for make in (hierfl, WHOLE):
         sim = finished(federation, make(full), rounds=3)
         torch.testing.assert_close(weights(sim), weights(flat), rtol=0, atol=1e-12)
         assert sim.accounts.tasks == 3 * len(SIZES)
