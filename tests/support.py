@@ -60,6 +60,7 @@ class Desk:
     stop: bool = False
     busy: set = field(default_factory=set)
     users: dict = field(default_factory=dict)  # of devices; who isn't in it belongs to nobody
+    sizes: dict = field(default_factory=dict)  # train rows of devices; who isn't in it has 10
     seed: int = 0
     event: int = 0
     rng: np.random.Generator = None
@@ -79,6 +80,9 @@ class Desk:
     def profiles(self, nodes):
         ones = np.ones(len(nodes))
         return SimpleNamespace(compute=ones, up=ones, down=ones, latency=ones, memory=ones)
+
+    def rows(self, nodes):
+        return np.array([self.sizes.get(n, 10) for n in nodes], np.int64)
 
     def sample(self, count, but=()):
         idle = [node for node in self.children if node not in self.busy and node not in but]

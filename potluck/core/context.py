@@ -52,6 +52,7 @@ class Context(Protocol):
     def working(self) -> bool: ...  # not stopped, and at the top or owing an answer
 
     def profiles(self, nodes: Sequence[Node]) -> Claims: ...
+    def rows(self, nodes: Sequence[Node]) -> NDArray[np.int64]: ...  # train rows that they say they have
     def sample(self, count: int, but: Collection[Node] = ()) -> list[Node]: ...  # online, idle, no repeats
     def ready(self, nodes: Sequence[Node]) -> list[Node]: ...  # those online and idle; takes nobody
     def siblings(self, node: Node) -> list[Node]: ...  # children of the device's own user, itself included

@@ -98,6 +98,9 @@ class EventContext:
     def profiles(self, nodes: Sequence[Node]) -> Profiles:
         return self._host.claimed.take(nodes)
 
+    def rows(self, nodes: Sequence[Node]) -> NDArray[np.int64]:
+        return np.array(self._host.count_rows(nodes), np.int64)
+
     def only(self, nodes: Iterable[Node]) -> "EventContext":
         view = EventContext(self._host, self.me, self._stream)
         if self._taken is None:

@@ -38,6 +38,7 @@ class Host(Protocol):
     def busy(self) -> Container[Node]: ...  # who has something to do
 
     def online(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]: ...  # devices and aggregators
+    def count_rows(self, nodes: Sequence[Node]) -> list[int]: ...  # to train on, as nodes say
     def owing(self, me: Node) -> set[Node]: ...  # aggregators below that owe this one an answer
 
 

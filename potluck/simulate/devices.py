@@ -1,6 +1,6 @@
 """The devices of a simulation: what runs on them, how long it takes and what comes out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -88,6 +88,10 @@ class Devices:
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
         """The rows that a device trains on, now unless told."""
         return self.holdings.rows(node, self.clock.now if at is None else at)
+
+    def count_rows(self, nodes: Sequence[Node]) -> list[int]:
+        """How many train rows these have; nobody lies about them."""
+        return [self.holdings.count(node, self.clock.now) for node in nodes]
 
     def cancel(self, sender: Node, fid: int, over: bool) -> None:
         """Drop a task; what it has used so far is charged. `over`: the run ends, so the task isn't late."""

@@ -76,6 +76,7 @@ class Simulation:
         shared = (self.clock, executor, self.memories, self.accounts, self.record, self.seed, links.promised)
         self.devices = Devices(federation, self.topology, self.machines, *shared, state.devices)
         self.always, self.busy = self.devices.always, self.devices.queues.first
+        self.count_rows = self.devices.count_rows
         self.links = Links(self.topology, self.machines, self.clock, self.accounts, links)
         carrier = Carrier(self.devices, self.links, self.record)
         self.points = {

@@ -276,6 +276,16 @@ def test_claims_are_believed_as_far_as_they_can_be(tmp_path):
     assert UNKNOWN["up"] == stage.server.conductor.claimed.up[SHY]
 
 
+def test_rows_are_known_of_those_who_came(tmp_path):
+    stage = Stage(crowd(FEW), make("fedavg", clients=3), tmp_path, rounds=1)
+    stage.begin()
+    conductor, members = stage.server.conductor, stage.server.state.members
+    assert conductor.count_rows([2, 0]) == [FEW[2], FEW[0]]
+    members.pop(0)
+    assert conductor.count_rows([0, 1]) == [0, FEW[1]]
+    assert conductor.count_rows([conductor.root]) == [conductor.terms.server["train"]]
+
+
 @pytest.mark.parametrize("name", FLAT)
 def test_billions_of_rows_take_no_memory(name, tmp_path):
     """A device may say so: what its work would cost is asked without any of them."""

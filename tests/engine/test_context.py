@@ -1,5 +1,7 @@
 """How an event draws devices: by counter where it wants one, by a generator where it wants several."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from federations import LOCAL, simulate, small
@@ -64,3 +66,31 @@ def test_where_chance_finds_nobody_all_are_looked_at(sim):
     for left in everybody:
         assert event(sim, 7).sample(1, everybody - {left}) == [left]
     assert event(sim, 7).sample(1, everybody) == []
+
+
+def test_rows_are_those_that_a_node_has_now():
+    sim = simulate(small(), algorithms.make("fedavg", LOCAL))
+    assert event(sim, 0).rows([3, 0, 6, sim.root]).tolist() == [12, 3, 20, 0]  # of SIZES
+    assert event(sim, 0).only([1, 2]).rows(range(3)).tolist() == [3, 7, 10]
+    assert event(sim, 0).rows([]).tolist() == []
+    sim.devices.holdings.move(6, 0, np.arange(5), 0.0)
+    assert event(sim, 1).rows([0, 1, 6]).tolist() == [8, 7, 15]
+
+
+def test_rows_are_counted_without_being_looked_for():
+    where, asked = small(), []
+
+    class Crowd:
+        """A million devices, of whom only those asked for are looked at."""
+
+        clients, user, left_out = 1_000_000, None, 0
+
+        def size(self, client):
+            asked.append(client)
+            return client % 7
+
+    sim = simulate(where, algorithms.make("fedavg", LOCAL))
+    sim.devices.holdings.federation = replace(where, partition=Crowd())
+    sim.devices.holdings.devices = 1_000_000
+    assert event(sim, 0).rows([5, 700_002]).tolist() == [5, 2]
+    assert asked == [5, 700_002]

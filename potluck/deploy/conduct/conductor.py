@@ -5,7 +5,7 @@ listed; whoever runs the conductor posts it when the entry is on disk.
 """
 
 from collections import deque
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -69,6 +69,12 @@ class Conductor:
 
     def online(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.array([self.is_there(node) for node in nodes.tolist()], bool)
+
+    def count_rows(self, nodes: Sequence[Node]) -> list[int]:
+        """What devices said when they came; of one that hasn't come, nothing is known."""
+        members, own = self.state.members, self.terms.server
+        told = (own if n == self.root else members[n].rows if n in members else {} for n in nodes)
+        return [rows.get("train", 0) for rows in told]
 
     def owing(self, me: Node) -> set[Node]:
         return set()
