@@ -13,7 +13,7 @@ from support import SPEC, Desk, Line, answer, close, local, numbers, tasks
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.fedgs.algorithm import Cloud, Group, fedgs
+from potluck.algorithms.fedgs.algorithm import Cloud, Group, GroupState, fedgs
 from potluck.algorithms.fedgs.device import NextCounts, OneBatch, next_rows
 from potluck.algorithms.fedgs.selection import distance, find_nearest_sum
 from potluck.core.errors import ConfigError
@@ -316,11 +316,28 @@ def test_executors_agree_and_it_learns():
     assert last > first + 0.1
 
 
+def test_some_are_drawn_by_chance_and_the_others_make_up_for_them():
+    # Labels of the next batches; the federation has both alike, so two devices aim at (4, 4).
+    labels = {0: (4, 0), 1: (0, 4), 2: (4, 0), 3: (4, 0)}
+    state = GroupState(numbers(), 0, torch.tensor([0.5, 0.5]), next_labels=labels)
+    seen, rng = Counter(), np.random.default_rng(0)
+    for _ in range(800):
+        seen.update([tuple(Group(JOB, 2, 1, chance=1).choose(state, [0, 1, 2, 3], rng))])
+    # Device 1 balances whoever is drawn; if it is drawn itself, 0 is the first that balances it.
+    assert seen.keys() == {(0, 1), (1, 2), (1, 3)}
+    assert abs(seen[0, 1] / 800 - 1 / 2) < 0.06
+    assert abs(seen[1, 2] / 800 - 1 / 4) < 0.06
+    assert all(Group(JOB, 2, 1).choose(state, [0, 1, 2, 3], rng) == [0, 1] for _ in range(9))
+    assert Group(JOB, 4, 1, chance=2).choose(state, [3], rng) == [3]
+    assert Group(JOB, 3, 1, chance=3).choose(state, [0, 2, 3], rng) == [0, 2, 3]
+
+
 def test_parameters():
+    assert algorithms.make("fedgs", LOCAL).at("edge").chance == 2  # of 10, as the authors have it
     made = algorithms.make("fedgs", LOCAL, clients=3, group="user")
     assert (made.tiers, made.at("user").clients, made.at("user").syncs) == (("user",), 3, 50)
     assert made.at("user").local.batch == LOCAL.batch
-    for wrong in ({"clients": 0}, {"syncs": 0}, {"group": "factory"}):
+    for wrong in ({"clients": 0}, {"syncs": 0}, {"group": "factory"}, {"chance": 1.5}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             algorithms.make("fedgs", LOCAL, **wrong)
     with pytest.raises(ConfigError, match=r"train\.privacy = .*labels"):

@@ -61,6 +61,7 @@ class Group:
     local: Train  # of one batch
     clients: int  # devices a step; L
     syncs: int  # steps before the cloud is answered
+    chance: int = 0  # of the devices a step, so many are drawn; L_rnd
 
     def start(self, ctx: Context) -> GroupState:
         return GroupState(ctx.models[self.local.model].init(ctx.key), ctx.key >> 1)
@@ -76,19 +77,22 @@ class Group:
         if silent and (m.doing != ASK or not able):
             ask = NextCounts(classes, self.local.batch)
             return replace(m, doing=ASK), [Task(n, ask, {"next": m.name_next(n)}) for n in silent]
-        nodes = self.choose(m, able)
+        nodes = self.choose(m, able, ctx.rng)
         tasks = [Task(n, self.local, {"params": m.params, "next": m.name_next(n)}) for n in nodes]
         return replace(m, doing=TRAIN), [*tasks]
 
-    def choose(self, m: GroupState, able: list[Node]) -> list[Node]:
-        """Those of some devices whose next batches together are most like the federation."""
+    def choose(self, m: GroupState, able: list[Node], rng: np.random.Generator) -> list[Node]:
+        """Some devices by chance, and those whose next batches, with theirs, are most like the federation."""
         if not able:
             return []
         assert m.share is not None
         table = np.array([m.next_labels[n] for n in able], np.float64).T
         count = min(self.clients, len(able))
         target = m.share.cpu().numpy() * count * table.sum() / len(able)
-        return [able[i] for i in find_nearest_sum(table, target, count)]
+        order = rng.permutation(len(able)) if self.chance else np.arange(len(able))
+        drawn, rest = np.sort(order[: self.chance]), np.sort(order[self.chance :])
+        best = find_nearest_sum(table[:, rest], target - table[:, drawn].sum(1), count - len(drawn))
+        return [able[i] for i in sorted([*drawn, *rest[best]])]
 
     def merge(self, m: GroupState, lane: None, got: Got, ctx: Context) -> tuple[GroupState, list[Command]]:
         heard = [r for r in got.replies if r.weight > 0]
@@ -190,15 +194,18 @@ def fedgs(
     group: Annotated[
         Literal["edge", "user"], "whose devices make a group: those of an edge, or of a user"
     ] = "edge",
+    chance: Annotated[float, "share of the devices a step that is drawn by chance"] = 0.2,
 ) -> Groups:
     """FedAvg of groups that take many small steps, each with devices whose next batches balance."""
     require(clients >= 1, "clients", clients, "must be at least 1: devices of a group a step")
     require(syncs >= 1, "syncs", syncs, "must be at least 1: steps of a group a round")
+    require(0 <= chance <= 1, "chance", chance, "must be a share, from 0 to 1, such as 0.2")
     require(group in ("edge", "user"), "group", group, "must be 'edge' or 'user'")
     fix = "covers updates alone, but devices also tell the labels of their batches; leave it out"
     require(local.privacy is None, "train.privacy", local.privacy, fix)
     one = replace(local, sampler=OneBatch(), epochs=1, steps=1)
-    return Groups(Cloud(FedAvg(EVERYBODY, local)), Group(one, clients, syncs), (group,))
+    steps = Group(one, clients, syncs, round(chance * clients))
+    return Groups(Cloud(FedAvg(EVERYBODY, local)), steps, (group,))
 
 
 def _asks_labels(task: Task | None) -> bool:
