@@ -1,4 +1,4 @@
-"""How large the losses were that a device saw while it trained: what Oort's utility is made of."""
+"""How large the losses were that a device saw while it trained: what utilities are made of."""
 
 from torch import Tensor
 
@@ -34,11 +34,11 @@ class _ListeningNet(AroundNet):
 
 @value
 class Tally(AroundObjective):
-    """Any objective, which also tells the squares of its rows' losses.
+    """Any objective, which also tells its rows' losses and their squares.
 
     Training computes these losses anyway, whatever else it minimises, so they cost no pass of their own. Told
-    are means over steps of two sums, `squares` and `rows`: their ratio is the mean over all rows, also where
-    the last batch of an epoch is small.
+    are means over steps of three sums, `losses`, `squares` and `rows`: what the first two are of the third is
+    the mean over all rows, also where the last batch of an epoch is small.
     """
 
     inner: Objective = CrossEntropy()
@@ -49,11 +49,12 @@ class Tally(AroundObjective):
         loss, metrics = self.inner.loss(heard, params, batch, held)
         # An objective that has no use for logits makes them necessary here.
         logits = net(params, batch.x, batch.key) if heard.logits is None else heard.logits
-        squares = row_losses(logits.detach(), batch.y).square()
-        return loss, {**metrics, "squares": (squares * batch.weight).sum(), "rows": batch.weight.sum()}
+        losses, weight = row_losses(logits.detach(), batch.y), batch.weight
+        sums = {"losses": (losses * weight).sum(), "squares": (losses.square() * weight).sum()}
+        return loss, {**metrics, **sums, "rows": weight.sum()}
 
     def tells(self, sent: Tree) -> tuple[str, ...]:
-        return (*self.inner.tells(sent), "squares", "rows")
+        return (*self.inner.tells(sent), "losses", "squares", "rows")
 
     def tells_change_only(self) -> bool:
         return False  # losses say something of the rows

@@ -1,7 +1,8 @@
 """FLAME by hand: utility, time and energy, users that are completed, and whose a device is."""
 
+from collections import Counter
 from dataclasses import replace
-from math import e, log
+from math import e, inf, log, nan, sqrt
 
 import numpy as np
 import pytest
@@ -36,8 +37,8 @@ def crowd(**more):
     return Desk(**{"children": range(12), "users": TRIOS, **more})
 
 
-def told(node, square, rows=10.0, seconds=1.0):
-    metrics = {"squares": 4.0 * square, "rows": 4.0}
+def told(node, loss, rows=10.0, seconds=1.0):
+    metrics = {"losses": 4.0 * loss, "squares": 1e9, "rows": 4.0}
     return Reply(Task(node, JOB, {}), {"delta": numbers()}, rows, metrics, Spent(0.0, seconds, 0.0))
 
 
@@ -46,9 +47,18 @@ def told(node, square, rows=10.0, seconds=1.0):
 
 def test_time():
     seconds = np.array([0.0, 30.0, 40.0, 60.0, np.nan])
-    assert Flame().weigh_time(seconds).tolist() == [1, 1, 0.375, 0.25, 1]  # 0.5 x 30 / 40, 0.5 x 30 / 60
-    np.testing.assert_allclose(Flame(alpha=0.8).weigh_time(seconds), [1, 1, 0.6, 0.4, 1])
-    assert Flame(alpha=1.0, seconds=20.0).weigh_time(seconds).tolist() == [1, 20 / 30, 0.5, 20 / 60, 1]
+    assert Flame().weigh_time(seconds, 30).tolist() == [1, 1, 0.375, 0.25, 1]  # 0.5 x 30 / 40, 0.5 x 30 / 60
+    np.testing.assert_allclose(Flame(alpha=0.8).weigh_time(seconds, 30), [1, 1, 0.6, 0.4, 1])
+    assert Flame(alpha=1.0).weigh_time(seconds, 20).tolist() == [1, 20 / 30, 0.5, 20 / 60, 1]
+    assert Flame().weigh_time(seconds, inf).tolist() == [1] * 5
+
+
+def test_what_a_task_should_take():
+    times = [4.0, 1.0, 3.0, 2.0]
+    assert Flame().find_limit(times) == 3  # of four, the one that two are faster than
+    assert [Flame(quantile=q).find_limit(times) for q in (0.25, 0.75, 1.0)] == [2, 4, inf]
+    assert Flame(seconds=30.0).find_limit(times) == 30
+    assert Flame().find_limit([]) == Flame().find_limit([nan]) == inf  # before anybody was heard
 
 
 def test_energy():
@@ -60,8 +70,8 @@ def test_energy():
 
 def test_utility_is_a_product():
     picks = known({0: 8, 1: 8, 2: 6}, {0: 60.0, 1: 10.0, 2: 10.0}, {0: 50.0, 1: 100.0, 2: 100 / e})
-    assert Flame().utilities([0, 1, 2], picks).tolist() == [2, 8, 6]
-    np.testing.assert_allclose(Flame(budget=100.0).utilities([0, 1, 2], picks), [2 * log(2), 0, 6])
+    assert Flame().utilities([0, 1, 2], picks, 30.0).tolist() == [2, 8, 6]
+    np.testing.assert_allclose(Flame(budget=100.0).utilities([0, 1, 2], picks, 30.0), [2 * log(2), 0, 6])
 
 
 # ------------------------------------------------------------------------------------------------- picking
@@ -85,10 +95,32 @@ def test_the_best_devices_bring_others_of_their_users():
 
 def test_slow_devices_come_later():
     picks = known({n: n for n in range(11)} | {11: 24}, dict.fromkeys(range(12), 10.0) | {11: 40.0})
-    select = Flame(rank=NEVER, devices=1)
+    select = Flame(rank=NEVER, devices=1, seconds=30.0)
     assert chosen(select, picks, 1) == [10]  # 24 x 0.375 = 9
     assert chosen(replace(select, alpha=1.0), picks, 1) == [11]  # 24 x 0.75 = 18
     assert chosen(replace(select, seconds=40.0), picks, 1) == [11]
+
+
+def test_on_a_fast_fleet_time_counts_as_well():
+    # All are far below 30 s. The median is 0.1 s, so 24 x 0.5 x 0.1 / 0.4 = 3 is less than 10.
+    picks = known({n: n for n in range(11)} | {11: 24}, dict.fromkeys(range(12), 0.1) | {11: 0.4})
+    select = Flame(rank=NEVER, devices=1)
+    assert chosen(select, picks, 1) == [10]
+    assert chosen(replace(select, seconds=30.0), picks, 1) == [11]
+    assert chosen(replace(select, quantile=1.0), picks, 1) == [11]
+
+
+def test_new_devices_are_drawn_by_the_root_of_their_rows():
+    # Weights are 1 and 3 of 4, as roots of 1 and 9 rows; before anybody was heard, all are alike.
+    first, desk = Counter(), crowd(children=[0, 1, 2], users={}, sizes={1: 1, 2: 9})
+    select = Flame(rank=Oort(explore_decay=1.0), devices=1)
+    picks = known({0: 1.0})
+    for _ in range(2000):
+        drawn, _ = select.pick(replace(picks, known=replace(picks.known, explore=1.0)), 1, desk)
+        first.update(drawn)
+        desk = desk.later(busy=set())
+    assert first[0] == 0
+    assert abs(first[2] / 2000 - 0.75) < 0.04
 
 
 def test_exhausted_devices_come_last():
@@ -156,10 +188,10 @@ def test_a_large_crowd_is_looked_at_in_part():
 def test_what_is_learnt():
     select, picks = Flame(), FlameState(OortState(0.9, 30.0, 4, asked={2: (10.0, False)}), {0: 3.0})
     lost = [Lost(Task(2, JOB, {}), "late"), Lost(Task(3, JOB, {}), "gone")]
-    after = select.learn(picks, Got([told(0, 9.0, 8.0, 2.0), told(1, 1.0, 5.0, 4.0)], lost), Desk(now=17.0))
+    after = select.learn(picks, Got([told(0, 3.0, 16.0, 2.0), told(1, 1.0, 5.0, 4.0)], lost), Desk(now=17.0))
     assert after.drain == {0: 5.0, 1: 4.0, 2: 7.0}
-    assert {n: h.utility for n, h in after.known.heard.items()}[0] == 24  # 8 sqrt 9, as Oort has it
-    assert after.known.heard[1].utility == 5
+    assert after.known.heard[0].utility == 12  # 3 sqrt 16, where Oort would have 16 times the root of squares
+    assert after.known.heard[1].utility == sqrt(5)
     assert picks.drain == {0: 3.0}  # the state before is as it was
 
 
@@ -226,13 +258,14 @@ def test_it_selects_for_any_algorithm(name):
 
 def test_algorithm_is_fedavg_with_this_selector():
     made = algorithms.make("flame", LOCAL, clients=8, alpha=0.4, explore=0.5, budget=60.0)
-    assert made.select == Flame(0.4, 30.0, 4, 60.0, Oort(explore=0.5))
+    assert made.select == Flame(0.4, None, 0.5, 4, 60.0, Oort(explore=0.5))
     assert made.clients == 8
     assert algorithms.make("flame", LOCAL).select == Flame()
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"alpha": 0.0}, {"alpha": 1.5}, {"seconds": 0.0}, {"devices": 0}, {"budget": 0.0}]
+    "wrong",
+    [{"alpha": 0.0}, {"alpha": 1.5}, {"seconds": 0.0}, {"quantile": 0.0}, {"devices": 0}, {"budget": 0.0}],
 )
 def test_wrong_values_are_named(wrong):
     (name,) = wrong

@@ -14,7 +14,7 @@ from support import SPEC, Desk, Line, answer, batches, close, fit, local, number
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.oort.selection import Oort, draw_by_weight, find_preferred
-from potluck.algorithms.oort.state import Observation, OortState, count_rows, mean_square
+from potluck.algorithms.oort.state import Observation, OortState, count_rows, find_mean
 from potluck.algorithms.qfedavg.device import Appraise
 from potluck.core import codec
 from potluck.core.errors import ConfigError, JobError
@@ -147,7 +147,7 @@ def test_draws_have_no_repeats_and_are_those_of_their_seed():
 
 
 def test_utility_of_a_reply():
-    assert mean_square(told(0, 9.0)) == 9
+    assert find_mean(told(0, 9.0), "squares") == 9
     assert count_rows(told(0, 9.0, rows=8.0)) == 8
     steps = replace(JOB, steps=2, batch=3)
     assert count_rows(told(0, 9.0, rows=8.0, job=steps)) == 6  # no more than it trained on
@@ -158,10 +158,10 @@ def test_utility_of_a_reply():
 
 def test_replies_without_rows_or_losses():
     nothing = replace(told(0, 1.0), weight=0.0, metrics={})
-    assert mean_square(nothing) == 0
-    assert mean_square(told(0, inf)) == 0
+    assert find_mean(nothing, "squares") == 0
+    assert find_mean(told(0, inf), "squares") == 0
     with pytest.raises(JobError, match="device 4: its reply tells no losses"):
-        mean_square(replace(told(4, 1.0), metrics={}))
+        find_mean(replace(told(4, 1.0), metrics={}), "squares")
 
 
 def test_the_first_round_is_uniform_and_the_share_of_new_devices_falls_to_its_floor():
@@ -221,6 +221,42 @@ def test_speed_of_new_devices_comes_from_claims_as_they_proved_true():
         desk = desk.later(busy=set())
     assert seen[4] == 0
     assert min(seen[3], seen[5]) >= 10  # both within the preferred time: alike
+
+
+def drawn_first(select, picks, desk, times=2000):
+    seen = Counter()
+    for _ in range(times):
+        desk = desk.later(busy=set())
+        nodes, _ = select.pick(picks, 1, desk)
+        seen.update(nodes)
+    return [seen[n] / times for n in (1, 2, 3)]
+
+
+def test_new_devices_are_drawn_by_rows_and_speed():
+    # Device 0 took 1 s for 1 ms a sample, so the others will take 1, 1 and 2. Preferred is place int(0.5 x 4)
+    # of 1 1 1 2: 1 s. Rewards are 10, 30 and 80 x (1 / 2)^2 = 20 rows.
+    desk = Crowd(children=range(4), ms={3: 2.0}, sizes={1: 10, 2: 30, 3: 80})
+    new = Oort(explore=1.0, explore_decay=1.0, pace=50.0)
+    picks = new.learn(OortState(1.0, 50.0, 1), Got([told(0, 1.0)], []), desk)
+    np.testing.assert_allclose(drawn_first(new, picks, desk), [1 / 6, 1 / 2, 1 / 3], atol=0.04)
+    assert drawn_first(replace(new, window=1.0), picks, desk, 20) == [0, 1, 0]  # the one that counts most
+    # Without a penalty rows alone count: 10, 30 and 80 of 120.
+    plain = replace(new, penalty=0.0)
+    np.testing.assert_allclose(drawn_first(plain, picks, desk), [1 / 12, 1 / 4, 2 / 3], atol=0.04)
+
+
+def test_rows_have_no_say_in_the_first_round():
+    desk = Crowd(children=[1, 2, 3], sizes={1: 1, 2: 1, 3: 1000})
+    np.testing.assert_allclose(drawn_first(Oort(), Oort().start(), desk), np.full(3, 1 / 3), atol=0.04)
+
+
+def test_devices_without_rows_come_last():
+    desk = Crowd(children=range(4), sizes={1: 0, 2: 5, 3: 0})
+    new = Oort(explore=1.0, explore_decay=1.0)
+    picks = new.learn(OortState(1.0, 50.0, 1), Got([told(0, 1.0)], []), desk)
+    assert drawn_first(new, picks, desk, 20) == [0, 1, 0]
+    nodes, _ = new.pick(picks, 3, desk.later(busy=set()))
+    assert sorted(nodes) == [1, 2, 3]
 
 
 def test_slow_devices_are_left_out_until_the_pacer_lets_them_in():
@@ -311,6 +347,7 @@ def test_losses_are_told_whatever_is_minimised(inner):
         for x, y in zip(shown.x[:, 0].tolist(), shown.y.tolist(), strict=True)
     ]
     near(means["squares"], sum(log(1 + np.exp(m)) ** 2 for m in margins))
+    near(means["losses"], sum(log(1 + np.exp(m)) for m in margins))
     assert means["rows"] == 2
     assert close(fit(job, at)[0], fit(plain, at)[0], 0.0)
     assert job.cost(at).ops == plain.cost(at).ops
@@ -391,7 +428,9 @@ def test_algorithm_is_fedavg_with_this_selector():
     assert made.select == Oort(cutoff=0.5)
     assert (made.clients, made.server.rule, made.server.lr) == (7, "yogi", 0.02)
     assert made.resize(3, 0.5).select == made.select
-    assert algorithms.make("oort", LOCAL).select == Oort()
+    plain = algorithms.make("oort", LOCAL)
+    assert plain.select == Oort()
+    assert plain.overcommit == 1.3  # 13 are invited, and 10 waited for
 
 
 @pytest.mark.parametrize(

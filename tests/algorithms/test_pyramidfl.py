@@ -227,7 +227,8 @@ def run(name, plan=LOOP, rounds=8, **params):
 
 
 def test_bytes_are_saved():
-    thin, whole = run("pyramidfl"), run("oort", cutoff=0.7, clip=0.98, pace=10.0)
+    same = {"overcommit": 1.0}  # nobody is called off
+    thin, whole = run("pyramidfl", **same), run("oort", cutoff=0.7, clip=0.98, pace=10.0, **same)
     assert thin.accounts.tasks == whole.accounts.tasks == 32
     model = nbytes(whole.points[whole.root].own.state.model.params)
     assert whole.accounts.up["device"] == 32 * model
@@ -282,8 +283,19 @@ def test_algorithm_is_fedavg_with_this_selector():
     assert made.inner.server.rule == "yogi"
     smaller = made.resize(3, 0.5).inner
     assert (smaller.clients, smaller.local.optim.lr) == (3, LOCAL.optim.lr / 2)
-    assert algorithms.make("pyramidfl", LOCAL).inner == FedAvg(10, LOCAL, Pyramid(), Average())
-    assert Pyramid().rank == Oort(cutoff=0.7, clip=0.98, pace=10.0)
+    plain = algorithms.make("pyramidfl", LOCAL).inner  # as the authors' arguments are
+    assert plain == FedAvg(10, LOCAL, Pyramid(wait=1 / 1.3), Average(), 1.3)
+    assert Pyramid().rank == Oort(explore_decay=0.95, explore_least=0.2, cutoff=0.7, clip=0.98, pace=10.0)
+
+
+def test_exploration_falls_as_the_authors_have_it():
+    select, desk = Pyramid(), Desk(children=range(40))
+    picks, shares = select.start(), []
+    for _ in range(31):
+        _, picks = select.pick(picks, 1, desk)
+        desk, shares = desk.later(busy=set()), [*shares, picks.known.explore]
+    near(shares[:2], [0.9 * 0.95, 0.9 * 0.95**2])
+    near(shares[29:], [0.2, 0.2])  # 0.9 x 0.95^30 = 0.193
 
 
 @pytest.mark.parametrize(

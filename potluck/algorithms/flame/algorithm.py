@@ -15,7 +15,8 @@ def flame(
     alpha: Annotated[
         float, "factor on the utility of a device that is just too slow; the lower the harsher"
     ] = 0.5,
-    seconds: Annotated[float, "what a task should take"] = 30.0,
+    seconds: Annotated[float | None, "what a task should take; left out: as `quantile` says"] = None,
+    quantile: Annotated[float, "of the times that devices took: what a task should, if no seconds say"] = 0.5,
     budget: Annotated[float | None, "seconds that a device can work; left out: energy doesn't count"] = None,
     explore: Annotated[float, "share of the users that a device never heard leads, at first"] = 0.9,
     explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
@@ -26,5 +27,5 @@ def flame(
 ) -> FedAvg:
     """FedAvg among users whose devices are worth it."""
     new = Oort(explore, explore_decay, explore_least)
-    select = selection.Flame(alpha, seconds, devices, budget, new)
+    select = selection.Flame(alpha, seconds, quantile, devices, budget, new)
     return FedAvg(clients, local, select, server, overcommit, deadline)

@@ -13,7 +13,7 @@ def oort(
     explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9,
     explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
     explore_least: Annotated[float, "and where it ends"] = 0.3,
-    window: Annotated[float, "new devices are drawn among so many times as are wanted: the fastest"] = 5.0,
+    window: Annotated[float, "new devices are drawn among so many times as are wanted: the best"] = 5.0,
     cutoff: Annotated[
         float, "known ones are drawn above this share of the lowest score that would do"
     ] = 0.05,
@@ -24,7 +24,7 @@ def oort(
     pace_every: Annotated[int, "rounds between two looks of the pacer"] = 20,
     pace_step: Annotated[float, "by how much it raises or lowers the percentile"] = 5.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.3,
     deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> FedAvg:
     """FedAvg among devices that are worth it."""

@@ -2,13 +2,14 @@
 
 The score of a device that was heard is its statistical utility, |B| sqrt(mean squared loss), brought to about
 0..1, plus a bonus that grows while it isn't heard; one that takes longer than the preferred time is punished.
-A part of every round goes to devices never heard, the faster ones first. The preferred time is a percentile
-of all durations, which a pacer raises when utility no longer changes, so that slow devices get their turn.
+A part of every round goes to devices never heard, those with many rows first, with the same penalty for slow
+ones. The preferred time is a percentile of all durations, which a pacer raises when utility no longer
+changes, so that slow devices get their turn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import inf, sqrt
+from math import inf
 from typing import Annotated
 
 import numpy as np
@@ -18,8 +19,7 @@ from potluck.algorithms.oort.state import (
     Floats,
     Observation,
     OortState,
-    count_rows,
-    mean_square,
+    measure_utility,
     stack_claims,
 )
 from potluck.authoring import (
@@ -47,7 +47,7 @@ class Oort:
     explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9
     explore_decay: Annotated[float, "factor on it, every round"] = 0.98
     explore_least: Annotated[float, "and where it ends"] = 0.3
-    window: Annotated[float, "new devices are drawn among so many times as are wanted: the fastest"] = 5.0
+    window: Annotated[float, "new devices are drawn among so many times as are wanted: the best"] = 5.0
     cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.05
     clip: Annotated[float, "utilities above this quantile count as if at it: outliers don't take over"] = 0.9
     doubt: Annotated[float, "how much it counts that a device wasn't heard for long"] = 0.1
@@ -89,7 +89,8 @@ class Oort:
             return [], picks
         scores = self.scores([picks.heard[n] for n in known], now, limit)
         exploited = [known[i] for i in self.draw_known(scores, old, ctx.rng)]
-        explored = [fresh[i] for i in self.draw_new(self.penalise(expected, limit), new, ctx.rng)]
+        worth = picks.count_rows(fresh, ctx) * self.penalise(expected, limit)
+        explored = [fresh[i] for i in self.draw_new(worth, new, ctx.rng)]
         asked = dict.fromkeys(explored, (ctx.now, False)) | dict.fromkeys(exploited, (ctx.now, True))
         ctx.only(asked).sample(len(asked))  # nobody else gets them during this event
         return [*asked], replace(picks, explore=share, round=now, asked=picks.asked | asked)
@@ -97,10 +98,12 @@ class Oort:
     def jobs(self, local: Train, nodes: list[Node], picks: OortState) -> list[Train]:
         return [replace(local, objective=Tally(local.objective))] * len(nodes)
 
-    def learn(self, picks: OortState, got: Got, ctx: Context) -> OortState:
+    def learn(
+        self, picks: OortState, got: Got, ctx: Context, measure: Callable[[Reply], float] = measure_utility
+    ) -> OortState:
         known, heard, asked, replies = picks.heard.copy(), {}, picks.asked.copy(), got.replies
         for r in replies:
-            heard[r.task.to] = Observation(count_rows(r) * sqrt(mean_square(r)), r.spent, picks.round)
+            heard[r.task.to] = Observation(measure(r), r.spent, picks.round)
         gains = [h.utility for n, h in heard.items() if asked.get(n, (0.0, False))[1]]
         weight = sum(r.weight for r in replies)
         usual = sum(r.weight * heard[r.task.to].utility for r in replies) / weight if weight > 0 else 0.0
@@ -150,8 +153,8 @@ class Oort:
         return [int(i) for i in pool[draw_by_weight(scores[pool], count, rng)]]
 
     def draw_new(self, weights: Floats, count: int, rng: np.random.Generator) -> list[int]:
-        """Places of so many, drawn by weight among the fastest."""
-        mixed = rng.permutation(len(weights))  # else equally fast ones would come by number
+        """Places of so many, drawn by weight among those that weigh most."""
+        mixed = rng.permutation(len(weights))  # else equals would come by number
         pool = mixed[np.argsort(-weights[mixed], kind="stable")][: int(self.window * count)]
         return [int(i) for i in pool[draw_by_weight(weights[pool], count, rng)]]
 

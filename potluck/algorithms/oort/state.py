@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from math import inf
+from math import inf, sqrt
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from potluck.authoring import Claims, Context, JobError, Node, Reply, Spent, Train, value
 
 Floats = NDArray[np.float64]
-MOST = 1e30  # of a mean squared loss: larger ones count as if at it
+MOST = 1e30  # of a mean of losses or of their squares: larger ones count as if at it
 
 
 @value
@@ -42,6 +43,10 @@ class OortState:
         rates = [s / u if u > 0 else 0.0 for s, u in zip(self.seconds, self.units, strict=True)]
         return stack_claims(ctx.profiles(nodes)) * rates
 
+    def count_rows(self, nodes: Sequence[Node], ctx: Context) -> Floats:
+        """What new devices may be worth: rows that they say they have; nobody more before any was heard."""
+        return ctx.rows(nodes).astype(np.float64) if self.heard else np.ones(len(nodes))
+
     def expect_one(self, node: Node, ctx: Context) -> Spent:
         """The same of one device; 0 where nothing is known."""
         return Spent(*(float(s) for s in np.nan_to_num(self.expect([node], ctx)[0])))
@@ -59,17 +64,22 @@ def count_rows(reply: Reply) -> float:
     return min(reply.weight, most)
 
 
-def mean_square(reply: Reply) -> float:
-    """Of the losses that a device saw; 0 if it has no rows, or if what it says of them can't be."""
+def measure_utility(reply: Reply) -> float:
+    """Oort's: |B| sqrt(mean squared loss)."""
+    return count_rows(reply) * sqrt(find_mean(reply, "squares"))
+
+
+def find_mean(reply: Reply, what: Literal["losses", "squares"]) -> float:
+    """Of what a device saw, over its rows; 0 if it has none, or if what it says of them can't be."""
     if reply.weight <= 0:
         return 0.0
-    if "squares" not in reply.metrics:
+    if what not in reply.metrics:
         raise JobError(
-            f"device {reply.task.to}: its reply tells no losses, which Oort ranks devices by: let the "
+            f"device {reply.task.to}: its reply tells no losses, which its selector ranks by: let the "
             "algorithm train with the jobs that its selector makes, or choose another `select`"
         )
-    squares, rows = reply.metrics["squares"], reply.metrics["rows"]
-    return min(squares / rows, MOST) if rows > 0 and 0 <= squares < inf else 0.0
+    told, rows = reply.metrics[what], reply.metrics["rows"]
+    return min(told / rows, MOST) if rows > 0 and 0 <= told < inf else 0.0
 
 
 def stack_claims(claims: Claims) -> Floats:

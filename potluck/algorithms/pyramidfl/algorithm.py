@@ -61,14 +61,14 @@ def pyramidfl(
     more: Annotated[float, "part of the time that fast devices have left which they train on"] = 1.0,
     most: Annotated[float, "times the usual training that this may add"] = 10.0,
     explore: Annotated[float, "share of a round that goes to devices never heard, at first"] = 0.9,
-    explore_decay: Annotated[float, "factor on it, every round"] = 0.98,
-    explore_least: Annotated[float, "and where it ends"] = 0.3,
+    explore_decay: Annotated[float, "factor on it, every round"] = 0.95,
+    explore_least: Annotated[float, "and where it ends"] = 0.2,
     cutoff: Annotated[float, "known ones are drawn above this share of the lowest score that would do"] = 0.7,
     clip: Annotated[float, "utilities above this quantile count as if at it"] = 0.98,
     penalty: Annotated[Power, "how much slowness counts; 0: not at all"] = 2.0,
     pace: Annotated[float, "percentile of durations that is preferred, at first"] = 10.0,
     server: Annotated[ServerOptim, "what becomes of a round's updates"] = Average(),
-    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
+    overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.3,
     deadline: Annotated[Seconds | None, "seconds"] = None,
 ) -> SparseUpdates:
     """Oort, with more training for fast devices and smaller updates from those that matter less."""

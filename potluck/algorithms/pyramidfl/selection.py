@@ -42,7 +42,9 @@ class PyramidState:
 class Pyramid:
     """Chooses as Oort does, gives fast devices more to do and says what part of an update to drop."""
 
-    rank: Annotated[Oort, "how devices are ranked"] = Oort(cutoff=0.7, clip=0.98, pace=10.0)
+    rank: Annotated[Oort, "how devices are ranked"] = Oort(
+        explore_decay=0.95, explore_least=0.2, cutoff=0.7, clip=0.98, pace=10.0
+    )
     drop_least: Annotated[float, "of the update that matters most"] = 0.1
     drop_most: Annotated[float, "and of the one that matters least"] = 0.6
     levels: Annotated[Few, "different shares in between: devices with the same one train in one batch"] = 6
