@@ -68,14 +68,53 @@ class Shuffled:
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         n = len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
-        if steps is None or n == 0:
-            return n * epochs
-        whole, rest = divmod(steps, -(-n // batch))
-        return n * whole + min(n, rest * batch)
+        return count_passes(n, batch, epochs, steps)
 
     def most(self, at: Local, batch: int) -> float:
         """Its rows, each counted once however often it comes."""
         return float(self.passes(at, batch, 1, None))
+
+
+@value
+class AtMost:
+    """What another sampler draws, up to a number of batches: for a device that has no time for all of it."""
+
+    sampler: Sampler = Shuffled()
+    batches: int = 1
+
+    def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
+        return self.sampler.draw(at, batch, epochs, self._stop(at, batch, epochs, steps))
+
+    @staticmethod
+    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
+        """What each would draw; all orders at once where the samplers within are shuffled."""
+        inner = [ask.sampler._within(ask) for ask in asked if isinstance(ask.sampler, AtMost)]
+        if all(type(ask.sampler) is Shuffled for ask in inner):
+            return Shuffled.draw_all(inner)
+        return [d.sampler.draw(d.at, d.batch, d.epochs, d.steps) for d in inner]
+
+    def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
+        return self.sampler.passes(at, batch, epochs, self._stop(at, batch, epochs, steps))
+
+    def most(self, at: Local, batch: int) -> float:
+        """Its rows, also those that it has no time for."""
+        return self.sampler.most(at, batch)
+
+    def _within(self, ask: Draw) -> Draw:
+        return ask._replace(sampler=self.sampler, steps=self._stop(*ask[1:]))
+
+    def _stop(self, at: Local, batch: int, epochs: int, steps: int | None) -> int | None:
+        """The batches to draw; None: whole epochs, which are fewer."""
+        whole = self.sampler.passes(at, batch, epochs, steps)
+        return steps if whole <= self.sampler.passes(at, batch, epochs, self.batches) else self.batches
+
+
+def count_passes(rows: int, batch: int, epochs: int, steps: int | None) -> int:
+    """Rows that are gone through, each as often as it comes; the last batch of an epoch may be partial."""
+    if steps is None or rows == 0:
+        return rows * epochs
+    whole, rest = divmod(steps, -(-rows // batch))
+    return rows * whole + min(rows, rest * batch)
 
 
 def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:
