@@ -47,8 +47,8 @@ def attacked(kind: str, **more: Any) -> dict[str, Any]:
 
 ARMS = [
     judged("no judge"),
-    judged("Krum", kind="krum"),
-    judged("Multi-Krum", kind="multi_krum"),
+    judged("Krum", kind="krum", share=0.3),
+    judged("Multi-Krum", kind="multi_krum", share=0.3),
     judged("Adaptive-Krum", kind="adaptive_krum"),
     judged("Adaptive-Krum, gap", kind="adaptive_krum", mode="gap"),
     judged("trimmed mean", kind="trimmed_mean", share=0.3),

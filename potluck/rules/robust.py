@@ -5,6 +5,11 @@ without the worst; Adaptive-Krum does without those of the worst that stand out 
 has the name; how it is decided here is Potluck's own). The coordinate-wise median and trimmed mean are those
 of Yin et al. 2018. Norm clipping shortens what is long.
 
+Krum has to be told f, how many of a round's updates may be odd. Krum and Multi-Krum leave all f out, so a
+large f costs honest updates where nobody attacks: unless `attackers` says f, it is a share of the updates,
+rounded down. Adaptive-Krum leaves out none but those that stand out, so its f is an upper bound: as many as
+can be withstood, (n - 3) / 2 of n, unless said.
+
 A rule that makes one update of many (Krum, median, trimmed mean) puts it into every reply that it keeps: any
 mean of them is that update, whatever their weights, and who counts answers, learns who is fast or adds up
 rows still hears from everybody. Only floating-point numbers are compared or replaced; Krum and the
@@ -31,6 +36,7 @@ from potluck.rules.vectors import length
 
 Mode = Literal["adaptive", "gap", "fixed_f"]
 FEWEST = 5  # updates that Krum can tell apart
+SHARE = 0.2  # of a round's updates that may be odd, unless said
 FAR = 1e300  # a squared distance that is too large to compute; sums of it are still numbers
 Floats = NDArray[np.float64]
 
@@ -58,13 +64,17 @@ class Robust(Protocol):
 class Krum:
     """The one update that lies nearest to its neighbours stands for all but the `attackers` worst."""
 
-    attackers: Annotated[int | None, "f; left out: as many as can be withstood, (n - 3) / 2 of n"] = None
+    attackers: Annotated[int | None, "f, at most what can be withstood; left out: a share"] = None
+    share: Annotated[float, "of the updates, rounded down: f, unless attackers are given"] = SHARE
 
     def __post_init__(self) -> None:
         _check_attackers(self.attackers)
+        _check_share(self.share, "the share of updates that may be odd, rounded down")
+        once = self.attackers is None or self.share == SHARE
+        require(once, "attackers", self.attackers, f"leave out it or share = {self.share!r}: both say f")
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
-        found = Ranking.of(replies, self.attackers)
+        found = Ranking.of(replies, _count_odd(replies, self.attackers, self.share))
         if found is None:
             return keep_all(replies)
         verdict = found.without(replies, found.worst)
@@ -79,13 +89,17 @@ class Krum:
 class MultiKrum:
     """All but the `attackers` updates that lie farthest from their neighbours."""
 
-    attackers: Annotated[int | None, "f; left out: as many as can be withstood, (n - 3) / 2 of n"] = None
+    attackers: Annotated[int | None, "f, at most what can be withstood; left out: a share"] = None
+    share: Annotated[float, "of the updates, rounded down: f, unless attackers are given"] = SHARE
 
     def __post_init__(self) -> None:
         _check_attackers(self.attackers)
+        _check_share(self.share, "the share of updates that may be odd, rounded down")
+        once = self.attackers is None or self.share == SHARE
+        require(once, "attackers", self.attackers, f"leave out it or share = {self.share!r}: both say f")
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
-        found = Ranking.of(replies, self.attackers)
+        found = Ranking.of(replies, _count_odd(replies, self.attackers, self.share))
         if found is None:
             return keep_all(replies)
         return found.without(replies, found.worst)
@@ -129,14 +143,13 @@ class AdaptiveKrum:
 class TrimmedMean:
     """Of each number the mean without its largest and smallest; every device counts alike."""
 
-    share: Annotated[float, "of the updates, left out at each end"] = 0.2
+    share: Annotated[float, "of the updates, left out at each end"] = SHARE
 
     def __post_init__(self) -> None:
-        fix = "must be above 0 and below 0.5: the share of updates left out at each end; 0.5 is kind 'median'"
-        require(0 < self.share < 0.5, "share", self.share, fix)
+        _check_share(self.share, "the share of updates left out at each end; 0.5 is kind 'median'")
 
     def judge(self, replies: Sequence[Reply]) -> Verdict:
-        return _trim(replies, int(self.share * len(replies) + 1e-9))  # 0.3 x 10 isn't 2.9999
+        return _trim(replies, _take_share(self.share, replies))
 
 
 @part("robust")
@@ -272,6 +285,19 @@ def floats(update: Tree) -> list[Tensor]:
 def _shorten(reply: Reply, factor: float) -> Reply:
     delta = tmap(lambda p: p * factor if p.is_floating_point() else p, reply.body["delta"])
     return replace(reply, body={**reply.body, "delta": delta})
+
+
+def _count_odd(replies: Sequence[Reply], attackers: int | None, share: float) -> int:
+    """f, as given or by its share."""
+    return _take_share(share, replies) if attackers is None else attackers
+
+
+def _take_share(share: float, replies: Sequence[Reply]) -> int:
+    return int(share * len(replies) + 1e-9)  # 0.3 x 10 isn't 2.9999
+
+
+def _check_share(share: float, what: str) -> None:
+    require(0 < share < 0.5, "share", share, f"must be above 0 and below 0.5: {what}")
 
 
 def _check_attackers(attackers: int | None) -> None:

@@ -42,7 +42,13 @@ pytestmark = pytest.mark.slow
 SENT = {"params": numbers()}
 FIVE = [(0, 0), (1, 0), (0, 1), (1, 1), (10, 10)]
 SEVEN = [(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5), (10, 10), (-6, 0)]
-SELECTORS = [Krum(), MultiKrum(), AdaptiveKrum(), AdaptiveKrum("gap"), AdaptiveKrum("fixed_f")]
+SELECTORS = [
+    Krum(share=0.3),
+    MultiKrum(share=0.3),
+    AdaptiveKrum(),
+    AdaptiveKrum("gap"),
+    AdaptiveKrum("fixed_f"),
+]
 ALL = [*SELECTORS, TrimmedMean(0.3), Median(), Clip()]
 
 
@@ -80,7 +86,7 @@ def test_krum_scores_by_hand():
     assert krum_scores(squares, 2) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("robust", [MultiKrum(), AdaptiveKrum(), AdaptiveKrum("fixed_f")])
+@pytest.mark.parametrize("robust", [MultiKrum(share=0.3), AdaptiveKrum(), AdaptiveKrum("fixed_f")])
 def test_the_odd_and_how_far_they_are(robust):
     five, seven = robust.judge(told(FIVE)), robust.judge(told(SEVEN))
     assert (who(five.kept), who(five.odd)) == ([0, 1, 2, 3], [4])
@@ -116,10 +122,29 @@ def test_ties_go_by_order():
 
 
 def test_krum_gives_everybody_the_best_update():
-    verdict = Krum().judge(told(SEVEN))
+    verdict = Krum(share=0.3).judge(told(SEVEN))
     assert [point(r) for r in verdict.kept] == [[0.5, 0.5]] * 5
     assert who(verdict.odd) == [5, 6]
     assert [point(r) for r in verdict.odd] == [[10, 10], [-6, 0]]
+
+
+def test_a_share_of_the_updates_may_be_odd():
+    # Eight on a line, 0 to 7, and two far away: 0.2 x 10 = 2 may be odd, so 10 - 2 - 2 = 6 neighbours count.
+    ten = told([(x, 0) for x in (0, 1, 2, 3, 4, 5, 6, 7, 100, 200)])
+    squares = squared_distances([r.body["delta"] for r in ten])
+    # 0: 1 + 4 + 9 + 16 + 25 + 36; 3: 1 + 1 + 4 + 4 + 9 + 9; 8: 93^2 to 98^2; 9: 100^2, and 193^2 to 197^2.
+    expected = [91, 56, 35, 28, 28, 35, 56, 91, 54_739, 200_135]
+    assert krum_scores(squares, 2).tolist() == expected
+    for found in (MultiKrum().judge(ten), Krum().judge(ten)):
+        assert (who(found.kept), who(found.odd)) == ([0, 1, 2, 3, 4, 5, 6, 7], [8, 9])
+    assert [point(r) for r in Krum().judge(ten).kept] == [[3, 0]] * 8  # the first of the two best
+    assert len(MultiKrum(share=0.3).judge(ten).odd) == 3  # 0.3 x 10 isn't 2.9999
+    assert len(MultiKrum(share=0.29).judge(ten).odd) == 2
+    assert len(MultiKrum(share=0.49).judge(ten).odd) == 3  # 4, but no more than 3 can be withstood
+    assert MultiKrum(share=0.1).judge(ten[:9]).odd == []  # 0.9 of an update
+    # Adaptive-Krum looks at as many as can be withstood, 3, and leaves out those that stand out.
+    assert len(AdaptiveKrum("fixed_f").judge(ten).odd) == 3
+    assert who(AdaptiveKrum().judge(ten).odd) == [8, 9]
 
 
 def test_attackers_can_be_given():
@@ -267,6 +292,8 @@ def test_a_liar_far_off_blurs_nobody_else(lie):
     ("make", "key"),
     [
         (lambda: Krum(-1), "attackers = -1"),
+        (lambda: Krum(share=0.5), "share = 0.5"),
+        (lambda: MultiKrum(2, share=0.3), "attackers = 2: leave out it or share = 0.3"),
         (lambda: AdaptiveKrum("adaptiv"), "mode = 'adaptiv'.*'adaptive'"),
         (lambda: TrimmedMean(0.5), "share = 0.5"),
         (lambda: Clip(0.0), "norm = 0.0"),
@@ -553,6 +580,7 @@ TABLES = {
     [
         ({"kind": "Krum"}, "krum", Krum()),
         ({"kind": "multi-krum", "attackers": 2}, "multi_krum", MultiKrum(2)),
+        ({"kind": "multi-krum", "share": 0.3}, "multi_krum", MultiKrum(share=0.3)),
         ({"kind": "AdaptiveKrum", "mode": "gap"}, "adaptive_krum", AdaptiveKrum("gap")),
         ({"kind": "trimmed mean", "share": 0.3}, "trimmed_mean", TrimmedMean(0.3)),
         ({"kind": "median"}, "median", Median()),
@@ -571,7 +599,12 @@ def test_an_experiment_names_its_judge(said, kind, part):
     ("said", "message"),
     [
         ({"kind": "adaptive_crum"}, "robust.kind = 'adaptive_crum': .*'adaptive_krum'"),
-        ({"kind": "median", "share": 0.1}, "share = 0.1: is of kind 'trimmed_mean', not 'median'"),
+        (
+            {"kind": "median", "share": 0.1},
+            "share = 0.1: is of kind 'krum' or 'multi_krum' or 'trimmed_mean', not 'median'",
+        ),
+        ({"kind": "adaptive_krum", "share": 0.1}, "or 'trimmed_mean', not 'adaptive_krum'"),
+        ({"kind": "krum", "attackers": 2, "share": 0.2}, "attackers = 2, share = 0.2: both say how many"),
         ({"kind": "clip", "attackers": 1}, "'krum' or 'multi_krum' or 'adaptive_krum', not 'clip'"),
         ({"kind": "trimmed_mean", "share": 0.5}, "robust.share = 0.5"),
         ({"kind": "adaptive_krum", "mode": "gop"}, "robust.mode = 'gop': .*'gap'"),
@@ -594,6 +627,14 @@ def test_the_judge_is_part_of_a_run(tmp_path):
     done = run(gap.experiment, tmp_path / "run")
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").robust == gap.experiment.robust
     assert len([r for r in done.lines if r["metric"] == "guarded"]) == 2
+
+
+@pytest.mark.parametrize(("said", "full"), [({}, "share = 0.2"), ({"attackers": 1}, "attackers = 1")])
+def test_what_is_written_of_krum_can_be_read_again(said, full, tmp_path):
+    written = tmp_path / "experiment.toml"
+    written.write_text(resolve_run(Experiment(**TABLES, robust={"kind": "krum", **said})).to_toml())
+    assert f'[robust]\nkind = "krum"\n{full}\n\n' in written.read_text()
+    assert Experiment.from_file(written).robust.part() == Krum(**said)
 
 
 def test_rules_made_in_python_are_guarded_too():

@@ -18,11 +18,16 @@ class Robustness(Table):
     """[robust]: for any algorithm; what it judges odd is not merged, or not as it is."""
 
     kind: Annotated[str, "krum, multi_krum, adaptive_krum, trimmed_mean, median, clip"]
-    attackers: Annotated[Natural | None, "of krums: odd ones of n; else (n - 3) / 2"] = None
+    attackers: Annotated[
+        Natural | None, "of krums: odd ones of n updates; else a share, of adaptive_krum up to (n - 3) / 2"
+    ] = None
     mode: Annotated[
         Mode | None, "of adaptive_krum: which of them are odd: adaptive, gap, or fixed_f (all)"
     ] = None
-    share: Annotated[BelowHalf | None, "of trimmed_mean: left out at each end"] = None
+    share: Annotated[
+        BelowHalf | None,
+        "of krum, multi_krum: odd ones, of all updates; of trimmed_mean: left out at each end",
+    ] = None
     norm: Annotated[
         Positive | None, "of clip: of the longest update; the median of a round's unless said"
     ] = None
@@ -42,12 +47,16 @@ class Robustness(Table):
             if key not in ("kind", *_settings(self.kind)) and getattr(self, key) is not None:
                 whose = " or ".join(repr(kind) for kind in list_judges() if key in _settings(kind))
                 raise ValueError(f"{key} = {getattr(self, key)!r}: is of kind {whose}, not {self.kind!r}")
+        if self.attackers is not None and self.share is not None:
+            both = f"attackers = {self.attackers}, share = {self.share}"
+            raise ValueError(f"{both}: both say how many updates may be odd; leave one out")
         return self
 
     def with_defaults(self) -> Self:
         """With the defaults of its kind."""
         part = self.part()
-        return self.model_copy(update={key: getattr(part, key) for key in _settings(self.kind)})
+        keys = [key for key in _settings(self.kind) if key != "share" or self.attackers is None]
+        return self.model_copy(update={key: getattr(part, key) for key in keys})
 
     def part(self) -> Robust:
         """What judges."""
