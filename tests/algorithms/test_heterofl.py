@@ -320,8 +320,8 @@ def test_wrong_settings(wrong, told):
 
 def test_what_it_can_not_cover():
     with pytest.raises(ConfigError, match=r"train\.privacy.*masked = false"):
-        HeteroFL(local=replace(LOCAL, privacy=Private()))
-    assert HeteroFL(local=replace(LOCAL, privacy=Private()), masked=False)
+        HeteroFL(local=replace(LOCAL, privacy=Private(1.0, 1.0)))
+    assert HeteroFL(local=replace(LOCAL, privacy=Private(1.0, 1.0)), masked=False)
     with pytest.raises(ConfigError, match=r"train\.part"):
         HeteroFL(local=replace(LOCAL, part="head"))
     with pytest.raises(ConfigError, match=f"given = .*each of {len(SIZES)}"):

@@ -167,7 +167,7 @@ def test_a_device_keeps_what_it_trained_and_tells_three_terms():
     assert close(result.keep, {"personal": trained})
     assert result.body.keys() == {"delta"}
     assert result.metrics.keys() == {"loss", "loss_personal", "loss_anomalous"}
-    Train(objective=Contrast(), privacy=Private())  # all that leaves is the change
+    Train(objective=Contrast(), privacy=Private(1.0, 1.0))  # all that leaves is the change
 
 
 @pytest.mark.parametrize("odd", [0, 3])

@@ -120,7 +120,7 @@ def test_both_frozen_models_cost_a_pass_over_every_row():
 
 
 def test_utilities_and_noise_work_on_top():
-    Train(objective=Moon(), privacy=Private())  # all that leaves is the change
+    Train(objective=Moon(), privacy=Private(1.0, 1.0))  # all that leaves is the change
     _, told, _ = loss_and_slope(Tally(Moon()), device(sent=1.0, own=0.0), w=2.0)
     assert told["squares"] == pytest.approx(math.log(1 + math.exp(-2)) ** 2, abs=1e-12)
 

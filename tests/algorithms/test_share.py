@@ -237,4 +237,4 @@ def test_crowds_that_are_too_large():
 
 def test_privacy_would_not_cover_it():
     with pytest.raises(ConfigError, match=r"train\.privacy"):
-        Share(replace(LOCAL, privacy=Private()))
+        Share(replace(LOCAL, privacy=Private(1.0, 1.0)))

@@ -254,4 +254,4 @@ def test_credits_are_said_clearly_in_python_too(wrong):
 
 def test_privacy_would_not_cover_it():
     with pytest.raises(ConfigError, match=r"train\.privacy"):
-        TiFL(local=replace(LOCAL, privacy=Private()))
+        TiFL(local=replace(LOCAL, privacy=Private(1.0, 1.0)))

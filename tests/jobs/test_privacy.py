@@ -19,9 +19,10 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.reference import SENDING
 from potluck.experiment import Experiment, accountant
+from potluck.experiment.prepare import prepare
 from potluck.experiment.runs import run
 from potluck.fleet import Intervals
-from potluck.jobs import SGD, CrossEntropy, Private, fine_tune
+from potluck.jobs import SGD, CrossEntropy, Private, fine_tune, privacy
 
 PRIVATE = Private(clip=0.5, sigma=0.8)
 SECRET = dataclasses.replace(LOCAL, privacy=PRIVATE)
@@ -167,9 +168,27 @@ def test_parts_that_tell_more_than_the_change_are_refused():
 @pytest.mark.parametrize(("key", "number"), [("clip", 0.0), ("sigma", 0.0), ("delta", 1.0), ("sigma", -1.0)])
 def test_bad_settings_are_named(key, number):
     with pytest.raises(ConfigError, match=rf"train\.privacy\.{key} = "):
-        Private(**{key: number})
-    with pytest.raises(ConfigError, match=rf"train\.privacy\.{key}"):
-        Experiment(train={"privacy": {key: number}})
+        Private(**{"clip": 1.0, "sigma": 1.0, key: number})
+    with pytest.raises(ConfigError, match=rf"train\.privacy\.{key} = "):
+        Experiment(train={"privacy": {"sigma": 1.0, key: number}})
+
+
+def test_nobody_gets_noise_that_was_not_asked_for():
+    told = (
+        r"train\.privacy\.sigma: must be given: deviation of the noise .* such as 10: .* epsilon 2\.9 .* 105"
+    )
+    for given in ({}, {"clip": 0.5}, {"clip": 1.0, "delta": 1e-5}):
+        with pytest.raises(ConfigError, match=told):
+            Experiment(train={"privacy": given})
+    with pytest.raises(ConfigError, match=r"fedavg\.train\.privacy\.sigma: must be given"):
+        prepare(Experiment(algorithms={"fedavg": {"train": {"privacy": {"clip": 1.0}}}}))
+    with pytest.raises(TypeError, match="sigma"):
+        Private(clip=1.0)
+    assert Experiment(train={"privacy": {"sigma": 10.0}}).train.privacy.clip == 1.0
+    # What the message and the module say is what the accountant finds.
+    for sigma, said in ((0.6, 105), (1.0, 49), (5.0, 6.4), (10.0, 2.9), (20.0, 1.4)):
+        assert accountant.epsilon([(sigma, 10)], 1e-6) == pytest.approx(said, rel=0.025)
+        assert f"{said:g} with" in privacy.__doc__
 
 
 # ---------------------------------------------------------------------------------------------- accounting

@@ -38,6 +38,11 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         known = context.get("known") or (list(table.model_fields) if table else [])
         noun = "table" if isinstance(problem["input"], dict) else "key"
         return f"no such {noun}; {nearest(str(loc[-1]), known)}"
+    if kind == "missing":
+        table = _descend(model, loc[:-1])
+        field = table.model_fields.get(str(loc[-1])) if table else None
+        said = next((text for text in (field.metadata if field else ()) if isinstance(text, str)), None)
+        return f"must be given: {said}" if said else "must be given"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return "should be a table"
     if kind == "literal_error":

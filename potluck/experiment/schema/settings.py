@@ -202,7 +202,12 @@ class Privacy(Table):
     """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
 
     clip: Annotated[Noise, "the longest that a whole update may be (L2 norm)"] = 1.0
-    sigma: Annotated[Noise, "deviation of the noise on every number, in clips"] = 0.6
+    # Has no default: how much is needed follows from how often a device takes part, and from whom it protects.
+    sigma: Annotated[
+        Noise,
+        "deviation of the noise on every number, in clips, such as 10: then a device's ten updates come to "
+        "epsilon 2.9 at delta 1e-6; with 0.6 it would be 105, which protects nobody",
+    ]
     delta: Annotated[Share, "chance for which the reported epsilon need not hold"] = 1e-6
 
 
