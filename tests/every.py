@@ -14,6 +14,7 @@ from potluck.jobs import SGD
 FEW = {"clients": 4, "force": (1, 3), "buffer": 3}  # parameters that algorithms share, at the size of a test
 FEW |= {"eps1": 100.0, "eps2": 0.0, "min_round": 1}  # CFL splits as soon as it may
 FEW |= {"first_rounds": 1, "groups": 2, "pretrain_scale": 2, "pretrain_steps": 2}  # FL+HC and FlexCFL
+FEW |= {"restarts": 1}  # IFCA
 FEW |= {"syncs": 2}  # FedGS
 FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
 FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL and SHARE

@@ -9,13 +9,16 @@ from support import SPEC, Desk, Line, answer, close, local, notes, numbers, task
 
 from potluck import algorithms, data
 from potluck.algorithms.ifca.algorithm import stack_models
-from potluck.algorithms.ifca.device import Pick
+from potluck.algorithms.ifca.device import Pick, Prefer
+from potluck.algorithms.ifca.draws import is_even, share_out_choices
 from potluck.core.errors import ConfigError
 from potluck.core.job import Local
-from potluck.core.messages import Lost
+from potluck.core.messages import Lost, Reply, Spent
 from potluck.core.rule import Got
 from potluck.core.trees import nbytes
 from potluck.execute.reference import Item, train
+from potluck.experiment import Experiment
+from potluck.experiment.runs import run
 from potluck.federation import Federation
 from potluck.jobs import SGD, Train
 from potluck.rules import Adaptive
@@ -74,7 +77,7 @@ def test_choosing_is_charged():
 
 
 def test_each_model_moves_by_those_who_chose_it():
-    r, desk = rule(models=3, clients=4), Desk(models={SPEC: Seeded()})
+    r, desk = rule(models=3, clients=4, restarts=0), Desk(models={SPEC: Seeded()})
     m = r.start(desk)
     before = [{n: p.clone() for n, p in params.items()} for params in m.params]
     m, commands = r.plan(m, None, desk)
@@ -97,7 +100,7 @@ def test_each_model_moves_by_those_who_chose_it():
 
 
 def test_every_model_has_a_server_optimiser_of_its_own():
-    r, desk = rule(models=2, clients=1, server=Adaptive("yogi")), Desk(models={SPEC: Seeded()})
+    r, desk = rule(models=2, clients=1, restarts=0, server=Adaptive("yogi")), Desk(models={SPEC: Seeded()})
     m, commands = r.plan(r.start(desk), None, desk)
     after, _ = r.merge(
         m, None, Got([answer(tasks(commands)[0], 1.0, model=torch.tensor(1))], []), desk.later()
@@ -115,10 +118,121 @@ def test_models_start_apart_by_their_separation():
         assert close({n: (a[n] - far[0][n]) / 4 for n in a}, {n: b[n] - near[0][n] for n in b})
 
 
-@pytest.mark.parametrize(("key", "number"), [("models", 1), ("clients", 0), ("separation", 0.0)])
+@pytest.mark.parametrize(
+    ("key", "number"), [("models", 1), ("clients", 0), ("separation", 0.0), ("least", 0.6), ("restarts", -1)]
+)
 def test_bad_parameters_are_named(key, number):
     with pytest.raises(ConfigError, match=rf"{key} = {number}"):
         rule(**{key: number})
+
+
+# --------------------------------------------------------------------------------------------- first models
+
+
+def test_every_first_model_needs_its_share_of_the_choices():
+    assert is_even([0] * 7 + [1] * 13, 2, 0.35)  # 7 of 20 are exactly the authors' share
+    assert not is_even([0] * 6 + [1] * 14, 2, 0.35)
+    assert is_even([0] * 3 + [1] * 9 + [2] * 9 + [3] * 9, 4, 0.1)  # 3 of 30
+    assert not is_even([0] * 2 + [1] * 9 + [2] * 9 + [3] * 10, 4, 0.1)
+    assert is_even([0, 1, 1], 2, 0.35)  # a third: three devices can't part more evenly
+    assert not is_even([1, 1, 1], 2, 0.35)
+    assert not is_even([0, 1, 2], 4, 0.1)  # fewer devices than models
+    assert not is_even([], 2, 0.35)
+    assert share_out_choices([2, 0, 2, 2], 3) == (0.0, 0.25, 0.75)  # the least first, whichever it is
+    assert share_out_choices([], 2) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("models", "least"), [(2, 0.35), (4, 0.1), (5, 0.08)])
+def test_the_share_is_the_authors_unless_told(models, least):
+    assert rule(models=models).least == pytest.approx(least)
+
+
+def test_a_device_says_which_model_suits_it_without_training():
+    job = Prefer(SPEC, 2)
+    here = at([1.0, -1.0, 0.5], [1, 0, 1])
+    assert job.cost(here).ops == 2 * 3 * Line.ops  # each model over each row, and nothing else
+    assert nbytes(job.cost(here).sends) == 8
+    up, down, nobody = (job.run(at(x, y)) for x, y in (([1.0], [1]), ([1.0], [0]), ([], [])))
+    assert (up.body["model"], down.body["model"]) == (0, 1)
+    assert (up.weight, down.weight, nobody.weight) == (1.0, 1.0, 0.0)
+
+
+def choose(task, model, weight=1.0):
+    return Reply(task, {"model": model}, weight, {}, Spent())
+
+
+def ask(r, m, desk, choices, weight=1.0):
+    """Plan, and let devices choose so."""
+    m, commands = r.plan(m, None, desk)
+    asked = tasks(commands)
+    assert all(isinstance(t.job, Prefer) for t in asked)
+    replies = [choose(t, c, weight) for t, c in zip(asked, choices, strict=True)]
+    return r.merge(m, None, Got(replies, []), desk.later(busy=set()))
+
+
+def begin(**params):
+    r, desk = rule(clients=4, **params), Desk(models={SPEC: Seeded()})
+    return r, r.start(desk), desk
+
+
+def test_first_models_are_drawn_anew_until_each_is_chosen():
+    r, m, desk = begin(models=2)
+    first = m.params
+    m, commands = ask(r, m, desk, [0, 0, 0, 1])  # a quarter, of 0.35
+    assert notes(commands) == [("draw", {"number": 1, "least": 0.25})]
+    second = m.params
+    assert not any(close(a, b) for a, b in zip(first, second, strict=True))
+    desk = desk.later(busy=set())
+    m, commands = ask(r, m, desk, [1, 0, 1, 0])
+    assert notes(commands) == [("draw", {"number": 2, "least": 0.5})]
+    assert (m.tryout, m.round) == (None, 0)  # asking is no round
+    assert m.params is second
+    _, commands = r.plan(m, None, desk.later(busy=set()))
+    assert all(isinstance(t.job, Train) for t in tasks(commands))
+
+
+def test_the_most_even_draw_is_kept_when_all_tries_are_used_up():
+    r, m, desk = begin(models=2, restarts=2)
+    for choices, weight in (([0, 0, 0, 0], 1.0), ([1, 1, 0, 1], 1.0), ([0, 1, 0, 1], 0.0)):
+        if choices == [1, 1, 0, 1]:
+            best = m.params
+        m, commands = ask(r, m, desk, choices, weight)  # the last have no rows: they don't count
+        desk = desk.later(busy=set())
+    told = [("draw", {"number": 3, "least": 0.0}), ("uneven", {"number": 2, "least": 0.25, "wanted": 0.35})]
+    assert notes(commands) == told
+    assert m.tryout is None
+    assert all(close(a, b) for a, b in zip(m.params, best, strict=True))
+
+
+def test_a_try_that_nobody_answers_is_one_try():
+    r, m, desk = begin(models=2, restarts=1)
+    for _ in range(2):
+        m, commands = r.plan(m, None, desk)
+        m, _ = r.merge(m, None, Got([], [Lost(t, "late") for t in tasks(commands)]), desk.later(busy=set()))
+        desk = desk.later(busy=set())
+    assert m.tryout is None
+
+
+def test_as_many_are_asked_as_there_are_models():
+    r, desk = rule(models=6, clients=2), Desk(models={SPEC: Seeded()})
+    _, commands = r.plan(r.start(desk), None, desk)
+    assert len(tasks(commands)) == 6
+
+
+# Without a second draw, two of these four groups share a model at seeds 2 and 10, and three at seed 11.
+@pytest.mark.parametrize("seed", [2, 10, 11])
+def test_four_groups_use_four_models(seed):
+    tables = {
+        "data": {"clients": 12, "partition": "iid", "groups": {"kind": "rotation", "count": 4}},
+        "train": {"lr": 0.3, "batch": 10, "epochs": 2},
+        "algorithms": {"ifca": {"clients": 12, "models": 4}},
+        "evaluate": {"rounds": 25, "on": "validation"},
+        "run": {"executor": "stacked", "graphs": False},
+    }
+    more = {"model": {"name": "linear"}, "stop": {"rounds": 25}}
+    told = run(Experiment(name="four", algorithm="ifca", seed=seed, **tables, **more)).lines
+    assert [len(line["value"]) for line in told if line["metric"] == "chose"][-4:] == [3, 3, 3, 3]
+    assert not [line for line in told if line["metric"] == "uneven"]
 
 
 # ------------------------------------------------------------------------------------------- in a federation
