@@ -6,17 +6,23 @@ update is short while single ones stay long. Then the group is cut in two, so th
 halves point as far apart as can be; each half goes on with a model of its own, and may be cut again.
 
 The cut is that of the authors' code: complete linkage on the cosine of whole updates; each half applies the
-mean of its own updates of that round. Deviations: the paper has everybody take part in every round, which is
-what happens here when `clients` is left out; otherwise lengths are those of the round's participants, whose
-mean is noisier. Members that were absent at a cut train the model of that moment once and join the half whose
-mean direction is nearest (the paper sends new devices down the tree in this way, by the nearest member). The
-rate isn't decayed. The inner rule averages by samples (the authors' code: equally), but the criterion
-doesn't.
+mean of its own updates of that round. When to cut is ours: the authors' lengths, which `eps1 = 0.4` and
+`eps2 = 1.6` bring back, belong to one model, rate and momentum, and elsewhere they never cut or always do. So
+lengths are compared with each other: the mean update is shorter than a share `rest` of what single ones have
+on average, and these are still longer than a share `apart` of what they had in the first three rounds of all
+(on average, where the authors take the longest, which one odd device can decide). Every round notes these
+numbers (`lengths`). Groups that one model suits well enough, such as turned images, may stay together.
+
+Other deviations: the paper has everybody take part in every round, which is what happens here when `clients`
+is left out; otherwise lengths are those of the round's participants, whose mean is noisier. Members that were
+absent at a cut train the model of that moment once and join the half whose mean direction is nearest (the
+paper sends new devices down the tree in this way, by the nearest member). The rate isn't decayed. The inner
+rule averages by samples (the authors' code: equally), but the criterion doesn't.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +35,8 @@ from potluck.authoring import (
     Context,
     Got,
     Node,
+    Note,
+    Portion,
     Reply,
     Seconds,
     Task,
@@ -38,12 +46,42 @@ from potluck.authoring import (
     require,
     value,
 )
-from potluck.rules.grouped import DOOR, GroupRounds, Groups, split_group
+from potluck.core.notes import Notes
+from potluck.rules.grouped import DOOR, ROOT, GroupRounds, Groups, split_group
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
 from potluck.rules.vectors import Vector, flatten, length, mean_rows, normalise, number_clusters
 
 FIDELITY: Final = "authors' code"
+FIRST: Final = 3  # rounds, whose updates later ones are measured by
+NOTES = Notes(
+    {
+        "lengths mean": "length of the mean update",
+        "lengths longest": "length of the longest update",
+        "lengths rest": "the mean update's length, as a share of what single ones have on average",
+        "lengths apart": "the average length of updates, as a share of that in the first rounds",
+    }
+)
+
+
+@value
+class FirstRounds:
+    """How long updates were in the first rounds of all."""
+
+    rounds: int = 0
+    single: float = 0.0  # the average length of single updates, a mean over these rounds
+
+
+Cohorts: TypeAlias = Groups[Any, FirstRounds]
+
+
+@value
+class Lengths:
+    """How long a round's updates are."""
+
+    mean: float  # of the mean update
+    single: float  # of single ones, on average
+    longest: float
 
 
 @value
@@ -53,8 +91,18 @@ class CFL:
     local: Train = Train()
     inner: Annotated[Cohort | None, "what each group trains by, its `clients` aside; left out: fedavg"] = None
     clients: Annotated[int | None, "devices a round, over all groups by members; left out: everybody"] = None
-    eps1: Annotated[float, "cut only if the mean update is shorter than this"] = 0.4
-    eps2: Annotated[float, "and the longest one is longer than this"] = 1.6
+    rest: Annotated[
+        Portion, "cut only if the mean update has less than this share of single ones' length"
+    ] = 0.2
+    apart: Annotated[
+        Portion, "and these more than this share of the length that they had in the first rounds"
+    ] = 0.6
+    eps1: Annotated[
+        float | None, "in place of `rest`: the mean update is shorter than this; the authors' 0.4"
+    ] = None
+    eps2: Annotated[
+        float | None, "in place of `apart`: the longest one is longer than this; the authors' 1.6"
+    ] = None
     min_members: Annotated[int, "and so many at least took part"] = 3
     min_round: Annotated[
         int, "and the group, with what it came of, has trained for more rounds than these"
@@ -62,10 +110,15 @@ class CFL:
     deadline: Annotated[Seconds | None, "seconds a round; left out: the inner rule's"] = None
 
     def __post_init__(self) -> None:
-        require(self.eps1 > 0, "eps1", self.eps1, "must be above 0, such as 0.4: a length of the mean update")
-        require(
-            self.eps2 >= 0, "eps2", self.eps2, "must be 0 or more, such as 1.6: a length of single updates"
-        )
+        for name in ("rest", "apart"):
+            share = getattr(self, name)
+            require(
+                0 < share <= 1, name, share, "must be above 0 and at most 1: a share of lengths of updates"
+            )
+        fix = "must be above 0, such as 0.4: a length of the mean update; or left out"
+        require(self.eps1 is None or self.eps1 > 0, "eps1", self.eps1, fix)
+        fix = "must be 0 or more, such as 1.6: a length of single updates; or left out"
+        require(self.eps2 is None or self.eps2 >= 0, "eps2", self.eps2, fix)
         require(
             self.min_members >= 2, "min_members", self.min_members, "must be at least 2: one can't be cut"
         )
@@ -79,21 +132,27 @@ class CFL:
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.groups.inner, robust))
 
-    def start(self, ctx: Context) -> Groups:
-        return self.groups.start(None, ctx)
+    def start(self, ctx: Context) -> Cohorts:
+        return self.groups.start(FirstRounds(), ctx)
 
-    def lanes(self, m: Groups, ctx: Context) -> list[str]:
+    def lanes(self, m: Cohorts, ctx: Context) -> list[str]:
         return self.groups.lanes(m, ctx)
 
-    def plan(self, m: Groups, lane: str, ctx: Context) -> tuple[Groups, list[Command]]:
+    def plan(self, m: Cohorts, lane: str, ctx: Context) -> tuple[Cohorts, list[Command]]:
         return self.groups.plan(m, lane, ctx)
 
-    def merge(self, m: Groups, lane: str, got: Got, ctx: Context) -> tuple[Groups, list[Command]]:
+    def merge(self, m: Cohorts, lane: str, got: Got, ctx: Context) -> tuple[Cohorts, list[Command]]:
         after, commands = self.groups.merge(m, lane, got, ctx)
         heard = [r for r in got.replies if r.weight > 0]
-        if lane == DOOR or len(heard) < self.min_members or after.leaf[lane].round <= self.min_round:
+        if lane == DOOR or not heard:
             return after, commands
-        if not is_at_rest(heard, self.eps1, self.eps2):
+        now = measure_lengths(heard)
+        first: FirstRounds = extend_first(m.more, now) if lane == ROOT else m.more
+        after = replace(after, more=first)
+        commands = [*commands, note_lengths(now, first, lane)]
+        if len(heard) < self.min_members or after.leaf[lane].round <= self.min_round:
+            return after, commands
+        if not self.is_at_rest(now, first):
             return after, commands
         rows = np.stack([flatten(r.body["delta"]) for r in heard])
         half = halve(rows)
@@ -103,14 +162,37 @@ class CFL:
         after, note = split_group(after, lane, params, states, nodes, half, mean_rows(normalise(rows), half))
         return after, [*commands, note]
 
-    def serve(self, m: Groups, node: Node, ctx: Context) -> dict[str, Task | Choice]:
+    def is_at_rest(self, now: Lengths, first: FirstRounds) -> bool:
+        """Whether the mean of all updates is short while single ones are long."""
+        short = now.mean < (self.rest * now.single if self.eps1 is None else self.eps1)
+        if self.eps2 is None:
+            return short and now.single > self.apart * first.single
+        return short and now.longest > self.eps2
+
+    def serve(self, m: Cohorts, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         return self.groups.serve(m, node, ctx)
 
 
-def is_at_rest(replies: Sequence[Reply], eps1: float, eps2: float) -> bool:
-    """Whether the mean of all updates is short while some are long."""
+def measure_lengths(replies: Sequence[Reply]) -> Lengths:
+    """How long updates are, and their mean; each counts alike."""
+    lengths = [length(r.body["delta"]) for r in replies]
     mean = fold(replies, weigh=equally)
-    return mean is not None and length(mean) < eps1 and max(length(r.body["delta"]) for r in replies) > eps2
+    assert mean is not None, "somebody was heard"
+    return Lengths(length(mean), sum(lengths) / len(lengths), max(lengths))
+
+
+def extend_first(first: FirstRounds, now: Lengths) -> FirstRounds:
+    """The same with another of the first rounds; later ones don't count."""
+    if first.rounds >= FIRST:
+        return first
+    rounds = first.rounds + 1
+    return FirstRounds(rounds, first.single + (now.single - first.single) / rounds)
+
+
+def note_lengths(now: Lengths, first: FirstRounds, group: str) -> Note:
+    """What the criterion sees, so that people know how far from a cut a group is."""
+    shares = {"rest": now.mean / (now.single or 1.0), "apart": now.single / (first.single or 1.0)}
+    return Note("lengths", {"mean": now.mean, "longest": now.longest, **shares}, group or None)
 
 
 def halve(rows: Vector) -> NDArray[np.int64]:

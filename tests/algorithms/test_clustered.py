@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, SIZES, finished, pool, simulate, small, values
+from federations import LOCAL, SIZES, STACKED, finished, pool, simulate, small, values
 from support import SPEC, Desk, Line, answer, close, notes, numbers, tasks
 from support import local as device
 
 from potluck import algorithms
-from potluck.algorithms.cfl import CFL, halve, is_at_rest
+from potluck.algorithms.cfl import CFL, FirstRounds, Lengths, extend_first, halve, measure_lengths
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.flexcfl.algorithm import FlexCFL, embed, find_clusters, mix_models
@@ -22,7 +22,9 @@ from potluck.core.errors import ConfigError
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Lost
 from potluck.core.rule import Got
-from potluck.engine.schedule import StopAt
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.experiment import Experiment
+from potluck.experiment.prepare import prepare
 from potluck.fleet import Intervals
 from potluck.jobs import SGD, Train
 from potluck.rules import Adaptive, Rounds
@@ -154,13 +156,30 @@ def test_a_sketch_keeps_lengths_and_angles():
 # ---------------------------------------------------------------------------------------------------- CFL
 
 
-def test_cfl_criterion_by_hand():
+def test_cfl_lengths_by_hand():
     weights = (1.0, 50.0, 7.0)  # samples don't count
     updates = ((3.0, 4.0), (-3.0, -4.0), (0.3, 0.0))  # mean (0.1, 0); lengths 5, 5, 0.3
     replies = [answer(None, *update, weight=n) for update, n in zip(updates, weights, strict=True)]
-    assert is_at_rest(replies, 0.4, 1.6)
-    assert not is_at_rest(replies, 0.09, 1.6)
-    assert not is_at_rest(replies, 0.4, 5.5)
+    found = measure_lengths(replies)
+    assert (found.mean, found.single, found.longest) == pytest.approx((0.1, 10.3 / 3, 5.0))
+    first = FirstRounds()
+    for single in (4.0, 1.0, 7.0, 100.0):  # the first three rounds, and one that comes too late
+        first = extend_first(first, Lengths(0.0, single, single))
+    assert (first.rounds, first.single) == (3, pytest.approx(4.0))
+
+
+def test_cfl_criterion_by_hand():
+    now, first = Lengths(mean=0.5, single=3.0, longest=5.0), FirstRounds(3, 4.0)
+    assert CFL(LINE).is_at_rest(now, first)  # 0.5 < 0.2 x 3, and 3 > 0.6 x 4
+    assert not CFL(LINE, rest=0.16).is_at_rest(now, first)  # 0.48
+    assert not CFL(LINE, apart=0.75).is_at_rest(now, first)  # 3, not more
+    assert CFL(LINE, eps1=0.6, eps2=4.9).is_at_rest(now, first)  # as in the authors' code: 0.5 and 5
+    assert not CFL(LINE, eps1=0.5, eps2=4.9).is_at_rest(now, first)
+    assert not CFL(LINE, eps1=0.6, eps2=5.0).is_at_rest(now, first)
+    assert CFL(LINE, eps1=0.6).is_at_rest(now, first)  # each length on its own
+    tenfold = Lengths(5.0, 30.0, 50.0), FirstRounds(3, 40.0)
+    assert CFL(LINE).is_at_rest(*tenfold)  # whatever the rate
+    assert not CFL(LINE, eps1=0.6, eps2=4.9).is_at_rest(*tenfold)
 
 
 def test_cfl_cuts_by_angle_not_by_length():
@@ -189,7 +208,10 @@ def test_cfl_splits_and_each_half_goes_its_own_way():
     assert sides == {0: near, 1: near, 2: None, 3: far, 4: far, 5: None}
     assert s.model.leaf[near].params["w"].item() == pytest.approx(3.0)  # the mean of its own updates alone
     assert s.model.leaf[far].params["w"].item() == pytest.approx(-3.0)
-    assert notes(commands) == [("split", {"round": 2, "sizes": {"0": 2, "1": 2}, "groups": 2})]
+    # Lengths 2, 4, 2, 4, in the first round 2 each: 3 on average, of (2 + 3) / 2.
+    seen = {"mean": 0.0, "longest": 4.0, "rest": 0.0, "apart": pytest.approx(1.2)}
+    split = {"round": 2, "sizes": {"0": 2, "1": 2}, "groups": 2}
+    assert notes(commands) == [("lengths", seen), ("split", split)]
 
     third = asked(commands)
     assert all(third[n].slot == sides[n] for n in (0, 1, 3, 4) if n in third)
@@ -200,14 +222,43 @@ def test_cfl_splits_and_each_half_goes_its_own_way():
     assert (s.model.at[2], s.model.at[5]) == (near, far)
 
 
-def test_cfl_does_not_split_those_who_agree():
-    rule = Rounds(CFL(LINE, min_round=0))
-    for answers in ([2.0, 2.1, 1.9, 2.0], [0.1, -0.1, 0.1, -0.1]):  # a long mean; short updates
-        ctx = desk()
-        s, commands = rule.init(ctx)
-        s, _, ctx = reply(rule, s, ctx, list(zip(tasks(commands), answers, strict=True)))
-        assert list(s.model.leaf) == [ROOT]
-        assert s.model.round == 1
+@pytest.mark.parametrize(
+    ("eps", "rounds"),
+    [
+        ({}, [[2.0, 2.1, 1.9, 2.0]]),  # a long mean
+        ({}, [[2.0, 2.1, 1.9, 2.0], [0.1, -0.1, 0.1, -0.1]]),  # single ones have become short with it
+        ({"eps1": 0.4, "eps2": 1.6}, [[2.0, 2.1, 1.9, 2.0]]),
+        ({"eps1": 0.4, "eps2": 1.6}, [[0.1, -0.1, 0.1, -0.1]]),
+    ],
+)
+def test_cfl_does_not_split_those_who_agree(eps, rounds):
+    rule, ctx = Rounds(CFL(LINE, min_round=0, **eps)), desk()
+    s, commands = rule.init(ctx)
+    for answers in rounds:
+        s, commands, ctx = reply(rule, s, ctx, list(zip(tasks(commands), answers, strict=True)))
+    assert list(s.model.leaf) == [ROOT]
+    assert s.model.round == len(rounds)
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_cfl_finds_the_kinds_that_there_are_whatever_the_momentum(kinds, momentum):
+    groups = {"groups": {"kind": "permutation", "count": 2}} if kinds == 2 else {}
+    tables = {
+        "data": {"clients": 30, "partition": "iid", **groups},
+        "model": {"name": "linear"},
+        "train": {"lr": 0.05, "momentum": momentum, "batch": 10},
+        "algorithm": "cfl",
+    }
+    made = prepare(Experiment(name="kinds", seed=1, **tables))
+    sim = finished(
+        made.federation, made.algorithm, rounds=40, seed=1, often=EvaluateAt(rounds=40), plan=STACKED
+    )
+    state, kind = sim.points[sim.root].own.state.model, made.federation.fleet.group
+    assert len(state.leaf) == kinds
+    if kinds == 2:
+        assert len({(at, int(kind[node])) for node, at in state.at.items()}) == 2  # each group is of one kind
+        assert len(state.at) == 30
 
 
 def test_a_group_is_cut_again_below_its_name():
@@ -478,6 +529,8 @@ def test_any_rule_with_one_model_may_be_inside(name, inner):
             r"inner = 'Stream': can't train a part of the devices; take .*",
         ),
         ("cfl", {"eps1": 0.0}, r"eps1 = 0.0: must be above 0"),
+        ("cfl", {"rest": 0.0}, r"rest = 0.0"),
+        ("cfl", {"apart": 1.5}, r"apart = 1.5"),
         ("cfl", {"clients": 0}, r"clients = 0: must be at least 1"),
         ("cfl", {"min_members": 1}, r"min_members = 1: must be at least 2"),
         (
