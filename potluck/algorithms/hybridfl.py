@@ -19,8 +19,9 @@ These parts are our own reading:
   those asked whose fate is known by then (here an edge hears of it when a device leaves in mid-task). If the
   quota was missed, who didn't answer counts as gone.
 - The region's last model stands in for those asked in vain, dropped out or cut off, so D is the rows of U.
-  Were it for all devices of the region, a round would go no further than C of the way: on digits that was
-  4 to 13 points behind after 30 rounds. We chose by that, and C = 0.5 as well.
+  Were it for all devices of the region, a round would go no further than C of the way. We chose on
+  validation rows (crowds of the floors, two other seeds): 96.0 against 94.9 on digits, 92.7 against 88.0 on
+  UCI HAR, with C = 0.5; with less, the gap grows.
 - The rows of a device that never answered are taken to be the mean of the others'; theta(1) = 1 and
   w_r(0) = w(0).
 

@@ -10,7 +10,7 @@ update that a device begins to send counts, also those that come too late.
 
 There is no usual sigma. Epsilon of ten updates at delta 1e-6, by `potluck.experiment.accountant` (that is
 dp-accounting's curve of the Gaussian mechanism, for replacement): 105 with sigma 0.6, 49 with 1, 6.4 with 5,
-2.9 with 10, 1.4 with 20. Papers that pair epsilon 8 with 0.6 count one update against nothing but noise (8.8).
+2.9 with 10, 1.4 with 20. Papers that pair epsilon 8 with 0.6 count one update, against nothing but noise.
 
 Not protected: who takes part, when, and how many rows a client has (its weight). Metrics of training don't
 leave a device that is private. Jobs beside training (a count of labels, say) are not covered: an algorithm

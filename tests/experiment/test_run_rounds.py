@@ -16,7 +16,7 @@ from potluck.core.codec import value
 from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
-from potluck.experiment.tune import fill_tune, list_trials
+from potluck.experiment.tune import _make_trial
 from potluck.jobs import Train
 from potluck.rules import Uniform
 
@@ -93,10 +93,9 @@ def test_a_record_is_an_experiment_again():
 def test_what_is_set_or_shortened_is_followed():
     wanted = small("tifl").with_overrides(["stop.rounds=30"])
     assert make_rule(wanted).rounds == 30
-    table = fill_tune(wanted.with_values(tune={"lr": [0.1], "length": 0.5}))
-    ((_, _, trial),) = list_trials({"tifl": wanted}, table, None)
-    assert make_rule(trial.experiment).rounds == 15
-    assert resolve_run(trial.experiment).algorithms["tifl"]["rounds"] == 15
+    trial = _make_trial(wanted, {"train.lr": 0.1}, 1, 0.5)
+    assert make_rule(trial).rounds == 15
+    assert resolve_run(trial).algorithms["tifl"]["rounds"] == 15
 
 
 def test_a_comparison_follows_for_each_algorithm():

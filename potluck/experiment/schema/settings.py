@@ -202,7 +202,7 @@ class Privacy(Table):
     """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
 
     clip: Annotated[Noise, "the longest that a whole update may be (L2 norm)"] = 1.0
-    # Has no default: how much is needed follows from how often a device takes part, and from whom it protects.
+    # Has no default: how much is needed follows from how often a device takes part.
     sigma: Annotated[
         Noise,
         "deviation of the noise on every number, in clips, such as 10: then a device's ten updates come to "
