@@ -27,6 +27,7 @@ from potluck.data.sources import builtin as builtin  # registers the sources of 
 from potluck.data.sources.registry import SOURCES, list_options, load
 from potluck.data.sources.registry import register as register_source
 from potluck.data.sources.torch_dataset import from_dataset
+from potluck.data.trigger import Trigger
 
 __all__ = [
     "CHANGE_KINDS",
@@ -47,6 +48,7 @@ __all__ = [
     "RowCount",
     "Split",
     "StoredPartition",
+    "Trigger",
     "arrange",
     "assemble",
     "by_user",

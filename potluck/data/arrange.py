@@ -1,15 +1,16 @@
-"""Groups, test-time shift, changes and wrong labels together: one pool, and who holds what of it when.
+"""Groups, test-time shift, changes, wrong labels, triggers: one pool, and who holds what of it when.
 
 Everything is laid out before a run, since executors share one pool that doesn't change; a phase is only
 another way to point into it. The order: rows are divided, dealt anew by changes, a share of the test rows is
 replaced, and then each client sees its rows as its group and the changes that it went through make them look.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Unpack
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, PotluckError
@@ -21,7 +22,8 @@ from potluck.data.holding import Partition, StoredPartition, store, stream
 from potluck.data.partition.registry import Settings
 from potluck.data.pool import Pool
 from potluck.data.shift import shift_tests
-from potluck.data.views import View, Viewed, check_turn, develop
+from potluck.data.trigger import Trigger
+from potluck.data.views import Album, View, Viewed, check_turn, develop
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,7 @@ class Phase:
     test: NDArray[np.int64]  # the global test set
     changed: NDArray[np.bool_]  # [clients] whose rows differ from the phase before
     shifts: Mapping[float, Partition] = field(default_factory=dict)  # the same, at other shares of shift
+    triggered: NDArray[np.int64] | None = None  # the test set of a backdoor, if there is one
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ class _Step(NamedTuple):
     tested: NDArray[np.int32]  # [global test rows]
     changed: NDArray[np.bool_]
     levels: tuple[Partition, ...] = ()  # as `held`, at other shares of shift
+    marked: NDArray[np.int32] | None = None  # [global test rows] with a backdoor's trigger
 
 
 def arrange(
@@ -69,6 +73,8 @@ def arrange(
     levels: Sequence[float] = (),
     changes: Sequence[Change] = (),
     flip: Flip | None = None,
+    trigger: Trigger | None = None,
+    poisoned: NDArray[np.bool_] | None = None,
     user: NDArray[np.int32] | None = None,
     kind: str | None = None,
     **options: Unpack[Settings],
@@ -77,7 +83,8 @@ def arrange(
 
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
     `kind` and `options` are what the partition was divided by, for changes that deal anew. `levels` are
-    further shares of shift at which phases can be tested; nothing else depends on them.
+    further shares of shift at which phases can be tested; nothing else depends on them. Clients that are
+    `poisoned` train on rows of which a share bears the `trigger`.
 
     The global test set is what a model for everybody should be judged on: a mixture of all groups. Each of
     its rows is seen as one group sees it, dealt by hash in equal shares (`test_group`), and a change that
@@ -106,7 +113,12 @@ def arrange(
     if flip is not None:
         flip.check(pool)
         flips = draw_clients(flip.share, clients, None, stream(key, b"flips"))
-        steps = _flip_views(views, steps, flips, flip.kind, stream(key, b"wrong"))
+        wrong = stream(key, b"wrong")
+        steps = _spoil_views(views, steps, flips, lambda view: replace(view, flip=flip.kind, key=wrong))
+    if trigger is not None and poisoned is not None:
+        some, sure = replace(trigger, key=stream(key, b"trigger")), replace(trigger, share=1.0)
+        steps = _spoil_views(views, steps, poisoned, lambda view: replace(view, trigger=some))
+        steps = [_mark_tests(views, step, sure) for step in steps]
     if len(views) == 1:
         phases = tuple(
             Phase(step.start, step.partition, test, step.changed, dict(zip(levels, step.levels, strict=True)))
@@ -125,6 +137,7 @@ def arrange(
                 share: _view_through(level, step.view, album.place, step.trained)
                 for share, level in zip(levels, step.levels, strict=True)
             },
+            _find_triggered(album, step, test, trigger),
         )
         for step in steps
     )
@@ -199,27 +212,46 @@ def _turn_views(
     """Which view each has after some were turned further."""
     now = view.copy()
     for old in np.unique(view[changed]).tolist():
-        new = views[old].turn(degrees)
-        if new not in views:
-            views.append(new)
-        now[changed & (view == old)] = views.index(new)
+        now[changed & (view == old)] = _find_place(views, views[old].turn(degrees))
     return now
 
 
-def _flip_views(
-    views: list[View], steps: Sequence[_Step], flips: NDArray[np.bool_], kind: str, key: int
+def _spoil_views(
+    views: list[View], steps: Sequence[_Step], who: NDArray[np.bool_], spoil: Callable[[View], View]
 ) -> list[_Step]:
-    """Steps whose flippers train on wrong labels; views that are new are put on the list."""
+    """Steps in which some train on spoilt rows; views that are new are put on the list."""
     out = []
     for step in steps:
         trained = step.trained.copy()
-        for old in np.unique(trained[flips]).tolist():
-            new = replace(views[old], flip=kind, key=key)
-            if new not in views:
-                views.append(new)
-            trained[flips & (step.trained == old)] = views.index(new)
+        for old in np.unique(trained[who]).tolist():
+            trained[who & (step.trained == old)] = _find_place(views, spoil(views[old]))
         out.append(step._replace(trained=trained))
     return out
+
+
+def _mark_tests(views: list[View], step: _Step, trigger: Trigger) -> _Step:
+    """The step with the view of every global test row that bears the trigger."""
+    marked = step.tested.copy()
+    for old in np.unique(step.tested).tolist():
+        marked[step.tested == old] = _find_place(views, replace(views[old], trigger=trigger))
+    return step._replace(marked=marked)
+
+
+def _find_triggered(
+    album: Album, step: _Step, test: NDArray[np.int64], trigger: Trigger | None
+) -> NDArray[np.int64] | None:
+    """The global test rows with the trigger, but for those that are of its class anyway."""
+    if step.marked is None or trigger is None:
+        return None
+    true = album.pool.y[torch.from_numpy(album.place[step.tested, test])].numpy()
+    return np.sort(album.place[step.marked, test][true != trigger.target])
+
+
+def _find_place(views: list[View], view: View) -> int:
+    """Of a view on the list, where it is put if it is new."""
+    if view not in views:
+        views.append(view)
+    return views.index(view)
 
 
 def _find_seen(
@@ -232,6 +264,8 @@ def _find_seen(
     seen[apart[rows], rows] = True
     for step in steps:
         seen[step.tested, test] = True
+        if step.marked is not None:
+            seen[step.marked, test] = True
         for partition in (step.partition, *step.levels):
             if isinstance(partition, StoredPartition):
                 owner, split = partition.cells // 3, partition.cells % 3

@@ -15,6 +15,7 @@ from potluck.core.errors import ConfigError
 from potluck.data.flip import flip_labels
 from potluck.data.holding import Overlay, Split
 from potluck.data.pool import Pool
+from potluck.data.trigger import Trigger
 
 _AT_ONCE = 4096  # images turned in one call; bounds memory
 
@@ -29,6 +30,7 @@ class View:
     labels: tuple[int, ...] = ()  # the new name of every class; (): as they are
     flip: str = ""  # in which way labels are wrong; "": they are right
     key: int = 0  # of wrong labels
+    trigger: Trigger | None = None  # of a backdoor
 
     def turn(self, degrees: float) -> "View":
         """The same, with images turned further; angles add up, so that nothing is interpolated twice."""
@@ -45,7 +47,9 @@ class View:
             x = x * x.new_tensor(self.scale) + x.new_tensor(self.offset)
         if self.labels:
             y = torch.tensor(self.labels)[y]
-        return x, (flip_labels(y, rows, pool.classes, self.flip, self.key) if self.flip else y)
+        if self.flip:
+            y = flip_labels(y, rows, pool.classes, self.flip, self.key)
+        return (x, y) if self.trigger is None else self.trigger.put(x, y, rows, float(pool.x.max()))
 
 
 def turn(images: Tensor, degrees: float, black: float = 0.0) -> Tensor:
