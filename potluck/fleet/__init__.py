@@ -1,6 +1,6 @@
 """Who takes part: what devices can do, when they are there, who is above them, how long things take."""
 
-from potluck.fleet.attackers import ATTACKS, FLAWS, MISREPORTS, Attack, place_attackers
+from potluck.fleet.attackers import ATTACKS, COLLUDING, FLAWS, MISREPORTS, Attack, place_attackers
 from potluck.fleet.availability import Always, Availability, DayNight, OnOff
 from potluck.fleet.builder import SOURCES, boast, build
 from potluck.fleet.cost import (
@@ -22,6 +22,7 @@ from potluck.fleet.topology import CLOUD, DEVICE, Topology
 __all__ = [
     "ATTACKS",
     "CLOUD",
+    "COLLUDING",
     "COLUMNS",
     "DEVICE",
     "FLAWS",

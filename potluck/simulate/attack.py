@@ -1,4 +1,4 @@
-"""What an attacker sends instead of what it computed; see `potluck.fleet.attackers` for the kinds.
+"""What an attacker that lies alone sends instead of what it computed; see `potluck.fleet.attackers`.
 
 A lie is a function of the honest result and of the task's own seed: it doesn't matter when it is told, in
 which order or by which executor. All floating-point tensors of a training reply are falsified, those beside
@@ -47,6 +47,7 @@ def falsify(result: Result, sends: Tree, trained: bool, attack: Attack, seed: in
 
 def _distort(t: Tensor, attack: Attack, key: int) -> Tensor:
     kind, scale = attack.kind, attack.strength
+    assert scale is not None
     if not t.is_floating_point() or t.numel() == 0:
         return t
     if kind == "sign_flip":
@@ -54,17 +55,12 @@ def _distort(t: Tensor, attack: Attack, key: int) -> Tensor:
     if kind == "scaling":
         return t * scale
     draw, shape = keys.as_tensor(key).to(t.device), tuple(t.shape)
+    noise = scale * keys.normal(draw, shape, torch.float64)
     if kind == "free_ride":
-        return (scale * keys.normal(draw, shape, torch.float64)).to(t.dtype)
+        return noise.to(t.dtype)
+    assert kind == "noise"
     honest = t.double()
-    size = honest.square().mean().sqrt()
-    if kind == "noise":
-        return (honest + scale * size * keys.normal(draw, shape, torch.float64)).to(t.dtype)
-    assert kind == "fang"
-    # What moves by rounding alone has no direction, so that all executors agree on it.
-    moves = honest.abs() > math.sqrt(torch.finfo(t.dtype).eps) * size
-    far = scale * size * (3 + keys.uniform(draw, shape, torch.float64))
-    return (honest - torch.where(moves, honest.sign(), 0.0) * far).to(t.dtype)
+    return (honest + honest.square().mean().sqrt() * noise).to(t.dtype)
 
 
 def _malform(body: Tree, sends: Tree, what: str | None, key: int) -> Tree:

@@ -22,9 +22,10 @@ from potluck.engine.seeds import seed_move, seed_work
 from potluck.engine.timeline import KEPT, Plain, Timeline, make_leg
 from potluck.execute.plan import Executor
 from potluck.federation import Federation
-from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Profiles, Topology, slow_by_swapping
+from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Attack, Profiles, Topology, slow_by_swapping
 from potluck.simulate.attack import falsify
 from potluck.simulate.clock import Clock
+from potluck.simulate.crew import Crew, CrewState
 from potluck.simulate.holdings import Holdings, Moved
 from potluck.simulate.moves import draw_rows
 from potluck.simulate.training import PendingTraining
@@ -41,6 +42,7 @@ class DeviceState:
     pending: list[list[int]] = field(default_factory=list)  # flights whose training waits, by shape
     timeline: list[Plain] = field(default_factory=list)
     drought: Drought = field(default_factory=Drought)
+    crew: CrewState = field(default_factory=CrewState)
 
 
 class Devices:
@@ -74,6 +76,9 @@ class Devices:
         self.attack, self.attackers = federation.fleet.attack, federation.fleet.attackers
         self.queues = Queues(state.queues, self._start)
         self.training = PendingTraining(executor, self, self.queues.flights, state.pending)
+        self.crew: Crew | None = None
+        if self.attack is not None and self.attackers is not None and self.attack.colludes:
+            self.crew = Crew(self.attack, self.attackers, self.training, seed, state.crew)
         self.holdings = Holdings(federation, topology, state.moved)
         self.timeline = Timeline(state.timeline, maxlen=KEPT)
         self.drought = state.drought
@@ -82,8 +87,8 @@ class Devices:
     def make_state(self) -> DeviceState:
         """What a snapshot stores."""
         pending = self.training.list_pending()
-        legs = list(self.timeline)
-        return DeviceState(self.queues.state, self.holdings.moved, pending, legs, self.drought)
+        legs, crew = list(self.timeline), CrewState() if self.crew is None else self.crew.state
+        return DeviceState(self.queues.state, self.holdings.moved, pending, legs, self.drought, crew)
 
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
         """The rows that a device trains on, now unless told."""
@@ -99,6 +104,8 @@ class Devices:
         assert flight is not None
         assert isinstance(flight.item, Task)
         self.training.begun.pop(fid, None)
+        if self.crew is not None:
+            self.crew.leave(flight)
         if flight.began >= 0:
             self.training.remove(flight)
             self._charge(flight)
@@ -153,6 +160,8 @@ class Devices:
             end = self._find_end(flight, nodes, end)
             if flight.gone and type(item) is not Move:
                 self.training.remove(flight)
+        if self.crew is not None and not flight.gone:
+            self.crew.join(flight)
         self.clock.push(end, flight.id)
 
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
@@ -216,8 +225,10 @@ class Devices:
         if flight.gone:
             return Lost(item, "gone") if isinstance(item, Task) else None
         result, honest = self.training.compute(flight, item), True
-        if self.attack is not None and self._lies(item):
-            result, honest = self._falsify(flight, item, result), False
+        if self.attack is not None:
+            false = self._falsify(flight, item, result, self.attack)
+            if false is not None:
+                result, honest = false, False
         wrong = find_problem(result, flight.cost, trusted=honest)
         if wrong:
             self.record("bad_update", wrong, node=item.to)
@@ -236,16 +247,18 @@ class Devices:
         spent = Spent(flight.down, flight.compute, flight.up)
         return Reply(item, result.body, result.weight, result.metrics, spent)
 
-    def _lies(self, item: Task | Tell) -> bool:
-        """Whether an attacker answers; a tell leaves nothing to falsify."""
-        if self.attack is None or self.attackers is None or type(item) is Tell or item.to >= self.size:
-            return False
-        return bool(self.attackers[item.to]) and self.clock.now >= self.attack.start
-
-    def _falsify(self, flight: Flight, item: Task | Tell, result: Result) -> Result:
-        assert self.attack is not None
+    def _falsify(self, flight: Flight, item: Task | Tell, result: Result, attack: Attack) -> Result | None:
+        """What an attacker sends; None from others. A tell leaves nothing to falsify."""
+        if self.attackers is None or type(item) is Tell or item.to >= self.size:
+            return None
+        assert type(item) is Task
+        crafted = None if self.crew is None else self.crew.answer(flight, item, result)
+        if not self.attackers[item.to] or self.clock.now < attack.start:
+            return None
+        if crafted is not None:
+            return crafted
         seed = seed_work(self.seed, flight, item)
-        return falsify(result, flight.cost.sends, trains(item.job), self.attack, seed)
+        return falsify(result, flight.cost.sends, trains(item.job), attack, seed)
 
     def _end_move(self, flight: Flight, move: Move) -> Lost | None:
         self._charge(flight)

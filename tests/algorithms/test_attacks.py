@@ -88,18 +88,7 @@ def test_free_riders_send_nothing_of_what_they_trained():
     assert falsify(honest, honest.body, True, Attack("noise"), 1).keep is honest.keep
 
 
-def test_fang_draws_between_3_and_4_deviations_against_the_direction():
-    # Root mean square sqrt((9 + 16 + 0 + 0) / 4) = 2.5: 3 goes to 3 - 7.5 ... 3 - 10, and -4 the other way.
-    up, down, still, rounding = told("fang", torch.tensor([3.0, -4.0, 0.0, 1e-12]))
-    assert -7.0 < up < -4.5
-    assert 3.5 < down < 6.0
-    assert (still, rounding) == (0.0, pytest.approx(1e-12))
-    many = torch.tensor(told("fang", torch.ones(20_000, dtype=torch.float64), scale=0.5))
-    assert float(many.max()) == pytest.approx(1 - 1.5, abs=0.01)  # 1 - 0.5 x 3
-    assert float(many.min()) == pytest.approx(1 - 2.0, abs=0.01)
-
-
-@pytest.mark.parametrize("kind", fleet.attackers.SCALES)
+@pytest.mark.parametrize("kind", [kind for kind in fleet.attackers.SCALES if kind in fleet.attackers.ALONE])
 def test_whole_numbers_forms_and_other_answers_stay_true(kind):
     body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
     honest = Result(body, finite=True)
@@ -335,6 +324,33 @@ def test_these_attack():
         ({"kind": "malformed", "share": 0.2, "what": "nann"}, r"attack\.what = 'nann'.*'nan'"),
         ({"kind": "noise", "share": 0.2, "what": "nan"}, r"attack\.what = 'nan'"),
         ({"kind": "noise", "share": 0.2, "start": -1.0}, r"attack\.start = -1\.0"),
+        (
+            {"kind": "fang", "share": 0.2, "scale": 2.0},
+            r"attack\.scale = 2\.0: fang has no scale; leave it out",
+        ),
+        (
+            {"kind": "alie", "share": 0.2, "scale": 0.0},
+            r"attack\.scale = 0\.0: give a finite number, above 0",
+        ),
+        ({"kind": "alie", "share": 0.2, "knows": "al"}, r"attack\.knows = 'al': no such knowledge.*'all'"),
+        ({"kind": "noise", "share": 0.2, "knows": "all"}, r"attack\.knows = 'all': noise asks.*leave it out"),
+        (
+            {"kind": "backdoor", "share": 0.2, "knows": "all"},
+            r"attack\.knows = 'all': backdoor.*leave it out",
+        ),
+        ({"kind": "min_sum", "share": 0.2, "what": "st"}, r"attack\.what = 'st': no such direction.*'std'"),
+        ({"kind": "alie", "share": 0.2, "what": "std"}, r"attack\.what = 'std': is of kind.*'min_sum'"),
+        ({"kind": "fang", "share": 0.2, "target": 1}, r"attack\.target = 1: is of kind = 'backdoor'"),
+        ({"kind": "fang", "share": 0.2, "patch": 2}, r"attack\.patch = 2: is of kind = 'backdoor'"),
+        (
+            {"kind": "fang", "share": 0.2, "poisoned": 0.5},
+            r"attack\.poisoned = 0\.5: is of kind = 'backdoor'",
+        ),
+        ({"kind": "backdoor", "share": 0.2, "start": 5.0}, r"attack\.start = 5\.0.*leave it out"),
+        ({"kind": "backdoor", "share": 0.2, "target": -1}, r"attack\.target = -1: give a class"),
+        ({"kind": "backdoor", "share": 0.2, "target": 1.5}, r"attack\.target = 1\.5.*whole number"),
+        ({"kind": "backdoor", "share": 0.2, "patch": 0}, r"attack\.patch = 0: give the pixels"),
+        ({"kind": "backdoor", "share": 0.2, "poisoned": 0.0}, r"attack\.poisoned = 0\.0: give the share"),
     ],
 )
 def test_bad_settings_are_named(settings, said):
@@ -430,12 +446,18 @@ def test_a_panel_of_attackers_is_refused():
 def test_attackers_hurt():
     rule = algorithms.make("fedavg", replace(LOCAL, epochs=2), clients=10)
     good = finished(small(compute=4e5), rule, rounds=10, plan=STACKED).accuracy
-    for kind in ("sign_flip", "fang"):
-        assert finished(crowd(kind, who={"share": 0.5}), rule, rounds=10, plan=STACKED).accuracy < good - 0.15
+    half = {"share": 0.5}
+    for how in (
+        {"kind": "sign_flip"},
+        {"kind": "fang", "knows": "own"},
+        {"kind": "fang_krum"},
+        {"kind": "ipm"},
+    ):
+        assert finished(crowd(who=half, **how), rule, rounds=10, plan=STACKED).accuracy < good - 0.15
 
 
 @pytest.mark.parametrize("name", algorithms.names())
-@pytest.mark.parametrize("kind", ["sign_flip", "malformed"])
+@pytest.mark.parametrize("kind", ["sign_flip", "malformed", "min_max"])
 def test_every_algorithm_lives_through_it(name, kind):
     where = every.crowd()
     where = replace(where, fleet=fleet.place_attackers(where.fleet, 3, kind=kind, share=0.3))
@@ -443,7 +465,7 @@ def test_every_algorithm_lives_through_it(name, kind):
     assert sim.round >= 3
     assert torch.isfinite(weights(sim)).all()
     # Who sends nothing but what is refused never took part in anything.
-    assert sim.accounts.took_part[where.fleet.attackers].any() == (kind == "sign_flip")
+    assert sim.accounts.took_part[where.fleet.attackers].any() == (kind != "malformed")
 
 
 def test_an_experiment_says_who_attacks(tmp_path):
@@ -466,7 +488,11 @@ def test_an_experiment_says_who_attacks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "bad"), [("kind", "flip"), ("share", 1.0), ("per_edge", 0), ("start", -1.0), ("scale", -1.0)]
+    ("key", "bad"),
+    [
+        *[("kind", "flip"), ("share", 1.0), ("per_edge", 0), ("start", -1.0), ("scale", -1.0)],
+        *[("knows", "some"), ("target", -1), ("patch", 0), ("poisoned", 0.0), ("poisoned", 1.5)],
+    ],
 )
 def test_an_experiment_names_what_is_wrong(key, bad):
     with pytest.raises(ConfigError, match=rf"fleet\.attack\.{key}"):

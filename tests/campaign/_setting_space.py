@@ -84,6 +84,11 @@ WHERE: dict[str, dict[str, Any]] = {
     **{f"fleet.attack.{key}": {"fleet.attack.share": ABSENT} for key in ("nodes", "per_edge")},
     "fleet.claims.nodes": {"fleet.claims.share": ABSENT},
     "fleet.attack.what": {"fleet.attack.kind": "malformed"},
+    "fleet.attack.knows": {"fleet.attack.kind": "alie"},
+    **{
+        f"fleet.attack.{key}": {**IMAGES, "fleet.attack.kind": "backdoor"}
+        for key in ("target", "patch", "poisoned")
+    },
 }
 _DEVICE = {"compute": 1.0, "up": 1.0, "down": 1.0, "latency": 0.0, "memory": 1.0}
 SOURCE_NEEDS: dict[str, dict[str, Any]] = {"mix": {"slowdown": 2.0}, "table": {"rows": [_DEVICE] * 12}}

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from potluck.core.codec import Json
 from potluck.core.errors import nearest
-from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Share
+from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Portion, Share
 from potluck.experiment.schema.settings import Table
 from potluck.fleet import SOURCES
 
@@ -71,8 +71,9 @@ class Attackers(Table):
     """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
 
     kind: Annotated[
-        Literal["sign_flip", "scaling", "noise", "free_ride", "fang", "malformed", "misreport"],
-        "how they lie",
+        Literal["sign_flip", "scaling", "noise", "free_ride", "malformed", "misreport"]
+        | Literal["fang", "fang_krum", "alie", "min_max", "min_sum", "ipm", "backdoor"],
+        "how they lie: alone, or from fang on together",
     ]
     share: Annotated[Share | None, "of all devices, or"] = None
     per_edge: Annotated[Count | None, "so many of every edge's, or"] = None
@@ -80,7 +81,18 @@ class Attackers(Table):
     scale: Annotated[AtLeast0 | None, "of the lie; its unit goes by kind"] = None
     start: Annotated[AtLeast0, "virtual seconds: true answers before"] = 0.0
     what: Annotated[
-        str | None, "of malformed and misreport: always this flaw; else one by hash each time"
+        str | None,
+        "of malformed and misreport: always this flaw; else one by hash each time; "
+        "of min_max and min_sum: the direction, std, unit or sign; else std",
+    ] = None
+    knows: Annotated[
+        Literal["all", "own"] | None,
+        "of those who lie together: honest devices' updates, or their own true ones alone; else all",
+    ] = None
+    target: Annotated[Natural | None, "of backdoor: the class that a trigger stands for; else 0"] = None
+    patch: Annotated[Count | None, "of backdoor: pixels of the trigger's side; else 3"] = None
+    poisoned: Annotated[
+        Portion | None, "of backdoor: share of attackers' train rows with the trigger; else 0.3"
     ] = None
 
 
