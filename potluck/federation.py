@@ -29,6 +29,7 @@ class Federation:
     # What devices remember at the start, by device and slot.
     memories: Mapping[tuple[int, Hashable], Tree] = field(default_factory=dict)
     shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
+    triggered: NDArray[np.int64] | None = None  # the test set of a backdoor at the start, if there is one
 
     # -------------------------------------------------------------------- what rules may ask: FederationFacts
 
@@ -82,6 +83,11 @@ class Federation:
         """The global test set at a time."""
         phase = self.count_changes(when)
         return self.changes[phase - 1].test if phase else np.flatnonzero(self.pool.test)
+
+    def triggered_rows(self, when: float = 0.0) -> NDArray[np.int64] | None:
+        """The global test set with a backdoor's trigger at a time; None: there is no backdoor."""
+        phase = self.count_changes(when)
+        return self.changes[phase - 1].triggered if phase else self.triggered
 
     def server_rows(self) -> NDArray[np.int64]:
         """The cloud's own rows, if some were set aside for it."""

@@ -79,6 +79,7 @@ class Outcome(TypedDict):
     global_view: str | None  # whose models these are
     global_models: int | None  # how many there are
     global_used: bool | None  # False: devices use models of their own, and these are shared ones beside them
+    backdoor_success: NotRequired[float]  # of runs with a backdoor: triggered rows taken for its class
     virtual_seconds: float
     rounds: int
     target: float | None
@@ -105,7 +106,7 @@ def summarise(records: Sequence[Record], target: float | None = None) -> Outcome
         return points[-1].value if points else 0
 
     tested = next((r for r in reversed(records) if r["metric"] == "global_test"), None)
-    return {
+    outcome: Outcome = {
         "view": view,
         "accuracy_mean": last("accuracy_mean"),
         "accuracy_worst10": last("accuracy_worst10"),
@@ -126,6 +127,10 @@ def summarise(records: Sequence[Record], target: float | None = None) -> Outcome
         "participants": count("participants"),
         "lost": groups(records, "lost"),
     }
+    success = next((r["value"] for r in reversed(records) if r["metric"] == "backdoor_success"), None)
+    if success is not None:
+        outcome["backdoor_success"] = success
+    return outcome
 
 
 FEWEST_SEEDS = 3  # for an interval: with two, t is 12.7, and mean ± half would say next to nothing

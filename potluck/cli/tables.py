@@ -39,6 +39,9 @@ def show_run(run: Run) -> RenderableType:
         "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",
+        "backdoor": f"{percent(s['backdoor_success'])} of triggered rows are taken for its class"
+        if "backdoor_success" in s
+        else "",
         "time" if run.deployed else "virtual time": f"{duration(s['virtual_seconds'])}, {s['rounds']} rounds",
         "to target": ""
         if s["target"] is None

@@ -184,6 +184,9 @@ def _arrange(
 
     `levels` are shares of shift at which it can be tested beside the table's.
     """
+    trigger = None if devices.attack is None else devices.attack.trigger
+    if trigger is not None:
+        trigger.check(pool)
     with _name_table("data"):
         laid = data.arrange(
             pool,
@@ -194,6 +197,8 @@ def _arrange(
             levels=levels,
             changes=[data.Change(**dump_all(change)) for change in d.changes],
             flip=None if d.flip is None else data.Flip(**dump_all(d.flip)),
+            trigger=trigger,
+            poisoned=devices.attackers,
             user=devices.user,
             kind=d.partition,
             **_list_division(d),
@@ -210,6 +215,7 @@ def _arrange(
         laid.test_group,
         laid.flips,
         shifts=first.shifts,
+        triggered=first.triggered,
     )
 
 

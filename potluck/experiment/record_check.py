@@ -20,6 +20,7 @@ _NUMBERS = frozenset(
         "": ("accuracy", "bytes_down", "bytes_up", "lost", "device_seconds", "tasks", "participants"),
         "accuracy_": ("mean", "worst10", "best10", "variance"),
         "global_": ("accuracy",),
+        "backdoor_": ("success",),
     }.items()
     for name in names
 )

@@ -28,7 +28,7 @@ from potluck.engine.seeds import EVALUATION, seed_choice, seed_score
 from potluck.execute.plan import Executor
 from potluck.execute.reference import SCORING_BATCH, Item, identify_model, score_together
 from potluck.federation import Federation
-from potluck.simulate.global_test import choose_models, identify_shared, set_test
+from potluck.simulate.global_test import GlobalTest, choose_models, identify_shared, set_test
 
 Scores = dict[str, float]  # means over the rows that a model was tested on, and how many these were
 
@@ -195,7 +195,18 @@ class Evaluator:
             return []  # there is no such row
         mean = statistics.mean(known[name]["accuracy"] for name in chosen.uses)  # exact, if it is one model
         told = {"accuracy": mean, "models": len(chosen.models), "used": chosen.used}
-        return [Line("global_test", told, view=chosen.view)]
+        return [Line("global_test", told, view=chosen.view), *self._test_backdoor(chosen)]
+
+    def _test_backdoor(self, chosen: GlobalTest) -> list[Line]:
+        """How often the same models take a trigger for its class, where attackers have put one in."""
+        rows = self.federation.triggered_rows(self.host.now)
+        if rows is None or not len(rows):
+            return []
+        scores = score([set_test(item, rows) for item in chosen.models.values()], self.executor)
+        share = dict(zip(chosen.models, (found["accuracy"] for found in scores), strict=True))
+        return [
+            Line("backdoor_success", statistics.mean(share[name] for name in chosen.uses), view=chosen.view)
+        ]
 
     def _find_honest(self) -> dict[Node, None]:
         """The panel's devices that don't attack, in order: means are over these alone."""
