@@ -270,6 +270,10 @@ def test_tables_are_laid_over_one_another():
     [
         (dict(quick=Scale({}, range(LIMIT))), r"quick: 80 runs \(0 to tune, 80 to compare\), at most 40 are"),
         (
+            dict(quick=Scale({}, range(3), limit=5)),
+            r"6 to compare\), at most 5 are allowed; .* raise its limit",
+        ),
+        (
             dict(quick=Scale({}, range(15), try_rates(0.1, 0.2, seeds=[1, 2, 3]))),
             r"42 runs \(12 to tune, 30",
         ),
