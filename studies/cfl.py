@@ -10,7 +10,8 @@ from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Results, Sca
 from potluck.report.reproduction import make_tables
 
 # The authors' thresholds are norms of updates: they belong to one model and rate. These were read off one
-# run on another seed: the mean change falls below the first by round 15 or so, single ones stay above the second.
+# run on another seed: the mean change falls below the first by round 15 or so, single ones stay above the
+# second.
 EPS = {"eps1": 0.4, "eps2": 0.8, "min_round": 15}
 
 
