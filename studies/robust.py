@@ -85,7 +85,7 @@ STUDY = Study(
     scenarios={"honest": {}, "sign flip": attacked("sign_flip")},
     measures=MEASURES,
     quick=Scale(QUICK, seeds=(1,)),
-    paper=Scale(TABLE, seeds=(1, 2, 3)),
+    paper=Scale(TABLE, seeds=(1, 2, 3), limit=48),
 )
 
 STUDIES = {
