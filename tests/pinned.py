@@ -80,9 +80,8 @@ SETTINGS = {
     "auxo": (_GROUPS, "algorithms.auxo.force=[12]", "algorithms.auxo.first_split=10"),
     "cfl": (_GROUPS, "algorithms.cfl.eps1=100.0", "algorithms.cfl.eps2=0.0", "algorithms.cfl.min_round=9"),
     "classter_async": ("stop.rounds=150", "evaluate.rounds=50"),
-    "dmpfl": ("algorithms.dmpfl.rounds=30",),  # all phases
     "fedasync": ("stop.rounds=200", "evaluate.rounds=50"),
-    "fedgs": ("stop.rounds=2", "evaluate.rounds=1"),  # of 50 syncs each
+    "fedgs": ("stop.rounds=2", "evaluate.rounds=1", "algorithms.fedgs.clients=4"),  # of 50 syncs each
     "fedrac": ("stop.rounds=80", "evaluate.rounds=20"),  # the leader has 50, then followers learn
     "flexcfl": (_GROUPS,),
     "flhc": (_GROUPS,),
@@ -97,6 +96,7 @@ VARIANTS = {
     "fedavg private": ("fedavg", ("train.privacy={clip=0.5,sigma=0.1}",)),
     "fedavg attacked": ("fedavg", ('robust={kind="krum"}', 'fleet.attack={kind="sign_flip",share=0.2}')),
     "fedavg late": ("fedavg", ("algorithms.fedavg.deadline=0.3", "algorithms.fedavg.overcommit=1.5")),
+    "fedprox late": ("fedprox", ("algorithms.fedprox.deadline=0.3",)),
     "fedbuff on and off": (
         "fedbuff",
         ('fleet.availability="on_off"', "fleet.period=2.0", "fleet.jitter={every=0.5,compute=0.5}"),
