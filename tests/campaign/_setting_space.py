@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel
 
 from potluck import algorithms
-from potluck.algorithms import _parameters
+from potluck.algorithms import _kinds, _parameters
 from potluck.core.errors import PotluckError
 from potluck.core.parts import parts, role_of
 from potluck.core.rule import Rule
@@ -210,7 +210,7 @@ def _list_kinds(p: inspect.Parameter) -> list[Any]:
     found: dict[str, Any] = {}
     for member in _members(p.annotation):
         role = role_of(member) if inspect.isclass(member) else None
-        if role == _parameters.ALGORITHM:
+        if role == _kinds.ALGORITHM:
             found |= {"fedavg": algorithms.find("fedavg")} | {c.__name__: c for c in _list_cohorts()}
         elif role is not None:
             found |= parts(role)
