@@ -73,6 +73,11 @@ class Parameter:
     meaning: str
     published: str | None = None  # the default of mode published; None: there are no modes
 
+    @property
+    def paper(self) -> str:
+        """The default of mode published where it differs, else nothing."""
+        return "" if self.published in (None, self.default) else str(self.published)
+
 
 @dataclass(frozen=True)
 class Description:

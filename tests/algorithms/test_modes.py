@@ -1,15 +1,19 @@
 """Modes: the paper's defaults under the same name, with what a user writes above them."""
 
+import runpy
 import sys
 import tomllib
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
+from rich.table import Table
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.authoring import Train, value
+from potluck.cli import tables
 from potluck.core.errors import ConfigError
 from potluck.core.rule import Rule
 from potluck.experiment import Experiment, toml
@@ -244,3 +248,27 @@ def test_both_defaults_are_described():
     assert columns["deadline"] == ("None", "60.0")
     assert columns["inner"][1] == "fedavg(clients=7, server={'lr': 3.0})"
     assert all(p.published is None for p in algorithms.describe("fedavg").parameters)
+
+
+def test_both_columns_are_printed_where_they_differ():
+    rows = {cells[0]: cells for cells in show(tables.show_algorithm(algorithms.describe("nearest")))}
+    assert rows["parameter"][2:4] == ["potluck", "published, if it differs"]
+    assert rows["share"][2:4] == ["0.25", "1.0"]
+    assert rows["near.power"][2] == "4"
+    assert rows["near.power"][3] == ""
+    assert rows["mode"][2:4] == ["potluck", "published"]
+    plain = show(tables.show_algorithm(algorithms.describe("fedavg")))
+    assert ["parameter", "type", "default", "meaning"] in plain
+    helper = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "_algorithms.py"))
+    page = helper["parameters"]("nearest")
+    assert "| key | type | `potluck` | `published`, if it differs | meaning |" in page
+    assert "| `share` | `float` | `0.25` | `1.0` | a share |" in page
+    assert "| `train` | `table` |  |  | what this algorithm should have" in page
+    assert "| key | type | default | meaning |" in helper["parameters"]("fedavg")
+
+
+def show(group):
+    """The rows of what a command prints, each as its cells."""
+    (table,) = (part for part in group.renderables if isinstance(part, Table))
+    cells = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    return [list(row) for row in zip(*cells, strict=True)]
