@@ -114,7 +114,12 @@ def list_settings() -> list[Setting]:
     for name in algorithms.names():
         algorithms.find(name)  # first: their files offer parts to each other
     for name in algorithms.names():
-        found += _list_parameters(algorithms.find(name), f"algorithms.{name}", (("algorithm", name),), 0)
+        path, among, build = f"algorithms.{name}", (("algorithm", name),), algorithms.find(name)
+        found += _list_parameters(build, path, among, 0)
+        if algorithms.list_modes(name):
+            found.append(Setting(f"{path}.mode", str, among))
+        if algorithms.find_published(name):
+            found += _list_parameters(build, path, (*among, (f"{path}.mode", "published")), 0)
     return list({(each.key, repr(each.among)): each for each in found}.values())
 
 
