@@ -23,11 +23,11 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from potluck.algorithms._description import Description, Parameter
 from potluck.core import entry_points
 from potluck.core.advice import Adviser
 from potluck.core.codec import Json
@@ -61,34 +61,6 @@ __all__ = [
 Build: TypeAlias = Callable[..., Any]  # it returns a rule, an algorithm, or one of several tiers
 GROUP = "potluck.algorithms"
 _REGISTERED: Registry[Build] = Registry("algorithm")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of an algorithm, as people read it."""
-
-    name: str
-    type: str
-    default: str  # of mode potluck, where there are modes
-    meaning: str
-    published: str | None = None  # the default of mode published; None: there are no modes
-
-    @property
-    def paper(self) -> str:
-        """The default of mode published where it differs, else nothing."""
-        return "" if self.published in (None, self.default) else str(self.published)
-
-
-@dataclass(frozen=True)
-class Description:
-    """What an algorithm's file says of it."""
-
-    name: str
-    paper: str
-    idea: str
-    fidelity: str  # what its rules were taken from: "authors' code", or "paper"
-    parameters: tuple[Parameter, ...]
-    modes: tuple[str, ...] = ()  # the default first
 
 
 def names() -> list[str]:
