@@ -1,7 +1,6 @@
 """Parameters as TOML can hold them, to the last default."""
 
 import dataclasses
-import inspect
 import math
 
 from potluck.algorithms._parameters import Call, is_table
@@ -10,12 +9,11 @@ from potluck.jobs import Train
 
 
 def list_settings(call: Call) -> dict[str, Json]:
-    """The mode, if there is one, and all parameters: what was given, else their defaults."""
-    defaults = {key: p.default for key, p in call.known.items() if p.default is not p.empty}
-    settings: dict[str, Json] = {} if call.mode is None else {"mode": call.mode}
-    for key, value in (defaults | call.given).items():
-        if key != "local" and (written := _write(value, call.known[key])) is not None:
-            settings[key] = written
+    """What `[algorithms.NAME]` would have to say; a table of settings goes without its kind: there is one."""
+    settings = _list_settings(call)
+    for key, value in settings.items():
+        if key in call.known and is_table(call.known[key]) and isinstance(value, dict):
+            settings[key] = {name: each for name, each in value.items() if name != "kind"}
     return settings
 
 
@@ -28,7 +26,7 @@ def plain(value: object) -> Json:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     if isinstance(value, Call):
-        return {"kind": value.kind, **list_settings(value)}
+        return {"kind": value.kind, **_list_settings(value)}
     if isinstance(value, type | Train) or not dataclasses.is_dataclass(value):
         return None
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
@@ -38,9 +36,9 @@ def plain(value: object) -> Json:
     return {"kind": type(value).__name__, **{k: v for k, v in settings.items() if v is not None}}
 
 
-def _write(value: object, p: inspect.Parameter) -> Json:
-    """A value of a parameter; a table of settings without its kind, since there is one."""
-    written = plain(value)
-    if is_table(p) and isinstance(written, dict):
-        return {key: each for key, each in written.items() if key != "kind"}
-    return written
+def _list_settings(call: Call) -> dict[str, Json]:
+    """The mode, if there is one, and all parameters: what was given, else their defaults."""
+    defaults = {key: p.default for key, p in call.known.items() if p.default is not p.empty}
+    found = {key: plain(value) for key, value in (defaults | call.given).items() if key != "local"}
+    mode: dict[str, Json] = {} if call.mode is None else {"mode": call.mode}
+    return mode | {key: value for key, value in found.items() if value is not None}

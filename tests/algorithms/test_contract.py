@@ -1,4 +1,8 @@
-"""What every algorithm must keep to: this suite runs over whatever lies in potluck/algorithms."""
+"""What every algorithm must keep to: this suite runs over whatever lies in potluck/algorithms.
+
+What was published otherwise than by its defaults is looked at too: by day whether it is pure, is resumed,
+serves everybody and survives bad updates; by night all of it.
+"""
 
 import copy
 import dataclasses
@@ -139,7 +143,7 @@ class Watched:
 # ----------------------------------------------------------------------------------------------- contracts
 
 
-@pytest.mark.parametrize("name", mark())
+@pytest.mark.parametrize("name", EVERYONE)
 def test_receive_is_pure(name):
     watched = Watched(make(name), strict=True)
     sim = finished(federation(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
@@ -361,7 +365,7 @@ def test_false_weights_and_metrics_leave_what_lost_ones_leave(name, start):
 
 
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
-@pytest.mark.parametrize("name", mark())
+@pytest.mark.parametrize("name", EVERYONE)
 def test_bad_updates_never_reach_the_model(name, plan):
     good = federation()
     x = good.pool.x.clone()

@@ -206,6 +206,9 @@ def test_what_algorithms_publish_are_values_of_their_parameters(name):
         table = tomllib.loads(toml.write(algorithms.complete(name, mode=mode)))
         assert table["mode"] == mode
         assert algorithms.make(name, Train(), **table) == algorithms.make(name, Train(), mode=mode)
+        assert toml.write(algorithms.complete(name, **table)) == toml.write(
+            algorithms.complete(name, mode=mode)
+        )
 
 
 # --------------------------------------------------------------------------------------------- in a file

@@ -168,6 +168,7 @@ def test_a_complete_table_makes_the_same_algorithm():
     for name in algorithms.names():
         table = tomllib.loads(toml.write(algorithms.complete(name)))
         assert algorithms.make(name, Train(), **table) == algorithms.make(name, Train())
+        assert toml.write(algorithms.complete(name, **table)) == toml.write(algorithms.complete(name))
 
 
 def test_meanings_come_from_the_file():
