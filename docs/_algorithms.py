@@ -33,15 +33,22 @@ def idea(name: str) -> str:
 
 
 def parameters(name: str) -> str:
-    """The keys of [algorithms.NAME]."""
+    """The keys of [algorithms.NAME], with the defaults of both modes where there are some."""
     told = _described(name)
+    heads = ("`potluck`", "`published`, if it differs") if told.modes else ("default",)
     rows = [
-        (f"`{p.name}`", code(p.type), code(shortened(p.default)), plain(p.meaning))
+        (
+            f"`{p.name}`",
+            code(p.type),
+            *(code(shortened(each)) for each in (p.default, p.paper)[: len(heads)]),
+            plain(p.meaning),
+        )
         for p in told.parameters
         if p.name != "local"
     ]
-    rows.append(("`train`", "`table`", "", "what this algorithm should have otherwise than `[train]`"))
-    return table(("key", "type", "default", "meaning"), rows)
+    train = "what this algorithm should have otherwise than `[train]`"
+    rows.append(("`train`", "`table`", *("" for _ in heads), train))
+    return table(("key", "type", *heads, "meaning"), rows)
 
 
 def deviations(name: str) -> str:

@@ -1,8 +1,9 @@
-"""Every algorithm at the size of a test, and a crowd that can carry all of them."""
+"""Every algorithm at the size of a test, in both its modes, and a crowd that can carry all of them."""
 
 import dataclasses
 from functools import cache
 
+import pytest
 from federations import LOCAL, pool, small
 
 from potluck import algorithms
@@ -22,22 +23,38 @@ FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL an
 TIERED = {"clustering": {"smallest": 1, "fewer": 0}, "schedule": {"head_start": 2}}
 TABLES = {"fedrac": TIERED | {"verification": {"remeasure": 3}}}
 NAMES = algorithms.names()
+# As they were published, where that is something else: `auxo published`.
+PUBLISHED = [f"{name} published" for name in NAMES if algorithms.find_published(name)]
+EVERYONE = [*NAMES, *PUBLISHED]
 EDGED = ("fededge", "hierfl", "hybridfl", "maverick")  # their rounds take devices of all edges
 STOP = StopAt(rounds=20, device_seconds=40)  # about 20 tasks: some rounds, the last one cut short
 LONGER = StopAt(rounds=20, device_seconds=120)
 OFTEN = EvaluateAt(rounds=2)
 
 
+def mark(names=EVERYONE):
+    """For tests whose published modes are for the night."""
+    return [pytest.param(n, marks=pytest.mark.nightly) if n in PUBLISHED else n for n in names]
+
+
+def split(name):
+    """The algorithm, and the parameters that its mode is."""
+    algorithm, _, mode = name.partition(" ")
+    return algorithm, {"mode": mode} if mode else {}
+
+
 @cache
 def parameters(name):
-    return {p.name for p in algorithms.describe(name).parameters}
+    return {p.name for p in algorithms.describe(split(name)[0]).parameters}
 
 
 @cache
 def make(name, local=LOCAL, **params):
     """The algorithm with momentum where it allows it."""
-    few = FEW | {"clients": 5} if name in EDGED else FEW  # Krum needs so many
-    params = {k: v for k, v in few.items() if k in parameters(name)} | TABLES.get(name, {}) | params
+    few = FEW | {"clients": 5} if split(name)[0] in EDGED else FEW  # Krum needs so many
+    few = {k: v for k, v in few.items() if k in parameters(name)}
+    name, mode = split(name)
+    params = few | TABLES.get(name, {}) | mode | params
     try:
         return algorithms.make(name, local, **params)
     except ConfigError:
@@ -46,7 +63,7 @@ def make(name, local=LOCAL, **params):
 
 
 def enough(name):
-    return LONGER if name in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
+    return LONGER if split(name)[0] in (*EDGED, "fedgs", "fedrac", "share", "shufflefl", "tifl") else STOP
 
 
 def crowd(**more):

@@ -109,7 +109,11 @@ VARIANTS = {
 
 def settings_of(name):
     """The algorithm of a pinned run, and what it is told."""
-    return VARIANTS[name] if name in VARIANTS else (name, SETTINGS.get(name, ()))
+    if name in VARIANTS:
+        return VARIANTS[name]
+    algorithm, _, mode = name.partition(" ")
+    own = (f"algorithms.{algorithm}.mode={mode}",) if mode else ()
+    return algorithm, (*SETTINGS.get(algorithm, ()), *own)
 
 
 # ----------------------------------------------------------------------------------------------- running
@@ -128,9 +132,16 @@ def call(*arguments):
 
 
 def list_algorithms():
+    """By name; as they were published too, where that is something else: `auxo published`."""
     with redirect_stdout(StringIO()) as out:
         call("algorithms", "--json")
-    return [each["name"] for each in json.loads(out.getvalue())]
+    listed = {each["name"]: each["parameters"] for each in json.loads(out.getvalue())}
+    return [*listed, *(f"{name} published" for name, own in listed.items() if any(map(is_otherwise, own)))]
+
+
+def is_otherwise(p):
+    """Whether the paper has another value for a parameter; an older checkout knows no modes."""
+    return p["name"] != "mode" and p.get("published") not in (None, p["default"])
 
 
 def run(name, folder, *more):

@@ -6,7 +6,9 @@ deviations), so that a device can import `NAME/device.py` without the rule. The 
 are what an experiment may set in `[algorithms.NAME]`, and their meanings stand in their types, as
 `clients: Annotated[int, "devices a round"] = 10`; `local` is the training that the experiment describes, and
 a parameter of type `RunRounds` is the number of the run's rounds unless an experiment sets it.
-Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. How its
+Rules come from the paper, unless a constant FIDELITY says that they come from the authors' code. Where its
+defaults aren't the paper's, a constant PUBLISHED beside it has the paper's values, as a file would have them;
+an algorithm that has one has the modes `potluck`, the default, and `published` (`mode` in its table). How its
 notes read in a report stands in NOTES of NAME/notes.py, when it should help in ADVISER of NAME/advice.py; an
 algorithm of one file may hold both itself. A module whose name begins with an underscore is no algorithm.
 
@@ -20,12 +22,12 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from potluck.algorithms._description import Description, Parameter
 from potluck.core import entry_points
 from potluck.core.advice import Adviser
 from potluck.core.codec import Json
@@ -48,7 +50,9 @@ __all__ = [
     "find",
     "find_advisers",
     "find_notes",
+    "find_published",
     "follow_run",
+    "list_modes",
     "make",
     "names",
     "register",
@@ -57,27 +61,6 @@ __all__ = [
 Build: TypeAlias = Callable[..., Any]  # it returns a rule, an algorithm, or one of several tiers
 GROUP = "potluck.algorithms"
 _REGISTERED: Registry[Build] = Registry("algorithm")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of an algorithm, as people read it."""
-
-    name: str
-    type: str
-    default: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Description:
-    """What an algorithm's file says of it."""
-
-    name: str
-    paper: str
-    idea: str
-    fidelity: str  # what its rules were taken from: "authors' code", or "paper"
-    parameters: tuple[Parameter, ...]
 
 
 def names() -> list[str]:
@@ -132,17 +115,21 @@ def make(name: str, local: Train, rounds: int | None = None, /, **params: object
 
     `rounds` are the run's, for parameters that follow them.
     """
-    from potluck.algorithms._parameters import Terms, check_rule, fit  # here: rules alone need no pydantic
+    from potluck.algorithms._modes import fit_algorithm  # here: rules alone need no pydantic
+    from potluck.algorithms._parameters import Terms, check_rule
 
-    call = fit(find(name), params, f"algorithms.{canonical(name)}", Terms(local, rounds))
+    name = canonical(name)
+    call = fit_algorithm(name, params, f"algorithms.{name}", Terms(local, rounds))
     return follow_run(check_rule(name, call.make()), rounds)
 
 
 def check(name: str, /, **params: object) -> None:
     """Refuse parameters that `make` would refuse by their names or types; nothing is made."""
-    from potluck.algorithms._parameters import Terms, fit
+    from potluck.algorithms._modes import fit_algorithm
+    from potluck.algorithms._parameters import Terms
 
-    fit(find(name), params, f"algorithms.{canonical(name)}", Terms())
+    name = canonical(name)
+    fit_algorithm(name, params, f"algorithms.{name}", Terms())
 
 
 def check_made(rule: object) -> None:
@@ -160,20 +147,13 @@ def follow_run(rule: Any, rounds: int | None) -> Any:
 
 
 def complete(name: str, rounds: int | None = None, /, **params: object) -> dict[str, Json]:
-    """The parameters and all defaults beside them, as TOML can hold them; `rounds` are the run's."""
-    from potluck.algorithms._parameters import Terms, fit, is_table, list_settings, parameters, plain
+    """The mode, the parameters and all defaults beside them, as TOML holds them; `rounds` are the run's."""
+    from potluck.algorithms._modes import fit_algorithm
+    from potluck.algorithms._parameters import Terms
+    from potluck.algorithms._written import list_settings
 
-    build = find(name)
-    terms, known = Terms(rounds=rounds), parameters(build)
-    given = fit(build, params, f"algorithms.{canonical(name)}", terms).given
-    merged = {key: p.default for key, p in known.items() if p.default is not p.empty} | given
-    for key, value in params.items():
-        if isinstance(value, dict | str):
-            merged[key] = value
-    tables = {key: list_settings(given.get(key, p.default)) for key, p in known.items() if is_table(p)}
-    merged |= tables  # whole, and without their kind: there is one
-    settings = {key: plain(value) for key, value in merged.items() if key != "local"}
-    return {key: value for key, value in settings.items() if value is not None}
+    name = canonical(name)
+    return list_settings(fit_algorithm(name, params, f"algorithms.{name}", Terms(rounds=rounds)))
 
 
 def describe(name: str) -> Description:
@@ -184,12 +164,29 @@ def describe(name: str) -> Description:
     words = (inspect.getdoc(_module(name)) or inspect.getdoc(build) or "").strip()
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", words)]
     idea = paragraphs[1] if len(paragraphs) > 1 else ""
-    return Description(name, paragraphs[0], idea, fidelity(name), tuple(list_parameters(build)))
+    return Description(
+        name, paragraphs[0], idea, fidelity(name), tuple(list_parameters(name)), list_modes(name)
+    )
 
 
 def fidelity(name: str) -> str:
     """What an algorithm's rules were taken from; shown beside results."""
     return str(getattr(_module(canonical(name)), "FIDELITY", "paper"))
+
+
+def find_published(name: str) -> Mapping[str, object] | None:
+    """The paper's values of the parameters whose defaults aren't; None of an algorithm without modes."""
+    published = getattr(_module(canonical(name)), "PUBLISHED", None)
+    fix = 'make it a table of parameters and values, such as {"clients": 20}'
+    require(published is None or isinstance(published, Mapping), f"{name}: PUBLISHED", published, fix)
+    return published
+
+
+def list_modes(name: str) -> tuple[str, ...]:
+    """The modes of an algorithm, the default first; none if it has none."""
+    from potluck.algorithms._modes import MODES
+
+    return () if find_published(name) is None else MODES
 
 
 def find_notes() -> dict[str, Notes]:

@@ -2,50 +2,44 @@
 
 A *part* is a parameter whose type is a protocol with a role (a selector, a server optimiser, another rule) or
 a `@value` class, which is a table of settings. A file gives it as a table, `select = {kind = "Uniform"}`, or
-by its name alone, `select = "uniform"`.
+by its name alone, `select = "uniform"`. What a table leaves out is as the parameter's default has it, if that
+is of the same kind; else as its class has it.
 """
 
 import dataclasses
 import functools
 import inspect
-import math
 import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import get_protocol_members, is_protocol
 
 from potluck import algorithms
 from potluck.algorithms import Build
+from potluck.algorithms._kinds import find_part, is_made, list_kinds, members, takes_algorithm
 from potluck.algorithms._shown import short, show_problem
-from potluck.core.codec import Json
-from potluck.core.errors import (
-    ConfigError,
-    call_named,
-    error_context,
-    nearest,
-    nearest_or_own,
-    require,
-    show_short,
-)
-from potluck.core.parts import bare, parts, role_of
+from potluck.core.errors import ConfigError, call_named, error_context, nearest, require, show_short
+from potluck.core.parts import bare
 from potluck.core.ranges import follows_run, give_ends
 from potluck.core.rule import Algorithm, Rule, Tiered
 from potluck.jobs import Train
 
-ALGORITHM = "rule"  # the role that algorithms themselves are offered for
 _METHODS = ("start", "lanes", "plan", "merge", "serve")  # of a rule
 _CONFIG = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+_NONE: Mapping[str, object] = types.MappingProxyType({})
 
 
-def parameters(build: Build) -> dict[str, inspect.Parameter]:
-    """The parameters of a callable with their types resolved."""
+def parameters(build: Build, defaults: Mapping[str, object] = _NONE) -> dict[str, inspect.Parameter]:
+    """The parameters of a callable with their types resolved; `defaults` take the place of its own."""
     hints = typing.get_type_hints(_find_signature(build))
-    signature = inspect.signature(build)
-    return {name: p.replace(annotation=hints.get(name, object)) for name, p in signature.parameters.items()}
+    known = {
+        name: p.replace(annotation=hints.get(name, object))
+        for name, p in inspect.signature(build).parameters.items()
+    }
+    return known | {name: known[name].replace(default=value) for name, value in defaults.items()}
 
 
 def ranges(build: Build) -> dict[str, Any]:
@@ -79,42 +73,70 @@ class Call:
     """What is to be made of parameters that fit: parts that aren't made yet are calls themselves."""
 
     build: Build
-    given: dict[str, object]
+    known: dict[str, inspect.Parameter]  # with the defaults that hold here
+    given: dict[str, object]  # by the file, the experiment, and defaults that aren't the signature's
     path: str  # where an error says that a value stands
+    kind: str = ""  # what a file calls it
+    mode: str | None = None  # of an algorithm that has modes
 
     def make(self) -> Any:
         filled = {key: v.make() if isinstance(v, Call) else v for key, v in self.given.items()}
-        with error_context(self.path, parameters(self.build)):
+        with error_context(self.path, self.known):
             return call_named(self.path, self.build, **filled)
 
 
-def fit(build: Build, given: Mapping[str, object], path: str, terms: Terms) -> Call:
-    """The call that parameters of a file ask for; unknown ones and wrong types are refused."""
-    known, ends = parameters(build), ranges(build)
+def fit(
+    build: Build,
+    given: Mapping[str, object],
+    path: str,
+    terms: Terms,
+    defaults: Mapping[str, object] = _NONE,
+    others: Collection[str] = (),
+) -> Call:
+    """The call that parameters of a file ask for; unknown ones and wrong types are refused.
+
+    `defaults` take the place of the signature's; `others` are keys that the table has beside parameters.
+    """
+    known, ends = parameters(build, defaults), ranges(build)
+    filled = fit_given(known, ends, given, path, terms, others)
+    for key, p in known.items():
+        trains = takes_algorithm(p.annotation) and _default(p) is not None  # as the experiment says
+        if key not in filled and trains:
+            filled[key] = _fit_part({}, p, f"{path}.{key}", terms)
+        if key not in filled and key in defaults:
+            filled[key] = p.default
+        if key not in filled and p.default is p.empty and key != "local":
+            raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
+    if "local" in known:
+        filled["local"] = terms.local
+    if terms.rounds is not None:
+        filled |= {key: terms.rounds for key in ends if follows_run(ends[key]) and filled.get(key) is None}
+    clients = filled.get("clients")  # here, for all: some rules would only say so when they start
+    good = not isinstance(clients, int) or clients >= 1
+    require(good, f"{path}.clients", clients, "must be at least 1 device a round")
+    return Call(build, known, filled, path)
+
+
+def fit_given(
+    known: Mapping[str, inspect.Parameter],
+    ends: Mapping[str, Any],
+    given: Mapping[str, object],
+    path: str,
+    terms: Terms,
+    others: Collection[str] = (),
+) -> dict[str, object]:
+    """The values that a file gives, as their parameters take them."""
     settable = [name for name in known if name != "local"]
     for key, value in given.items():
         if key == "local":
             raise ConfigError(f"{path}.local: local training is described by [train] or {path}.train")
         if key not in settable:
-            hint = nearest(key, settable) if settable else "it has none"
+            hint = nearest(key, [*others, *settable]) if settable else "it has none"
             raise ConfigError(f"{path}.{key} = {show_short(value)}: no such parameter; {hint}")
-    filled = {
+    return {
         key: _fit_one(value, known[key], ends.get(key, object), f"{path}.{key}", terms)
         for key, value in given.items()
     }
-    if "local" in known:
-        filled["local"] = terms.local
-    if terms.rounds is not None:
-        filled |= {key: terms.rounds for key in ends if follows_run(ends[key]) and given.get(key) is None}
-    for key, p in known.items():
-        if key not in filled and _default(p) is not None and ALGORITHM in _roles(p.annotation):
-            filled[key] = _fit_part({}, p, f"{path}.{key}", terms)  # it trains as the experiment says
-        if key not in filled and p.default is p.empty:
-            raise ConfigError(f"{path}.{key} is missing: it needs a value of type {short(p.annotation)}")
-    clients = filled.get("clients")  # here, for all: some rules would only say so when they start
-    good = not isinstance(clients, int) or clients >= 1
-    require(good, f"{path}.clients", clients, "must be at least 1 device a round")
-    return Call(build, filled, path)
 
 
 def check_rule(name: str, made: Any) -> Any:
@@ -128,37 +150,6 @@ def check_rule(name: str, made: Any) -> Any:
     )
 
 
-def list_settings(table: object) -> dict[str, Json]:
-    """A table of settings, those that it was given and its defaults, as TOML can hold them."""
-    if isinstance(table, Call):
-        given = {name: p.default for name, p in parameters(table.build).items()} | table.given
-    else:
-        assert dataclasses.is_dataclass(table)
-        given = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
-    settings: dict[str, Json] = {
-        name: {"kind": v.build.__name__, **list_settings(v)} if isinstance(v, Call) else plain(v)
-        for name, v in given.items()
-    }
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def plain(value: object) -> Json:
-    """A value as TOML can hold it; None where it can't."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # a file may not say so: a default that isn't written stays one
-    if isinstance(value, bool | int | float | str | dict):
-        return value
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, type | Train | Call) or not dataclasses.is_dataclass(value):
-        return None
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if any(isinstance(v, Train) for v in fields.values()):
-        return None  # its training comes from elsewhere
-    settings = {name: plain(v) for name, v in fields.items()}
-    return {"kind": type(value).__name__, **{k: v for k, v in settings.items() if v is not None}}
-
-
 def _default(p: inspect.Parameter) -> object:
     return None if p.default is p.empty else p.default
 
@@ -168,17 +159,16 @@ def _find_signature(build: Build) -> Build:
 
 
 def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, terms: Terms) -> object:
-    members = _members(p.annotation)
-    kinds = [m for m in members if _is_part(m)]
-    if value is None and types.NoneType in members:
+    among, kinds = members(p.annotation), list_kinds(p.annotation)
+    if value is None and types.NoneType in among:
         return None
     if is_table(p) and isinstance(value, bool | int | float | str | list):
         raise ConfigError(f"{path} = {show_short(value)}: should be a table")
-    if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in members)):
+    if kinds and (isinstance(value, dict) or (isinstance(value, str) and str not in among)):
         return _fit_part(value if isinstance(value, dict) else {"kind": value}, p, path, terms)
-    if any(_is_made(value, kind) for kind in kinds):
+    if any(is_made(value, kind) for kind in kinds):
         return value  # in Python
-    others = [m for m in _members(ends) if m not in kinds and m is not types.NoneType]
+    others = [m for m in members(ends) if m not in kinds and m is not types.NoneType]
     if not others:
         shown = show_short(value)
         raise ConfigError(f"{path} = {shown}: name a part, or give a table with its kind and settings")
@@ -192,56 +182,30 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, terms: T
 
 
 def _fit_part(table: Mapping[str, object], p: inspect.Parameter, path: str, terms: Terms) -> Call:
-    kinds = [m for m in _members(p.annotation) if _is_part(m)]
-    settings = {key: value for key, value in table.items() if key != "kind"}
-    own = kinds[0] if _default(p) is None else type(p.default)  # its settings need not name it
-    build = _find_part(str(table.get("kind", own.__name__)), kinds, f"{path}.kind")
-    return fit(build, settings, path, terms)
+    from potluck.algorithms._modes import fit_algorithm  # here: an algorithm's parts may be algorithms
+
+    kinds = list_kinds(p.annotation)
+    own, settings = _take_apart(p)  # its settings need not name its kind
+    kind = str(table.get("kind", own or kinds[0].__name__))
+    given = {key: value for key, value in table.items() if key != "kind"}
+    defaults = settings if own is not None and bare(own) == bare(kind) else _NONE
+    if takes_algorithm(p.annotation):
+        return fit_algorithm(algorithms.canonical(kind, f"{path}.kind"), given, path, terms, defaults)
+    build = find_part(kind, kinds, f"{path}.kind")
+    return dataclasses.replace(fit(build, given, path, terms, defaults), kind=build.__name__)
 
 
-def _find_part(kind: str, kinds: list[type], key: str) -> Build:
-    """What makes a part of one of these kinds; one that only an algorithm's folder holds is found there."""
-    if any(role_of(k) == ALGORITHM for k in kinds):
-        return algorithms.find(kind, key)
-    offered = _list_offers(kinds)
-    if bare(kind) not in offered:
-        for name in algorithms.names():
-            algorithms.find(name)
-        offered = _list_offers(kinds)
-    if bare(kind) not in offered:
-        known = sorted(cls.__name__ for cls in offered.values())
-        raise ConfigError(f"{key} = {show_short(kind)}: no such part; {nearest_or_own(kind, known)}")
-    return offered[bare(kind)]
-
-
-def _list_offers(kinds: list[type]) -> dict[str, type]:
-    """The classes that may be named: those of a role, or the one class that is its own kind."""
-    found: dict[str, type] = {}
-    for kind in kinds:
-        role = role_of(kind)
-        found |= {bare(kind.__name__): kind} if role is None else parts(role)
-    return found
-
-
-def _roles(annotation: object) -> set[str | None]:
-    return {role_of(m) for m in _members(annotation) if _is_part(m)}
-
-
-def _members(annotation: Any) -> list[type]:
-    """The alternatives of a union, protocols without their arguments; else the type itself."""
-    origin = typing.get_origin(annotation)
-    if origin is Annotated:
-        inside = _members(annotation.__origin__)  # of one, what is said of it counts: its ends
-        return inside if len(inside) > 1 or _is_part(inside[0]) else [annotation]
-    if origin in (typing.Union, types.UnionType):
-        return [m for arg in typing.get_args(annotation) for m in _members(arg)]
-    return [origin if inspect.isclass(origin) and role_of(origin) else annotation]
-
-
-def _is_made(value: object, kind: type) -> bool:
-    """Whether a value is a part of a kind already: it has what the kind's protocol asks for."""
-    return isinstance(value, kind) if not is_protocol(kind) else get_protocol_members(kind) <= {*dir(value)}
-
-
-def _is_part(kind: type) -> bool:
-    return inspect.isclass(kind) and (role_of(kind) is not None or dataclasses.is_dataclass(kind))
+def _take_apart(p: inspect.Parameter) -> tuple[str | None, Mapping[str, object]]:
+    """The kind of a parameter's default, and its settings; an algorithm's are a table's, or its own."""
+    default = _default(p)
+    if default is None:
+        return None, _NONE
+    if isinstance(default, str):
+        return default, _NONE
+    if isinstance(default, Mapping):
+        settings = {key: value for key, value in default.items() if key != "kind"}
+        return (str(default["kind"]) if "kind" in default else None), settings
+    if takes_algorithm(p.annotation) or not dataclasses.is_dataclass(default):
+        return type(default).__name__, _NONE
+    fields = [f.name for f in dataclasses.fields(default) if f.init and f.name != "local"]
+    return type(default).__name__, {name: getattr(default, name) for name in fields}

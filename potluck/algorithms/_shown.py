@@ -5,6 +5,7 @@ import inspect
 import re
 import types
 import typing
+from collections.abc import Mapping
 
 from pydantic_core import ErrorDetails
 
@@ -28,6 +29,9 @@ def short(annotation: object) -> str:
 
 def show(value: object) -> str:
     """A default as people read it: a part by its name and settings, without the experiment's training."""
+    if isinstance(value, Mapping):  # a part as a file has it
+        own = ", ".join(f"{key}={each!r}" for key, each in value.items() if key != "kind")
+        return f"{value.get('kind', '')}({own})"
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}

@@ -15,7 +15,8 @@ answers get negative shares. Until as many answers have come as devices are at w
 `period = "off"` leaves staleness alone to decide. A round is one task, answered or lost.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 from potluck.algorithms.classter.algorithm import make_jobs
 from potluck.algorithms.classter.assignment import Schedule
@@ -28,6 +29,8 @@ from potluck.algorithms.classter.staleness import CriticalHinge, Period
 from potluck.core.ranges import Lanes, Seconds
 from potluck.jobs import Train
 from potluck.jobs.switch import Personal
+
+PUBLISHED: Final[Mapping[str, object]] = {}  # its defaults are the paper's
 
 
 def classter_async(

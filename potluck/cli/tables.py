@@ -59,7 +59,9 @@ def show_run(run: Run) -> RenderableType:
             grid.add_row(f"  {key}", Text(text, overflow="fold"))
     state = "" if run.finished else ", unfinished"
     where = "real devices" if run.deployed else run.experiment.data.source
-    title = f"{s['algorithm']} on {where}, seed {s['seed']}{state}"
+    mode = run.experiment.algorithms.get(run.experiment.algorithm, {}).get("mode")
+    told = s["algorithm"] if mode is None else f"{s['algorithm']} ({mode})"
+    title = f"{told} on {where}, seed {s['seed']}{state}"
     return Group(Text(title, style="bold"), grid, *(_alarm(tell_remark(each)) for each in s["remarks"]))
 
 
@@ -113,11 +115,14 @@ def show_algorithms(descriptions: list[Description]) -> Table:
 
 def show_algorithm(d: Description) -> RenderableType:
     """An algorithm's paper, idea and parameters."""
-    table = _make_plain("parameter", "type", "default", "meaning")
+    heads = ("potluck", "published, if it differs") if d.modes else ("default",)
+    table = _make_plain("parameter", "type", *heads, "meaning")
     for p in d.parameters:
         if p.name != "local":
-            table.add_row(p.name, *(Text(text) for text in (p.type, p.default, p.meaning)))
-    table.add_row("train", "table", "", Text("what this algorithm should have otherwise than [train]"))
+            defaults = (p.default, p.paper)[: len(heads)]
+            table.add_row(p.name, *(Text(text) for text in (p.type, *defaults, p.meaning)))
+    train = Text("what this algorithm should have otherwise than [train]")
+    table.add_row("train", "table", *("" for _ in heads), train)
     where = (
         f"Set them in [algorithms.{d.name}] of an experiment, or with --set algorithms.{d.name}.NAME=VALUE."
     )

@@ -1,20 +1,20 @@
 """Comparisons: several algorithms, several seeds, one crowd."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from potluck import algorithms as registry
 from potluck import metrics
-from potluck.core.errors import SnapshotError, error_context
+from potluck.core.errors import SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, Show
 from potluck.experiment.launch.side_by_side import Missing
+from potluck.experiment.methods import Method, list_methods
 from potluck.experiment.prepare import Setting, name_pool, prepare
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
@@ -68,7 +68,7 @@ class Comparison:
         """Runs that couldn't go on, and why; their rows are of how far they came."""
         return {run.name: run.failed for run in self.runs if run.failed is not None}
 
-    def of(self, algorithm: str) -> list[Run]:
+    def of(self, algorithm: str) -> list[Run]:  # by its label
         return [run for run in self.runs if run.summary["algorithm"] == algorithm]
 
     def time(self, run: Run) -> float | None:
@@ -131,7 +131,7 @@ class Comparison:
 
 def compare(
     experiment: Experiment,
-    algorithms: Sequence[str] | None = None,
+    algorithms: Sequence[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] | None = None,
     out: str | Path | None = None,
     show: Show | None = None,
@@ -143,17 +143,20 @@ def compare(
 ) -> Comparison:
     """Run every algorithm with every seed; without `out`, in memory.
 
+    `algorithms`: by name, or as tables as in the list `compare` of a file, a name being a label of that list
+    or an algorithm's.
     `tuned`: each at the settings that do best on validation rows, found in as many trials of [tune].
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as `run` takes them; a comparison of them goes on by `resume_comparison`.
     """
-    names = [registry.canonical(name, "compare") for name in algorithms or experiment.compare]
-    with error_context(experiment.source):
-        names = names or [registry.canonical(experiment.algorithm)]
-    full = experiment.with_values(compare=names, seeds=list(seeds or experiment.seeds or [experiment.seed]))
-    config_errors.check_distinct("compare", full.compare)
+    methods = list_methods(experiment, algorithms or ())
+    full = experiment.with_values(
+        compare=[method.to_entry() for method in methods],
+        seeds=list(seeds or experiment.seeds or [experiment.seed]),
+    )
     config_errors.check_distinct("seeds", full.seeds)
-    table = fill_tune(full.with_values(compare=experiment.compare), names) if tuned else None
+    own = full.with_values(compare=experiment.compare)
+    table = fill_tune(own, [method.algorithm for method in methods]) if tuned else None
     full = full.with_values(tune=None if table is None else dump_given(table))
     if pool is not None:
         full = name_pool(full, pool)
@@ -163,8 +166,10 @@ def compare(
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
-    for seed, name in _each(full):  # all of them first: nothing starts if one can't
-        settings.append(prepare(_one(full, seed, name), federation=federations.get(seed), pool=pool))
+    for seed, method in _each(full):  # all of them first: nothing starts if one can't
+        with method.blame():
+            one = _one(full, seed, method)
+            settings.append(prepare(one, federation=federations.get(seed), pool=pool))
         federations[seed] = settings[-1].federation
     if table is not None:
         first = federations[full.seeds[0]]
@@ -198,8 +203,8 @@ def load_comparison(out: str | Path) -> Comparison:
     """The runs of a comparison's folder that were begun, finished or not."""
     path = Path(out)
     experiment = _read(path)
-    found = [_place(path, seed, name) for seed, name in _each(experiment)]
-    runs = [load(place) for place in found if place and folder.is_run(place)]
+    found = [(method, _place(path, seed, method)) for seed, method in _each(experiment)]
+    runs = [_label(load(place), method) for method, place in found if place and folder.is_run(place)]
     return Comparison(experiment, runs, path, load_tuning(folder.find_below(path, folder.TUNING)))
 
 
@@ -227,20 +232,21 @@ def _go_on(
     batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool)
     if len(missing) > 1 and batch.limit_jobs(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
-    for seed, name in _each(experiment):
-        place = _place(path, seed, name)
+    for seed, method in _each(experiment):
+        place, federation = _place(path, seed, method), federations.get(seed)
         if place is not None and folder.is_run(place) and folder.is_finished(place):
-            runs.append(load(place))
+            runs.append(_label(load(place), method))
             continue
         if place in batch.failed:  # side by side; it would fail again
-            runs.append(replace(load(place), failed=batch.failed[place]))
+            runs.append(_label(replace(load(place), failed=batch.failed[place]), method))
             continue
-        with show(f"{name}-{seed}") if show else nullcontext() as watch:
+        with show(f"{method.label}-{seed}") if show else nullcontext() as watch:
             if place is not None and folder.is_run(place):
-                runs.append(resume(place, watch, federation=federations.get(seed), pool=pool, lenient=True))
+                done = resume(place, watch, federation=federation, pool=pool, lenient=True)
             else:
-                one = _one(experiment, seed, name, tuning)
-                runs.append(run(one, place, watch, federation=federations.get(seed), pool=pool, lenient=True))
+                one = _one(experiment, seed, method, tuning)
+                done = run(one, place, watch, federation=federation, pool=pool, lenient=True)
+        runs.append(_label(done, method))
     return Comparison(experiment, runs, path, tuning)
 
 
@@ -248,14 +254,14 @@ def _missing(
     experiment: Experiment, path: Path | None, federations: dict[int, Federation], tuning: Tuning | None
 ) -> Iterator[Missing]:
     """The runs that aren't finished, seed by seed: those of one share their data."""
-    for seed, name in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
-        place = _place(path, seed, name)
+    for seed, method in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
+        place = _place(path, seed, method)
         if place is None or folder.is_finished(place):
             continue
         begun = folder.is_run(place)
-        one = folder.experiment(place) if begun else _one(experiment, seed, name, tuning)
+        one = folder.experiment(place) if begun else _one(experiment, seed, method, tuning)
         yield Missing(
-            f"{name}-{seed}",
+            f"{method.label}-{seed}",
             one,
             place,
             state="begun" if begun else "nothing",
@@ -278,17 +284,24 @@ def _tune(
 
 def _methods(experiment: Experiment) -> dict[str, Experiment]:
     """What is tuned, by its name."""
-    return {name: _one(experiment, experiment.seeds[0], name) for name in experiment.compare}
+    seed = experiment.seeds[0]
+    return {method.label: _one(experiment, seed, method) for method in list_methods(experiment)}
 
 
-def _each(experiment: Experiment) -> list[tuple[int, str]]:
-    return [(seed, name) for name in experiment.compare for seed in experiment.seeds]
+def _each(experiment: Experiment) -> list[tuple[int, Method]]:
+    return [(seed, method) for method in list_methods(experiment) for seed in experiment.seeds]
 
 
-def _one(experiment: Experiment, seed: int, name: str, tuning: Tuning | None = None) -> Experiment:
-    one = experiment.with_values(algorithm=name, seed=seed, compare=[], seeds=[], tune=None)
-    return one if tuning is None else set_values(one, tuning.choice(name))
+def _one(experiment: Experiment, seed: int, method: Method, tuning: Tuning | None = None) -> Experiment:
+    one = method.lay_over(experiment, seed=seed, compare=[], seeds=[], tune=None)
+    return one if tuning is None else set_values(one, tuning.choice(method.label))
 
 
-def _place(path: Path | None, seed: int, name: str) -> Path | None:
-    return None if path is None else folder.find_below(path, f"{name}-{seed}")
+def _place(path: Path | None, seed: int, method: Method) -> Path | None:
+    name = f"{folder.to_path_part(method.label)}-{seed}"
+    return None if path is None else folder.find_below(path, name)
+
+
+def _label(run: Run, method: Method) -> Run:
+    """The run under the name that it is compared by."""
+    return replace(run, summary={**run.summary, "algorithm": method.label})

@@ -27,6 +27,7 @@ from potluck import algorithms as registry
 from potluck import metrics
 from potluck.core.errors import ConfigError, nearest
 from potluck.experiment import folder
+from potluck.experiment.methods import overlay
 from potluck.experiment.runs import Run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
@@ -231,15 +232,3 @@ def _known(noun: str, name: str, among: Iterable[str]) -> str:
     if name not in (known := list(among)):
         raise ConfigError(f"{noun} {name!r}: no such {noun.split()[0]}; {nearest(name, known)}")
     return name
-
-
-def overlay(base: Tables, *changes: Tables) -> dict[str, Any]:
-    """Tables with others laid over them, key by key; nothing is changed in place."""
-    laid = {key: overlay(value) if isinstance(value, Mapping) else value for key, value in base.items()}
-    for change in changes:
-        for key, value in change.items():
-            below = laid.get(key, {})
-            if isinstance(value, Mapping):
-                value = overlay(below if isinstance(below, Mapping) else {}, value)
-            laid[key] = value
-    return laid

@@ -21,8 +21,8 @@ from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import name_pool, resolve_run
-from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.schema.tune_table import Tune
@@ -45,7 +45,7 @@ Methods = Mapping[str, Experiment]  # by name
 
 def tune(
     experiment: Experiment,
-    algorithms: Sequence[str] | None = None,
+    algorithms: Sequence[str | Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
     show: Show | None = None,
     *,
@@ -55,19 +55,17 @@ def tune(
 ) -> Tuning:
     """Search the settings of [tune] for every algorithm; what a folder holds already isn't done again.
 
+    `algorithms`: by name, or as tables as in the list `compare` of a file.
     `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as `run` takes them.
     """
     place = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, place)
-    names = [registry.canonical(name, "tune") for name in algorithms or experiment.compare]
-    with error_context(experiment.source):
-        names = names or [registry.canonical(experiment.algorithm)]
-    config_errors.check_distinct("tune", names)
+    listed = list_methods(experiment, algorithms or (), "tune")
     if pool is not None:
         experiment = name_pool(experiment, pool)
-    table = fill_tune(experiment, names)
-    methods = {name: experiment.with_values(algorithm=name) for name in names}
+    table = fill_tune(experiment, [method.algorithm for method in listed])
+    methods = {method.label: method.lay_over(experiment) for method in listed}
     total = count_trials(methods, table)
     batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
     return search({"": (methods, place)}, table, batch)[""]
@@ -80,8 +78,9 @@ def fill_tune(experiment: Experiment, names: Sequence[str]) -> Tune:
     would flatter them.
     """
     table, own = experiment.tune or Tune(), experiment.seeds or [experiment.seed]
+    beside = list_methods(experiment) if experiment.compare else []
     with error_context(experiment.source):
-        table = narrow(table, names, experiment.compare)
+        table = narrow(table, names, [method.algorithm for method in beside])
     others = (seed for seed in count(11) if seed not in own)
     return Tune(**{**dict(table), "seeds": table.seeds or [next(others), next(others)]})
 

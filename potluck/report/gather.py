@@ -92,7 +92,10 @@ def _find_folder(run: Run) -> Path:
 
 
 def _join_name(run: Run, parts: list[str]) -> str:
-    return ": ".join([", ".join(parts), run.experiment.algorithm] if parts else [run.experiment.algorithm])
+    e = run.experiment
+    mode = e.algorithms.get(e.algorithm, {}).get("mode")
+    name = e.algorithm if mode in (None, "potluck") else f"{e.algorithm} {mode}"  # the default goes without
+    return ": ".join([", ".join(parts), name] if parts else [name])
 
 
 def _find_repeated(runs: list[Run], keys: list[str]) -> set[str]:

@@ -1,4 +1,8 @@
-"""What every algorithm must keep to: this suite runs over whatever lies in potluck/algorithms."""
+"""What every algorithm must keep to: this suite runs over whatever lies in potluck/algorithms.
+
+What was published otherwise than by its defaults is looked at too: by day whether it is pure, is resumed,
+serves everybody and survives bad updates; by night all of it.
+"""
 
 import copy
 import dataclasses
@@ -8,7 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from every import NAMES, OFTEN, crowd, enough, federation, make, parameters
+from every import EVERYONE, OFTEN, crowd, enough, federation, make, mark, parameters
 from federations import (
     LOCAL,
     LOOP,
@@ -139,7 +143,7 @@ class Watched:
 # ----------------------------------------------------------------------------------------------- contracts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERYONE)
 def test_receive_is_pure(name):
     watched = Watched(make(name), strict=True)
     sim = finished(federation(), watched, stop=enough(name), plan=STACKED, often=OFTEN)
@@ -168,7 +172,7 @@ def modules(thing):
             yield from modules(entry)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_what_devices_are_sent_can_be_imported_there(name):
     """By test_architecture these modules need neither rules nor a runtime."""
     _, items = dispatched(name)
@@ -179,7 +183,7 @@ def test_what_devices_are_sent_can_be_imported_there(name):
         assert room in ("core", "jobs", "models") or "device" in rest, module
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_what_a_job_sends_depends_on_neither_rows_nor_memory(name):
     """A server that has seen neither asks a job for the form of its reply."""
     sim, asked = dispatched(name)
@@ -209,7 +213,7 @@ def test_what_a_job_sends_depends_on_neither_rows_nor_memory(name):
             assert nbytes(found) == nbytes(expected), item.job
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_same_seed_same_bytes(name):
     once, again, other = straight(name), run(name), run(name, seed=1)
     assert lines(once) == lines(again)
@@ -219,17 +223,24 @@ def test_same_seed_same_bytes(name):
     assert not torch.equal(weights(once), weights(other))
 
 
-@pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
-@pytest.mark.parametrize("name", NAMES)
-def test_resumed_at_every_event_equals_straight(name, plan):
-    expected = straight(name) if plan is LOOP else run(name, plan=plan)
+def resumes(name, plan, expected):
     sim, events = chained(federation(), make(name), stop=enough(name), plan=plan, often=OFTEN)
     assert events >= 12
     assert lines(sim) == lines(expected)
     assert torch.equal(weights(sim), weights(expected))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERYONE)
+def test_resumed_at_every_event_equals_straight(name):
+    resumes(name, LOOP, straight(name))
+
+
+@pytest.mark.parametrize("name", mark())
+def test_in_stacks_too(name):
+    resumes(name, STACKED, run(name, plan=STACKED))
+
+
+@pytest.mark.parametrize("name", mark())
 def test_executors_agree(name):
     loop, workers = straight(name), run(name, plan=WORKERS)
     assert lines(workers) == lines(loop)
@@ -240,7 +251,7 @@ def test_executors_agree(name):
         torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_padding_counts_nothing(name):
     exact = run(name, local=dataclasses.replace(LOCAL, batch=max(SIZES)))
     for plan in (LOOP, STACKED):
@@ -249,7 +260,7 @@ def test_padding_counts_nothing(name):
         torch.testing.assert_close(weights(padded), weights(exact), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERYONE)
 def test_everybody_is_served(name):
     sim = straight(name)
     for node in (*range(len(SIZES)), sim.root):
@@ -281,7 +292,7 @@ def blinks(seconds):
     return [(t, t + seconds) for t in np.arange(0, 60, 2 * seconds)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_every_task_is_lost(name):
     nobody = Intervals.of([blinks(0.03)] * len(SIZES))  # less than latency both ways
     sim = survives(run(name, where=crowd(availability=nobody), stop=StopAt(rounds=4, seconds=50)))
@@ -289,7 +300,7 @@ def test_every_task_is_lost(name):
     assert sim.accounts.tasks == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_a_run_of_lost_tasks_alone_ends(name, monkeypatch):
     """Whatever an algorithm counts as a round, and with no other end than rounds."""
     monkeypatch.setattr(drought, "MOST", 40)
@@ -299,7 +310,7 @@ def test_a_run_of_lost_tasks_alone_ends(name, monkeypatch):
         run(name, where=brief, stop=StopAt(rounds=10**9), often=EvaluateAt())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_a_run_to_which_nobody_comes_ends(name, monkeypatch):
     monkeypatch.setattr(simulation, "PATIENCE", 500)
     said = r"at \d+ virtual seconds nothing is under way and nobody can be asked"
@@ -308,7 +319,7 @@ def test_a_run_to_which_nobody_comes_ends(name, monkeypatch):
         run(name, where=rare, stop=StopAt(rounds=10**9), often=EvaluateAt())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_half_of_the_tasks_are_lost(name):
     half = Intervals.of([[(0.0, np.inf)] if i % 2 else blinks(0.25) for i in range(len(SIZES))])
     sim = survives(run(name, where=crowd(availability=half), stop=StopAt(rounds=20, seconds=20)))
@@ -316,7 +327,7 @@ def test_half_of_the_tasks_are_lost(name):
     assert sim.accounts.tasks >= 3
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "deadline" in parameters(n)])
+@pytest.mark.parametrize("name", mark(n for n in EVERYONE if "deadline" in parameters(n)))
 @pytest.mark.parametrize("deadline", [0.01, 2.0])
 def test_tasks_are_late(name, deadline):
     seconds = 250 if deadline > 1 else 8  # where all are late, a run ends after a thousand rounds of nothing
@@ -339,14 +350,14 @@ def left(name, start):
     return codec.encode((served, kept)), records, sim.now, sim.round, sim.asked
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERYONE)
 def test_nobody_honest_is_refused(name):
     """What a job's cost states is enough for all that comes of it."""
     assert straight(name).accounts.lost.get("bad", 0) == 0
 
 
 @pytest.mark.parametrize("start", [0.0, 2.0], ids=["always", "later"])  # later: once they are known
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark())
 def test_false_weights_and_metrics_leave_what_lost_ones_leave(name, start):
     with lost():
         expected = left(name, start)
@@ -354,7 +365,7 @@ def test_false_weights_and_metrics_leave_what_lost_ones_leave(name, start):
 
 
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERYONE)
 def test_bad_updates_never_reach_the_model(name, plan):
     good = federation()
     x = good.pool.x.clone()

@@ -24,7 +24,7 @@ def test_no_baseline_is_below_its_floor(crowd, tmp_path):
     if not has_rows(crowd):
         pytest.skip(f"$POTLUCK_DATA has no {crowd}")
     measured = floors.measure_floors(ROOT, tmp_path, crowd)
-    assert len(measured) == 27
+    assert len(measured) >= 27
     below = {name: row for name, row in measured.items() if not floors.is_above(row)}
     assert below.keys() == floors.BELOW[crowd].keys(), floors.table_floors({crowd: measured})
 

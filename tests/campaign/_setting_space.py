@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel
 
 from potluck import algorithms
-from potluck.algorithms import _parameters
+from potluck.algorithms import _kinds, _parameters
 from potluck.core.errors import PotluckError
 from potluck.core.parts import parts, role_of
 from potluck.core.rule import Rule
@@ -114,7 +114,12 @@ def list_settings() -> list[Setting]:
     for name in algorithms.names():
         algorithms.find(name)  # first: their files offer parts to each other
     for name in algorithms.names():
-        found += _list_parameters(algorithms.find(name), f"algorithms.{name}", (("algorithm", name),), 0)
+        path, among, build = f"algorithms.{name}", (("algorithm", name),), algorithms.find(name)
+        found += _list_parameters(build, path, among, 0)
+        if algorithms.list_modes(name):
+            found.append(Setting(f"{path}.mode", str, among))
+        if algorithms.find_published(name):
+            found += _list_parameters(build, path, (*among, (f"{path}.mode", "published")), 0)
     return list({(each.key, repr(each.among)): each for each in found}.values())
 
 
@@ -210,7 +215,7 @@ def _list_kinds(p: inspect.Parameter) -> list[Any]:
     found: dict[str, Any] = {}
     for member in _members(p.annotation):
         role = role_of(member) if inspect.isclass(member) else None
-        if role == _parameters.ALGORITHM:
+        if role == _kinds.ALGORITHM:
             found |= {"fedavg": algorithms.find("fedavg")} | {c.__name__: c for c in _list_cohorts()}
         elif role is not None:
             found |= parts(role)

@@ -131,6 +131,8 @@ def draw_parameters(rng, name):
         drawn["deadline"] = draw_log(rng, 0.001, 10)  # so short sometimes that nobody keeps it
         drawn["overcommit"] = rng.uniform(1, 3)
     own = {key: value for key, value in drawn.items() if key in known}
+    if algorithms.find_published(name):
+        own["mode"] = rng.choice(algorithms.list_modes(name))
     if name == "fedgs":
         own["syncs"] = 3  # of a round, of which each takes long
     return own

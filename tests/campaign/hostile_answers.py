@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 
-from every import NAMES, federation, make
+from every import EVERYONE, federation, make
 from federations import LOOP, SIZES, STACKED, simulate
 from interrupted import same
 from refused import drop_reasons, lost
@@ -13,9 +13,9 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import FLAWS, MISREPORTS, place_attackers
 
 LIES = [*(("malformed", what) for what in FLAWS), *(("misreport", what) for what in MISREPORTS)]
-TITLE = f"answers of {len(LIES)} kinds that can't be, to all algorithms"
+TITLE = f"answers of {len(LIES)} kinds that can't be, to all algorithms, in both modes"
 AT_ONCE = 16  # answers that one run refuses, at least
-COUNT, QUICK = AT_ONCE * len(LIES) * len(NAMES), 8
+COUNT, QUICK = AT_ONCE * len(LIES) * len(EVERYONE), 8
 LIARS = [node for node in range(len(SIZES)) if node % 3]  # the others are honest
 EVENTS = 100_000  # a run of so many doesn't end
 
@@ -77,7 +77,7 @@ def expect(name, start, plan):
 @functools.lru_cache(maxsize=2)
 def find_fault(run):
     """What is wrong with a run of one algorithm and one kind of lies."""
-    name, which = NAMES[run // len(LIES)], run % len(LIES)
+    name, which = EVERYONE[run // len(LIES)], run % len(LIES)
     start, plan = (0.0, 2.0)[which % 2], (LOOP, STACKED)[which // 2 % 2]  # later: once they are known
     stop, wanted = expect(name, start, plan)
     found, refused = finish(begin(name, LIES[which], start, plan, stop))

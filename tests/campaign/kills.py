@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 
 import pinned
+from every import EVERYONE
 from interrupted import ended
 
 from campaign._potluck import compare, fork, read_outcome
-from potluck import algorithms
 
-TITLE = "random SIGKILL, SIGTERM and SIGINT, over all algorithms and executors; then resumed"
-COUNT, QUICK = 99, 3
+TITLE = "random SIGKILL, SIGTERM and SIGINT, over all algorithms, modes and executors; then resumed"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PLANS = (
     ('run.executor="loop"',),
     ('run.executor="stacked"', "run.chunk=3", "run.graphs=false"),
     ('run.executor="workers"', "run.workers=2"),
 )
+COUNT, QUICK = len(EVERYONE) * len(PLANS), 3
 SHORTER = (
     "stop.rounds=12",
     "evaluate.rounds=4",
@@ -31,9 +31,8 @@ SHORTER = (
 
 def write_command(number, run):
     """A command that runs this try's experiment into a folder."""
-    names = algorithms.names()
-    name, plan = names[number % len(names)], PLANS[number // len(names) % len(PLANS)]
-    own = pinned.SETTINGS.get(name, ())
+    which, name = number // len(EVERYONE), EVERYONE[number % len(EVERYONE)]
+    plan, (name, own) = PLANS[which % len(PLANS)], pinned.settings_of(name)
     long = any(setting.startswith("stop.") for setting in own)
     settings = (*(() if long else SHORTER), *own, "run.snapshot_every=0.02", *plan)
     return ["run", run.parent / "it.toml", "--algorithm", name, "--out", run, "--quiet",
@@ -83,8 +82,8 @@ def interrupt(number, folder, signal_number, seconds):
 
 def attempt(number, folder):
     rng = random.Random(number)
-    wanted, whole = straight(number % (len(algorithms.names()) * len(PLANS)))
-    chosen = SIGNALS[number // len(algorithms.names()) % len(SIGNALS) - number % len(SIGNALS)]
+    wanted, whole = straight(number % (len(EVERYONE) * len(PLANS)))
+    chosen = SIGNALS[number // len(EVERYONE) % len(SIGNALS) - number % len(SIGNALS)]
     seconds = rng.uniform(0.02, 0.95) * whole
     while not interrupt(number, folder, chosen, seconds):  # it was over by then
         shutil.rmtree(folder / "run")

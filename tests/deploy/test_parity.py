@@ -1,7 +1,7 @@
 """Every flat algorithm, by the simulator's schedule, over devices that see parcels alone: equal bytes."""
 
 import pytest
-from every import NAMES, make, parameters
+from every import EVERYONE, make, mark, parameters, split
 from federations import SIZES, pool, small
 from schedules import Stage, find_difference, record
 
@@ -11,7 +11,7 @@ from potluck.deploy.conduct.conductor import Conductor
 
 pytestmark = pytest.mark.slow
 STREAMS = ("classter_async", "fedasync", "fedbuff")  # a round is one reply
-FLAT = [name for name in NAMES if not (isinstance(make(name), Tiered) and make(name).tiers)]
+FLAT = [name for name in EVERYONE if not (isinstance(make(name), Tiered) and make(name).tiers)]
 LATE = {"overcommit": 1.5, "deadline": 2.0}  # some are called off, some come too late
 
 
@@ -20,7 +20,7 @@ def crowd(sizes=SIZES):
 
 
 def play(name, folder, *, eager=False, rounds=6, **params):
-    rounds = 20 if name in STREAMS else rounds
+    rounds = 20 if split(name)[0] in STREAMS else rounds
     federation, algorithm = crowd(), make(name, **params)
     sim, script = record(federation, algorithm, rounds=rounds)
     stage = Stage(federation, algorithm, folder, rounds=rounds, claims=sim.claimed)
@@ -32,14 +32,14 @@ def play(name, folder, *, eager=False, rounds=6, **params):
     return sim, stage
 
 
-@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("name", mark(FLAT))
 def test_deployed_runs_equal_simulated_ones(name, tmp_path):
     sim, stage = play(name, tmp_path)
     assert find_difference(sim, stage.server) is None
     assert stage.server.state.stopping
 
 
-@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("name", mark(FLAT))
 def test_they_do_if_devices_finish_before_they_are_called_off(name, tmp_path):
     params = {key: value for key, value in LATE.items() if key in parameters(name)}
     sim, stage = play(name, tmp_path, eager=True, **params)

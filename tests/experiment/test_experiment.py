@@ -11,7 +11,7 @@ from hypothesis import given
 
 import potluck
 from potluck import algorithms
-from potluck.algorithms import _parameters
+from potluck.algorithms import _parameters, _written
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import codec, parts
 from potluck.core.errors import ConfigError, PotluckError, SnapshotError, StalledError
@@ -168,6 +168,7 @@ def test_a_complete_table_makes_the_same_algorithm():
     for name in algorithms.names():
         table = tomllib.loads(toml.write(algorithms.complete(name)))
         assert algorithms.make(name, Train(), **table) == algorithms.make(name, Train())
+        assert toml.write(algorithms.complete(name, **table)) == toml.write(algorithms.complete(name))
 
 
 def test_meanings_come_from_the_file():
@@ -232,10 +233,10 @@ def test_wrong_parts_are_named(params, message):
 
 
 def test_what_a_file_cannot_hold_is_left_out():
-    assert _parameters.plain(Wrapper(FedAvg())) is None  # its training comes from elsewhere
-    assert _parameters.plain(Adaptive(lr=0.5))["kind"] == "Adaptive"
-    assert _parameters.plain((1, 2.5, "x")) == [1, 2.5, "x"]
-    assert _parameters.plain(print) is None
+    assert _written.plain(Wrapper(FedAvg())) is None  # its training comes from elsewhere
+    assert _written.plain(Adaptive(lr=0.5))["kind"] == "Adaptive"
+    assert _written.plain((1, 2.5, "x")) == [1, 2.5, "x"]
+    assert _written.plain(print) is None
 
 
 # -------------------------------------------------------------------------------------------------- files

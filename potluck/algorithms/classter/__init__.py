@@ -21,3 +21,8 @@ at most `tolerance` below that of the window before; when all have, `until_conve
 detector that nobody ever trained says nothing. A device is asked once which classes it holds, and again when
 it no longer has the one that it was to train; of classes that it gains later nobody learns before that.
 """
+
+from collections.abc import Mapping
+from typing import Final
+
+PUBLISHED: Final[Mapping[str, object]] = {}  # its defaults are the paper's

@@ -13,6 +13,7 @@ from potluck.core.ranges import Seed
 from potluck.data import PARTITIONS
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
+from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
@@ -45,7 +46,11 @@ class Experiment(Table):
 
     name: Annotated[str, "folders are named after it"] = "experiment"
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
-    compare: Annotated[list[str], "those of `potluck compare`; else the one algorithm"] = Field(default=[])
+    compare: Annotated[
+        list[Entry],
+        "Those of `potluck compare`, else the one algorithm. A table, `{ algorithm, mode, name }`, has what "
+        "is otherwise than in `[algorithms.NAME]`, and a name for tables and folders.",
+    ] = Field(default=[])
     seed: Annotated[Seed, "of everything random"] = 1
     seeds: Annotated[list[Seed], "of a comparison; else the one seed"] = Field(default=[])
     data: Data = Data()
@@ -157,10 +162,10 @@ class Experiment(Table):
             raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
         return name
 
-    @field_validator("compare")
+    @field_validator("compare", mode="before")
     @classmethod
-    def _known_algorithms(cls, names: list[str]) -> list[str]:
-        return [name_algorithm(name, name) for name in names]
+    def _known_algorithms(cls, entries: object) -> object:
+        return [check_entry(entry) for entry in entries] if isinstance(entries, list) else entries
 
     @field_validator("algorithms")
     @classmethod
