@@ -96,7 +96,7 @@ def fit(build: Build, given: Mapping[str, object], path: str, terms: Terms) -> C
         if key == "local":
             raise ConfigError(f"{path}.local: local training is described by [train] or {path}.train")
         if key not in settable:
-            hint = nearest(key, settable) if settable else "it has none"
+            hint = suggest(value, known) or (nearest(key, settable) if settable else "it has none")
             raise ConfigError(f"{path}.{key} = {show_short(value)}: no such parameter; {hint}")
     filled = {
         key: _fit_one(value, known[key], ends.get(key, object), f"{path}.{key}", terms)
@@ -115,6 +115,16 @@ def fit(build: Build, given: Mapping[str, object], path: str, terms: Terms) -> C
     good = not isinstance(clients, int) or clients >= 1
     require(good, f"{path}.clients", clients, "must be at least 1 device a round")
     return Call(build, filled, path)
+
+
+def suggest(value: object, known: Mapping[str, inspect.Parameter]) -> str | None:
+    """What to write in place of a key that there isn't: the parameter that takes a part of this name."""
+    kind = value.get("kind") if isinstance(value, dict) else value
+    for name, p in known.items():
+        offered = _list_offers([m for m in _members(p.annotation) if _is_part(m) and role_of(m)])
+        if isinstance(kind, str) and bare(kind) in offered:
+            return f"{kind!r} is a {name}: write {name} = {show_short(value)}"
+    return None
 
 
 def check_rule(name: str, made: Any) -> Any:

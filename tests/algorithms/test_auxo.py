@@ -10,12 +10,12 @@ from sklearn.metrics import adjusted_rand_score
 from support import SPEC, Desk, Line, answer, local, notes, tasks
 
 from potluck import algorithms
-from potluck.algorithms.auxo import clustering, device, tree
+from potluck.algorithms.auxo import PUBLISHED, clustering, device, tree
 from potluck.algorithms.auxo.algorithm import DOOR, Auxo
 from potluck.algorithms.auxo.calibrated import Calibrated
+from potluck.algorithms.auxo.criterion import Evidence
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
 from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
-from potluck.algorithms.auxo.mode import Evidence
 from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
@@ -169,7 +169,7 @@ def test_a_device_never_seen_uses_the_cohort_with_the_least_loss_on_its_own_rows
 
 
 def rule(**params):
-    fixed = {"clients": 4, "first_split": 1, "mode": Faithful()}
+    fixed = {"clients": 4, "first_split": 1, "criterion": Faithful()}
     return Auxo(FedAvg(4, Train(SPEC, optim=SGD(0.1))), **{**fixed, **params})
 
 
@@ -232,7 +232,7 @@ def test_two_camps_split_and_go_on_with_all_that_their_parent_had():
         fewest=2,
         cohorts=2,
         force=(1,),
-        mode=Faithful(),
+        criterion=Faithful(),
     )
     ctx = Desk()
     m = checked_in(auxo, auxo.start(ctx), ctx, {n: said() for n in range(4)})
@@ -266,7 +266,7 @@ def test_cohorts_together_use_no_more_clients_than_one():
 
 
 def test_epsilon_decays_by_rounds():
-    auxo, ctx = rule(mode=Faithful(epsilon=0.5, decay=0.9)), Desk()
+    auxo, ctx = rule(criterion=Faithful(epsilon=0.5, decay=0.9)), Desk()
     m = dataclasses.replace(auxo.start(ctx), round=2)
     (first, *_) = tasks(auxo.plan(m, DOOR, ctx)[1])
     assert first.send["epsilon"] == pytest.approx(0.5 * 0.81)
@@ -479,8 +479,8 @@ def test_tables_dont_say_that_the_rules_are_the_authors_code():
     """It has neither the paper's criterion nor guesses; and what runs by default is Potluck's own."""
     told = algorithms.fidelity("auxo")
     assert told.startswith("paper")
-    assert "calibrated, the default, is Potluck's own" in told
-    assert isinstance(algorithms.make("auxo", LOCAL).mode, Calibrated)
+    assert "the default, calibrated, is Potluck's own" in told
+    assert isinstance(algorithms.make("auxo", LOCAL).criterion, Calibrated)
 
 
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
@@ -508,21 +508,37 @@ def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"mode": {"kind": "Faithful", "sides": 1}}, "sides = 1"),
+        ({"criterion": {"kind": "Faithful", "sides": 1}}, "sides = 1"),
         ({"cohorts": 4, "fewest": 2}, "cohorts = 4: can't all be fed"),
-        ({"mode": {"kind": "Faithful", "epsilon": 1.5}}, "epsilon = 1.5"),
-        ({"mode": {"kind": "Calibrated", "epsilon": -0.1}}, "epsilon = -0.1"),
+        ({"criterion": {"kind": "Faithful", "epsilon": 1.5}}, "epsilon = 1.5"),
+        ({"criterion": {"kind": "Calibrated", "epsilon": -0.1}}, "epsilon = -0.1"),
         ({"inner": "fedasync"}, "inner"),
         ({"found": ["0", "01"]}, "found"),
         ({"found": ["a"]}, "found"),
-        ({"mode": {"kind": "Calibrated", "kappa": 2.0}}, "kappa = 2.0"),
+        ({"criterion": {"kind": "Calibrated", "kappa": 2.0}}, "kappa = 2.0"),
         ({"waiting": 0.5}, "waiting = 0.5"),
-        ({"mode": {"kind": "Faithful", "gamma": 0.0}}, "gamma = 0.0"),
+        ({"criterion": {"kind": "Faithful", "gamma": 0.0}}, "gamma = 0.0"),
     ],
 )
 def test_bad_parameters_are_named(params, named):
     with pytest.raises(ConfigError, match=named.split(":")[0]):
         algorithms.make("auxo", LOCAL, clients=4, **params)
+
+
+@pytest.mark.parametrize(
+    ("old", "write"),
+    [
+        ("faithful", "criterion = 'faithful'"),
+        ({"kind": "Faithful", "sides": 3}, r"criterion = \{'kind': 'Faithful', 'sides': 3\}"),
+    ],
+)
+def test_the_key_that_criterion_once_had_says_what_to_write(old, write):
+    with pytest.raises(ConfigError, match=rf"algorithms\.auxo\.mode = .*: write {write}"):
+        algorithms.make("auxo", LOCAL, mode=old)
+
+
+def test_the_papers_values_make_the_papers_criterion():
+    assert algorithms.make("auxo", LOCAL, **PUBLISHED).criterion == Faithful()
 
 
 def test_the_inner_rule_trains_as_the_experiment_says():
@@ -533,7 +549,7 @@ def test_the_inner_rule_trains_as_the_experiment_says():
 
 # ------------------------------------------------------------------------------------------------- in a run
 
-FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "mode": "faithful"}
+FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "criterion": "faithful"}
 
 
 @pytest.mark.parametrize("inner", ["fedavg", "fedprox", "fedyogi", "qfedavg", "ftfa", "oort", "pyramidfl"])
@@ -565,7 +581,7 @@ def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_
     after = sim.points[sim.root].own.state.model
     before = dataclasses.replace(
         after,
-        cohorts={"": CohortState(after.cohorts["0"].inner, auxo.mode.start())},
+        cohorts={"": CohortState(after.cohorts["0"].inner, auxo.criterion.start())},
         queue={"": {}},
         running=(),
     )

@@ -5,7 +5,7 @@ from potluck.core.units import percent
 
 EVIDENCE = (
     "confirmed here with 100 devices a round: 3 to 39 points over FedAvg by how far groups differ, none "
-    "lost where there is one (Potluck's own mode; the paper's found no group); with few devices a round "
+    "lost where there is one (Potluck's own criterion; the paper's found no group); with few devices a round "
     "it may find none, and ifca is told how many there are"
 )
 

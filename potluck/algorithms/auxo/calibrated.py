@@ -20,8 +20,8 @@ from torch import Tensor
 
 from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
+from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
@@ -41,7 +41,7 @@ class CalibratedState:
     like: dict[str, Tensor]  # what updates of each cohort's members look like when they train here
 
 
-@part("mode")
+@part("criterion")
 @value
 class Calibrated:
     """Several numbers of kinds at once; a split needs sides that returning devices keep."""

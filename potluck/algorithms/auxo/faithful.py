@@ -7,8 +7,8 @@ import numpy as np
 
 from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Sides
+from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import replace_by_parts
 from potluck.authoring import Power, part, require, value
 
@@ -25,7 +25,7 @@ class FaithfulState:
     skips: int = 0  # rounds in a row in which a side had no known member
 
 
-@part("mode")
+@part("criterion")
 @value
 class Faithful:
     """The paper's rules: sides by round-local centres, split when heterogeneity falls by sqrt(K)."""
