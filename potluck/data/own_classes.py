@@ -162,7 +162,7 @@ def _check_supply(
             clients = int((group == k).sum())
             raise DataError(
                 f"groups.share = {share}: the {clients} clients of group {k} want {want} rows of its "
-                f"classes, of which clients hold {there}; lower share, or make groups by sizes that fit their classes"
+                f"classes, of which clients hold {there}; lower share, or make groups by sizes that fit"
             )
 
 

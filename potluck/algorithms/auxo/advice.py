@@ -33,8 +33,7 @@ class Auxo(Adviser):
         return Advice("Auxo", "auxo", worth, why, EVIDENCE, chosen, clients=clients)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
-        # By default it looks for groups after 20 rounds, when a pilot is nearly over.
-        return (Arm("auxo", {**advice.settings, "first_split": 5, "clients": clients}),)
+        return (Arm("auxo", {**advice.settings, "clients": clients}),)
 
 
 ADVISER = Auxo()

@@ -50,7 +50,7 @@ class Auxo:
         int | None, "devices a round that a cohort must have; clients / cohorts unless said"
     ] = None
     criterion: Annotated[Criterion[Any], "how members are told apart, and when a split pays"] = Calibrated()
-    first_split: Annotated[Natural, "no split before this round"] = 20
+    first_split: Annotated[Natural, "no split before this round"] = 5
     found: Annotated[tuple[str, ...], "cohorts to begin with, known from another task (fleet.memories)"] = (
         ROOT,
     )
@@ -116,7 +116,9 @@ class Auxo:
         for view in next(iter(served.values())):
             tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
             models = {name: task.send["params"] for name, task in tasks.items()}
-            choose = ChooseCohort(_find_model(next(iter(tasks.values()))), self.criterion.bonus)
+            choose = ChooseCohort(
+                _find_model(next(iter(tasks.values()))), self.criterion.bonus, self.criterion.sure
+            )
             out["cohort" if view == "global" else view] = Choice(choose, {"models": models}, tasks, SLOT)
         return out
 

@@ -49,6 +49,8 @@ class Rates(Protocol):
     def decay(self) -> float: ...  # of epsilon, a round
     @property
     def scaling(self) -> float: ...  # learning rate by share of clients to this power
+    @property
+    def sure(self) -> int: ...  # rounds of its cohorts, before which a device uses that of least loss
 
 
 @role("criterion")
