@@ -41,10 +41,10 @@ SHARES = {"clients": 100, "cohorts": 4, "fewest": 20, "first_split": 10}
 
 
 def auxo(
-    name: str, inner: str = "fedavg", mode: Any = "calibrated", tuned_as: str | None = None, **more: Any
+    name: str, inner: str = "fedavg", criterion: Any = "calibrated", tuned_as: str | None = None, **more: Any
 ) -> Arm:
     """Auxo around a rule, as all of these studies run it."""
-    how = {"mode": mode, "inner": {"kind": inner, "overcommit": OVER}, **SHARES, **more}
+    how = {"criterion": criterion, "inner": {"kind": inner, "overcommit": OVER}, **SHARES, **more}
     return Arm(name, "auxo", how, tuned_as=tuned_as)
 
 

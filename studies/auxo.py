@@ -1,4 +1,4 @@
-"""Cohorts that find themselves: one configuration for 1, 2, 3 and 4 hidden groups, and two modes.
+"""Cohorts that find themselves: one configuration for 1, 2, 3 and 4 hidden groups, and two criteria.
 
 `potluck study auxo` takes digits and some seconds. `potluck study auxo --scale paper` takes MNIST with its
 writers (below $POTLUCK_DATA or ./data) and 39 runs of up to two minutes.
@@ -33,7 +33,7 @@ STUDY = Study(
     arms=[
         plain("no cohorts"),
         auxo("calibrated", tuned_as="no cohorts"),
-        auxo("faithful", mode="faithful", tuned_as="no cohorts"),
+        auxo("faithful", criterion="faithful", tuned_as="no cohorts"),
     ],
     scenarios=GROUPS,
     measures=MEASURES,

@@ -10,7 +10,10 @@ from potluck.experiment.study import ACCURACY, WORST, Scale, Study
 
 def at_most(count: int) -> Arm:
     return auxo(
-        f"at most {count}", cohorts=count, fewest=100 // count, mode={"kind": "Calibrated", "most": count}
+        f"at most {count}",
+        cohorts=count,
+        fewest=100 // count,
+        criterion={"kind": "Calibrated", "most": count},
     )
 
 

@@ -22,13 +22,13 @@ SCALINGS = {"rate by share": 1.0, "one rate": 0.0}
 
 def faithful(guesses: str, scaling: str) -> Arm:
     """The paper's rules; `told` without anything told leaves rewards of cohorts that were tried."""
-    mode = {"kind": "Faithful", "explore": GUESSES[guesses], "scaling": SCALINGS[scaling]}
-    return auxo(f"{guesses}, {scaling}", mode=mode, force=(15,))
+    criterion = {"kind": "Faithful", "explore": GUESSES[guesses], "scaling": SCALINGS[scaling]}
+    return auxo(f"{guesses}, {scaling}", criterion=criterion, force=(15,))
 
 
 def split_into(count: int) -> dict[str, Any]:
     """As many groups as parts."""
-    parts = {"algorithms": {"auxo": {"mode": {"kind": "Faithful", "sides": count}}}}
+    parts = {"algorithms": {"auxo": {"criterion": {"kind": "Faithful", "sides": count}}}}
     return overlay(TURNS[f"{count} groups"], parts)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import types
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from typing_extensions import get_protocol_members, is_protocol
@@ -36,6 +37,16 @@ def _list_offers(kinds: list[type]) -> dict[str, type]:
         role = role_of(kind)
         found |= {bare(kind.__name__): kind} if role is None else parts(role)
     return found
+
+
+def find_taker(value: object, known: Mapping[str, inspect.Parameter]) -> str | None:
+    """What to write of a part that stands at another key: the parameter that takes parts of its name."""
+    kind = value.get("kind") if isinstance(value, Mapping) else value
+    for name, p in known.items():
+        offered = _list_offers([each for each in list_kinds(p.annotation) if role_of(each)])
+        if isinstance(kind, str) and bare(kind) in offered:
+            return f"{kind!r} is a {name}: write {name} = {show_short(value)}"
+    return None
 
 
 def takes_algorithm(annotation: object) -> bool:

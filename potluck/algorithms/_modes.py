@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from potluck import algorithms
 from potluck.algorithms import Build
-from potluck.algorithms._kinds import takes_algorithm
+from potluck.algorithms._kinds import find_taker, takes_algorithm
 from potluck.algorithms._parameters import Call, Terms, fit, fit_given, parameters, ranges
 from potluck.core.errors import ConfigError, nearest, require, show_short
 
@@ -28,7 +28,7 @@ def fit_algorithm(
     mode, others = None, list[str]()
     if algorithms.find_published(name) is not None:
         others = ["mode"]
-        mode = _read_mode(own.pop("mode", outer.pop("mode", POTLUCK)), path)
+        mode = _read_mode(own.pop("mode", outer.pop("mode", POTLUCK)), path, build)
     defaults = list_defaults(name, mode)
     if outer:
         defaults |= _fit_defaults(build, outer, path, defaults)
@@ -45,10 +45,11 @@ def list_defaults(name: str, mode: str | None) -> dict[str, object]:
     return _fit_defaults(algorithms.find(name), published, f"{name}: PUBLISHED", {})
 
 
-def _read_mode(mode: object, path: str) -> str:
+def _read_mode(mode: object, path: str, build: Build) -> str:
     if isinstance(mode, str) and mode in MODES:
         return mode
-    raise ConfigError(f"{path}.mode = {show_short(mode)}: no such mode; {nearest(str(mode), MODES)}")
+    hint = find_taker(mode, parameters(build)) or nearest(str(mode), MODES)
+    raise ConfigError(f"{path}.mode = {show_short(mode)}: no such mode; {hint}")
 
 
 def _fit_defaults(

@@ -19,7 +19,8 @@ from potluck.data.changes import Change, draw_clients, redeal
 from potluck.data.flip import Flip
 from potluck.data.groups import Groups, deal_groups
 from potluck.data.holding import Partition, StoredPartition, store, stream
-from potluck.data.partition.registry import Settings
+from potluck.data.own_classes import deal_classes, give_own_classes
+from potluck.data.partition.registry import PARTITIONS, Settings
 from potluck.data.pool import Pool
 from potluck.data.shift import shift_tests
 from potluck.data.trigger import Trigger
@@ -100,11 +101,16 @@ def arrange(
             raise ConfigError(
                 f"groups.count = {groups.count}: more than the {clients} clients; lower it or raise clients"
             )
-        views = groups.views(pool, key)
-        view = group = deal_groups(clients, groups.count, stream(key, b"groups"))
-        for name, mask in ((b"test", pool.test), (b"server", pool.server)):
-            if mask is not None:
-                apart[mask] = deal_groups(int(mask.sum()), groups.count, stream(key, name))
+        group = deal_groups(clients, groups.weights, stream(key, b"groups"))
+        if groups.share is not None:
+            _check_exchange(pool, partition, kind, changes)
+            owner = deal_classes(pool, groups.weights, key)
+            partition = give_own_classes(pool, partition, group, owner, groups.share, key)
+        else:
+            views, view = groups.views(pool, key), group
+            for name, mask in ((b"test", pool.test), (b"server", pool.server)):
+                if mask is not None:
+                    apart[mask] = deal_groups(int(mask.sum()), groups.weights, stream(key, name))
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
     steps = [first, *_apply_changes(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
@@ -124,7 +130,7 @@ def arrange(
             Phase(step.start, step.partition, test, step.changed, dict(zip(levels, step.levels, strict=True)))
             for step in steps
         )
-        return Arrangement(pool, phases, None, None, np.arange(len(pool)))
+        return Arrangement(pool, phases, group, None, np.arange(len(pool)))
     unseen = any((shift, *levels))
     album = develop(pool, views, _find_seen(pool, len(views), steps, apart, unseen), apart)
     phases = tuple(
@@ -142,8 +148,26 @@ def arrange(
         for step in steps
     )
     order = np.argsort(album.place[apart[test], test], kind="stable")
-    test_group = None if group is None else apart[test][order]
+    test_group = None if groups is None or groups.share is not None else apart[test][order]
     return Arrangement(album.pool, phases, group, test_group, album.origin, flips)
+
+
+def _check_exchange(pool: Pool, partition: Partition, kind: str | None, changes: Sequence[Change]) -> None:
+    """Refuse groups by labels where rows can't be exchanged."""
+    said = kind is None or PARTITIONS[kind].counts_clients
+    if said and isinstance(partition, StoredPartition):
+        who = "somebody" if kind is None else repr(kind)
+        raise ConfigError(
+            f"groups.kind = 'labels': {who} says whose each row is, so that none can be exchanged; "
+            "use partition 'iid', 'dirichlet', 'quantity' or 'procedural'"
+        )
+    for key, there in (("validation_from = 'users'", pool.validators), ("test_from = 'time'", pool.order)):
+        if there is not None:
+            raise ConfigError(f"{key}: rows are exchanged by groups.kind = 'labels'; use 'rows'")
+    if any(change.kind == "labels" for change in changes):
+        raise ConfigError(
+            "changes.kind = 'labels': would deal rows whatever the groups; use another kind of either"
+        )
 
 
 def _shift_tests(

@@ -1,10 +1,12 @@
 """Hidden groups: clients who see the same world in different ways, and nobody is told who belongs together.
 
 Every group but group 0, which sees rows as they are, turns images (rotation), renames labels (permutation) or
-stretches and moves features (affine; each by its own amount where rows are vectors, all alike in images).
+stretches and moves features (affine; each by its own amount where rows are vectors, all alike in images). Or
+groups see alike but hold other rows, a share of them of classes of their own (labels; `own_classes`).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +15,11 @@ from numpy.typing import NDArray
 from potluck.core.errors import ConfigError, nearest
 from potluck.core.keys import derive, permute, uniforms
 from potluck.data.holding import stream
+from potluck.data.own_classes import share_whole
 from potluck.data.pool import Pool
 from potluck.data.views import View, check_turn
 
-GROUP_KINDS = ("rotation", "permutation", "affine")
+GROUP_KINDS = ("rotation", "permutation", "affine", "labels")
 # Of affine: scales are within a factor of 2, offsets within a deviation of the normalised features. So
 # features still overlap between groups, as they do between makes of sensors.
 _FACTOR, _OFFSET = 2.0, 1.0
@@ -29,6 +32,8 @@ class Groups:
     kind: str
     count: int
     degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
+    share: float | None = None  # of labels: of a client's rows, those of its group's own classes
+    sizes: Sequence[float] | None = None  # of groups, as weights; even unless said
 
     def __post_init__(self) -> None:
         if self.kind not in GROUP_KINDS:
@@ -43,6 +48,23 @@ class Groups:
                 "before, between 0 and 360; leave it out for even turns or another kind"
             )
 
+        if (self.share is not None) != (self.kind == "labels"):
+            raise ConfigError(
+                f"groups.share = {self.share}: which share of a client's rows is of its group's own classes, "
+                "such as 0.6, where kind = 'labels'; leave it out for other kinds"
+            )
+        if self.share is not None and not 0 < self.share <= 1:
+            raise ConfigError(f"groups.share = {self.share}: must be above 0 and at most 1, such as 0.6")
+        if self.sizes is not None and (len(self.sizes) != self.count or min(self.sizes) <= 0):
+            raise ConfigError(
+                f"groups.sizes = {list(self.sizes)}: must be {self.count} weights above 0, one for each group"
+            )
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """How large groups are, beside each other."""
+        return (1.0,) * self.count if self.sizes is None else tuple(self.sizes)
+
     def views(self, pool: Pool, key: int) -> list[View]:
         """What each group sees."""
         if self.kind == "rotation":
@@ -54,10 +76,13 @@ class Groups:
         return _draw_affine(pool, self.count, stream(key, b"affine"))
 
 
-def deal_groups(count: int, groups: int, key: int) -> NDArray[np.int32]:
-    """Which group each of so many clients or rows belongs to: sizes differ by one at most."""
+def deal_groups(count: int, weights: Sequence[float], key: int) -> NDArray[np.int32]:
+    """Which group each of so many clients or rows belongs to: even ones differ by one at most."""
     group = np.empty(count, np.int32)
-    group[permute(key, count)] = np.arange(count) % groups
+    if len(set(weights)) == 1 or count < len(weights):
+        group[permute(key, count)] = np.arange(count) % len(weights)
+    else:
+        group[permute(key, count)] = np.repeat(np.arange(len(weights)), share_whole(count, weights))
     return group
 
 

@@ -10,12 +10,12 @@ from sklearn.metrics import adjusted_rand_score
 from support import SPEC, Desk, Line, answer, local, notes, tasks
 
 from potluck import algorithms
-from potluck.algorithms.auxo import clustering, device, tree
+from potluck.algorithms.auxo import PUBLISHED, clustering, device, tree
 from potluck.algorithms.auxo.algorithm import DOOR, Auxo
 from potluck.algorithms.auxo.calibrated import Calibrated
+from potluck.algorithms.auxo.criterion import Evidence
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
 from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
-from potluck.algorithms.auxo.mode import Evidence
 from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
@@ -163,13 +163,16 @@ def test_a_device_never_seen_uses_the_cohort_with_the_least_loss_on_its_own_rows
     assert ChooseCohort(SPEC).run(at).body == "1"
     seen = local([-1.0, 1.0], [1, 0], {"models": models}, keep=record(**{"0": 0.1}))
     assert ChooseCohort(SPEC).run(seen).body == "0"  # what it knows counts, whatever the loss
+    assert ChooseCohort(SPEC, sure=2).run(seen).body == "1"  # unless it was seldom there
+    assert ChooseCohort(SPEC, sure=1).run(seen).body == "0"
+    assert ChooseCohort(SPEC, sure=2).run(seen).metrics == {"times": 1.0}
 
 
 # ---------------------------------------------------------------------------------------------- the server
 
 
 def rule(**params):
-    fixed = {"clients": 4, "first_split": 1, "mode": Faithful()}
+    fixed = {"clients": 4, "first_split": 1, "criterion": Faithful()}
     return Auxo(FedAvg(4, Train(SPEC, optim=SGD(0.1))), **{**fixed, **params})
 
 
@@ -232,7 +235,7 @@ def test_two_camps_split_and_go_on_with_all_that_their_parent_had():
         fewest=2,
         cohorts=2,
         force=(1,),
-        mode=Faithful(),
+        criterion=Faithful(),
     )
     ctx = Desk()
     m = checked_in(auxo, auxo.start(ctx), ctx, {n: said() for n in range(4)})
@@ -266,7 +269,7 @@ def test_cohorts_together_use_no_more_clients_than_one():
 
 
 def test_epsilon_decays_by_rounds():
-    auxo, ctx = rule(mode=Faithful(epsilon=0.5, decay=0.9)), Desk()
+    auxo, ctx = rule(criterion=Faithful(epsilon=0.5, decay=0.9)), Desk()
     m = dataclasses.replace(auxo.start(ctx), round=2)
     (first, *_) = tasks(auxo.plan(m, DOOR, ctx)[1])
     assert first.send["epsilon"] == pytest.approx(0.5 * 0.81)
@@ -363,43 +366,131 @@ def kinds(rng, groups, count=12, size=60, noise=0.6):
     return [{"w": torch.tensor(row, dtype=torch.float32)} for row in rows], truth
 
 
-def rounds_of(way, groups, rounds=8, seed=0):
-    """Rounds in which the same devices come back with the sides that they were told."""
+def rounds_of(way, groups, rounds=10, seed=0, room=10, make=kinds, **more):
+    """Rounds of devices who have never been there before, until a split would pay."""
     rng, state = np.random.default_rng(seed), way.start()
-    sides = None
-    for _ in range(rounds):
-        updates, truth = kinds(rng, groups)
-        requests = [said(times=1) | {"side": {} if sides is None else sides[i]} for i in range(len(truth))]
-        told = way.learn(Evidence("", updates, requests, [], {"": state}, 4, 999, rng))
-        state, sides = told.state, told.side
-    return told, truth
+    for number in range(1, rounds + 1):
+        updates, truth = make(rng, groups, **more)
+        told = way.learn(Evidence("", updates, [said()] * len(truth), [], {"": state}, room, 999, rng))
+        state = told.state
+        if told.into:
+            return told, truth, number
+    return told, truth, rounds
 
 
-@pytest.mark.parametrize("groups", [2, 3, 4])
+def shares(rng, alpha=None, classes=10, count=100, size=400, rows=40, noise=1.0):
+    """Updates of devices whose classes differ by degrees: by Dirichlet(alpha), or by chance alone."""
+    means = np.random.default_rng(7).standard_normal((classes, size))
+    even = np.full((count, classes), 1 / classes)
+    share = even if alpha is None else rng.dirichlet(np.full(classes, alpha), count)
+    held = np.stack([rng.multinomial(rows, one) for one in share]) / rows
+    return as_updates(held @ means + noise * rng.standard_normal((count, size)))
+
+
+def degrees(rng, count=100, size=400, even=False, noise=1.0):
+    """Updates of devices who differ along one direction, by degrees, and much."""
+    means = np.random.default_rng(7).standard_normal((2, size))
+    place = rng.uniform(-1.7, 1.7, count) if even else rng.standard_normal(count)
+    return as_updates(2 * means[0] + place[:, None] * means[1] + noise * rng.standard_normal((count, size)))
+
+
+def noise(rng, count=100, size=400, common=1.0):
+    """Updates of devices who differ by nothing but noise."""
+    return as_updates(
+        common * np.random.default_rng(7).standard_normal(size) + rng.standard_normal((count, size))
+    )
+
+
+def as_updates(rows):
+    return [{"w": torch.tensor(row, dtype=torch.float32)} for row in rows], np.zeros(len(rows), int)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4, 8])
 def test_calibrated_finds_as_many_kinds_as_there_are(groups):
-    told, truth = rounds_of(Calibrated(), groups)
+    told, truth, _ = rounds_of(Calibrated(), groups)
     assert told.into == groups
     found = np.array([side[groups] for side in told.side])
     assert adjusted_rand_score(truth, found) > 0.95
     assert told.facts["persistence"][str(groups)] > 0.95
+    assert told.facts["gap"][str(groups)] > 0.4
     assert told.facts["heterogeneity_after"] < 0.8 * told.facts["heterogeneity"]
 
 
-def test_calibrated_leaves_one_kind_alone():
-    told, _ = rounds_of(Calibrated(returning=20), 1, rounds=12)
-    assert told.into == 0
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        *((noise, {"count": count, "size": size}) for count in (30, 100) for size in (20, 400)),
+        *((shares, {"alpha": alpha}) for alpha in (None, 0.1, 0.5, 5.0)),
+        *((degrees, {"even": even, "noise": much}) for even in (False, True) for much in (0.3, 1.0)),
+    ],
+)
+def test_calibrated_leaves_alone_what_differs_by_noise_or_by_degrees(make, how):
+    told, _, rounds = rounds_of(Calibrated(), None, 7, room=8, make=lambda rng, _: make(rng, **how))
+    assert (told.into, rounds) == (0, 7)
 
 
-def test_sides_need_enough_returning_devices_and_none_too_small():
-    assert rounds_of(Calibrated(returning=1000), 2)[0].into == 0
-    lone = [np.array([[30.0, 0], [0, 1.0]])]
-    assert Calibrated(returning=20)._measure_persistence(lone, 2) == 0.0
-    assert Calibrated(returning=20, smallest=0.05)._measure_persistence(lone, 2) == 1.0
+def test_sides_need_enough_participants_and_none_too_small():
+    assert rounds_of(Calibrated(counted=10_000), 2)[0].into == 0
+    lone = [np.array([[300.0, 0], [0, 10.0]])] * 4
+    assert Calibrated()._measure_agreement(lone, 2) == 0.0
+    assert Calibrated(smallest=0.05)._measure_agreement(lone, 2) == 1.0
+    assert Calibrated()._measure_agreement(lone[:3], 2) == 0.0
+
+
+def test_agreement_is_kappa_less_its_standard_error_over_the_last_participants():
+    way, table = Calibrated(counted=200), np.array([[20.0, 5], [10, 15]])  # kappa 0.4 of 50
+    kept = []
+    for _ in range(9):
+        kept = way._keep_last([*kept, (table, 0.5)])
+    assert len(kept) == 4
+    assert way._measure_agreement([table for table, _ in kept], 2) == pytest.approx(
+        0.4 - (0.4 * 0.6 / 200) ** 0.5
+    )
+
+
+def test_space_between_sides_by_hand():
+    def gap(points, *centres):
+        rows, middle = torch.tensor(points)[:, None], torch.tensor(centres)[:, None]
+        return clustering.measure_gap(rows, clustering.find_likest(rows, middle), middle)
+
+    assert gap([-1.0, -1, 1, 1, 1], -1.0, 1.0) == pytest.approx(1.0)
+    # Variance 2.5 of all, 0.25 within: sides explain 0.9 of it, where an even line explains 0.75.
+    assert gap([-2.0, -1, 1, 2], -1.5, 1.5) == pytest.approx((0.9 - 0.75) / 0.25)
+    assert gap(np.linspace(-1, 1, 4000).tolist(), -0.5, 0.5) == pytest.approx(0.0, abs=1e-3)
+    assert gap(np.linspace(-1, 1, 4000).tolist(), -0.9, 0.1) == pytest.approx(0.0, abs=2e-3)  # 3 to 7
+    # Of a normal law two halves explain 2 / pi.
+    normal = np.random.default_rng(1).standard_normal(20_000).tolist()
+    assert gap(normal, -0.8, 0.8) == pytest.approx((2 / np.pi - 0.75) / 0.25, abs=0.03)
+    # Of three in a row both ends are near the middle one, which fills the way to one of them.
+    assert gap([-8.0, -8, -1, 0, 1, 2, 2.5, 3], -8.0, 0.0, 2.5) < gap([-8.0, -8, -1, 0, 1], -8.0, 0.0)
+    assert gap([1.0, 2.0], 0.0, 9.0) == -1.0  # nobody on one side
+
+
+def test_kinds_within_kinds_are_found_one_after_another():
+    """Two kinds, each of which falls in two once they have parted."""
+
+    def within(rng, _):
+        updates, fine = kinds(rng, 2, count=20, noise=0.4)
+        common = 3 * np.random.default_rng(8).standard_normal(60)
+        return [{"w": u["w"] + torch.tensor(common, dtype=torch.float32)} for u in updates], fine
+
+    way = Calibrated()
+    told, _, _ = rounds_of(way, 2, room=4)
+    learnt = way.split({"": told.state}, "", 2)
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        updates, truth = within(rng, 2)
+        mine = [said("0") | {"rewards": {"0": 9.0, "1": -9.0}}] * len(truth)
+        told = way.learn(Evidence("0", updates, mine, [], learnt, 3, 999, rng))
+        learnt = {**learnt, "0": told.state}
+    assert told.into == 2
+    assert adjusted_rand_score(truth, [side[2] for side in told.side]) > 0.95
+    assert list(way.split(learnt, "0", 2)) == ["00", "01", "1"]
 
 
 def test_one_visit_tells_about_every_cohort():
     way, rng = Calibrated(), np.random.default_rng(3)
-    told, truth = rounds_of(way, 3)
+    told, truth, _ = rounds_of(way, 3)
     learnt = way.split({"": told.state}, "", 3)
     assert list(learnt) == ["0", "1", "2"]
     assert list(learnt["1"].like) == ["0", "1", "2"]
@@ -415,7 +506,7 @@ def test_one_visit_tells_about_every_cohort():
 
 def test_a_split_elsewhere_leaves_children_that_look_alike_at_first():
     way = Calibrated()
-    told, _ = rounds_of(way, 2)
+    told, _, _ = rounds_of(way, 2)
     learnt = way.split({"": told.state}, "", 2)
     again = way.split(learnt, "1", 2)
     assert list(again) == ["0", "10", "11"]
@@ -479,8 +570,8 @@ def test_tables_dont_say_that_the_rules_are_the_authors_code():
     """It has neither the paper's criterion nor guesses; and what runs by default is Potluck's own."""
     told = algorithms.fidelity("auxo")
     assert told.startswith("paper")
-    assert "calibrated, the default, is Potluck's own" in told
-    assert isinstance(algorithms.make("auxo", LOCAL).mode, Calibrated)
+    assert "the default, calibrated, is Potluck's own" in told
+    assert isinstance(algorithms.make("auxo", LOCAL).criterion, Calibrated)
 
 
 def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
@@ -508,21 +599,38 @@ def test_another_task_reuses_the_cohorts_that_devices_remember(tmp_path):
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"mode": {"kind": "Faithful", "sides": 1}}, "sides = 1"),
+        ({"criterion": {"kind": "Faithful", "sides": 1}}, "sides = 1"),
         ({"cohorts": 4, "fewest": 2}, "cohorts = 4: can't all be fed"),
-        ({"mode": {"kind": "Faithful", "epsilon": 1.5}}, "epsilon = 1.5"),
-        ({"mode": {"kind": "Calibrated", "epsilon": -0.1}}, "epsilon = -0.1"),
+        ({"criterion": {"kind": "Faithful", "epsilon": 1.5}}, "epsilon = 1.5"),
+        ({"criterion": {"kind": "Calibrated", "epsilon": -0.1}}, "epsilon = -0.1"),
         ({"inner": "fedasync"}, "inner"),
         ({"found": ["0", "01"]}, "found"),
         ({"found": ["a"]}, "found"),
-        ({"mode": {"kind": "Calibrated", "kappa": 2.0}}, "kappa = 2.0"),
+        ({"criterion": {"kind": "Calibrated", "kappa": 2.0}}, "kappa = 2.0"),
         ({"waiting": 0.5}, "waiting = 0.5"),
-        ({"mode": {"kind": "Faithful", "gamma": 0.0}}, "gamma = 0.0"),
+        ({"criterion": {"kind": "Faithful", "gamma": 0.0}}, "gamma = 0.0"),
     ],
 )
 def test_bad_parameters_are_named(params, named):
     with pytest.raises(ConfigError, match=named.split(":")[0]):
         algorithms.make("auxo", LOCAL, clients=4, **params)
+
+
+@pytest.mark.parametrize(
+    ("old", "write"),
+    [
+        ("faithful", "criterion = 'faithful'"),
+        ({"kind": "Faithful", "sides": 3}, r"criterion = \{'kind': 'Faithful', 'sides': 3\}"),
+    ],
+)
+def test_the_key_that_criterion_once_had_says_what_to_write(old, write):
+    with pytest.raises(ConfigError, match=rf"algorithms\.auxo\.mode = .*: write {write}"):
+        algorithms.make("auxo", LOCAL, mode=old)
+
+
+def test_the_papers_values_make_the_papers_criterion():
+    made = algorithms.make("auxo", LOCAL, **PUBLISHED)
+    assert (made.criterion, made.first_split) == (Faithful(), 20)
 
 
 def test_the_inner_rule_trains_as_the_experiment_says():
@@ -533,7 +641,7 @@ def test_the_inner_rule_trains_as_the_experiment_says():
 
 # ------------------------------------------------------------------------------------------------- in a run
 
-FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "mode": "faithful"}
+FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "criterion": "faithful"}
 
 
 @pytest.mark.parametrize("inner", ["fedavg", "fedprox", "fedyogi", "qfedavg", "ftfa", "oort", "pyramidfl"])
@@ -565,7 +673,7 @@ def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_
     after = sim.points[sim.root].own.state.model
     before = dataclasses.replace(
         after,
-        cohorts={"": CohortState(after.cohorts["0"].inner, auxo.mode.start())},
+        cohorts={"": CohortState(after.cohorts["0"].inner, auxo.criterion.start())},
         queue={"": {}},
         running=(),
     )

@@ -73,6 +73,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 # Where a key counts; one that isn't named here counts in the small experiment.
 WHERE: dict[str, dict[str, Any]] = {
     "data.groups.degrees": {**IMAGES, "data.groups.kind": "rotation"},
+    "data.groups.share": {"data.groups.kind": "labels"},
     "data.changes.degrees": {**IMAGES, "data.changes.kind": "rotation"},
     "robust.mode": {"robust.kind": "adaptive_krum"},
     "robust.share": {"robust.kind": "trimmed_mean"},

@@ -679,8 +679,8 @@ def test_what_is_wrong_with_nested_settings_is_told():
 def test_defaults_of_parts_are_described_without_their_training():
     described = {p.name: p for p in algorithms.describe("auxo").parameters}
     assert described["inner"].default.startswith("FedAvg(clients=10, select=Uniform(), ")
-    assert described["mode"].type == "Mode"
-    assert "explore='told'" in described["mode"].default
+    assert described["criterion"].type == "Criterion"
+    assert "explore='told'" in described["criterion"].default
 
 
 def test_a_default_without_end_is_not_written(monkeypatch):

@@ -5,7 +5,7 @@ from potluck.core.units import percent
 
 EVIDENCE = (
     "confirmed here with 100 devices a round: 3 to 39 points over FedAvg by how far groups differ, none "
-    "lost where there is one (Potluck's own mode; the paper's found no group); with few devices a round "
+    "lost where there is one (Potluck's own criterion; the paper's found no group); with few devices a round "
     "it may find none, and ifca is told how many there are"
 )
 
@@ -33,8 +33,7 @@ class Auxo(Adviser):
         return Advice("Auxo", "auxo", worth, why, EVIDENCE, chosen, clients=clients)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
-        # By default it looks for groups after 20 rounds, when a pilot is nearly over.
-        return (Arm("auxo", {**advice.settings, "first_split": 5, "clients": clients}),)
+        return (Arm("auxo", {**advice.settings, "clients": clients}),)
 
 
 ADVISER = Auxo()

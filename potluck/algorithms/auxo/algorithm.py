@@ -6,10 +6,10 @@ from math import ceil
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from potluck.algorithms.auxo.calibrated import Calibrated
+from potluck.algorithms.auxo.criterion import Criterion, Evidence, Findings
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
 from potluck.algorithms.auxo.door import drop_absent, invite, match
 from potluck.algorithms.auxo.feedback import flag_claims, note_deserted, note_round, tell_participants
-from potluck.algorithms.auxo.mode import Evidence, Findings, Mode
 from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
 from potluck.algorithms.fedavg import FedAvg
@@ -49,10 +49,8 @@ class Auxo:
     fewest: Annotated[
         int | None, "devices a round that a cohort must have; clients / cohorts unless said"
     ] = None
-    mode: Annotated[Mode[Any], "how members are told apart, and when a split pays; or Faithful"] = (
-        Calibrated()
-    )
-    first_split: Annotated[Natural, "no split before this round"] = 20
+    criterion: Annotated[Criterion[Any], "how members are told apart, and when a split pays"] = Calibrated()
+    first_split: Annotated[Natural, "no split before this round"] = 5
     found: Annotated[tuple[str, ...], "cohorts to begin with, known from another task (fleet.memories)"] = (
         ROOT,
     )
@@ -91,7 +89,7 @@ class Auxo:
 
     def start(self, ctx: Context) -> Crowd:
         inner = self.inner.start(ctx)
-        cohorts = {name: CohortState(inner, self.mode.start()) for name in self.found}
+        cohorts = {name: CohortState(inner, self.criterion.start()) for name in self.found}
         return Crowd(cohorts, {name: {} for name in cohorts}, {})
 
     def lanes(self, m: Crowd, ctx: Context) -> tuple[str, ...]:
@@ -103,10 +101,12 @@ class Auxo:
         if lane != DOOR:
             return self._train(m, lane, ctx)
         barred = {n for n, count in m.flags.items() if count >= self.strikes}
-        return invite(m, self._count_wanted(m), barred, self.mode, self.mode.explore == "told", ctx)
+        return invite(m, self._count_wanted(m), barred, self.criterion, self.criterion.explore == "told", ctx)
 
     def merge(self, m: Crowd, lane: str, got: Got, ctx: Context) -> tuple[Crowd, list[Command]]:
-        return (match(m, got, self.mode.bonus, ctx), []) if lane == DOOR else self._learn(m, lane, got, ctx)
+        if lane == DOOR:
+            return match(m, got, self.criterion.bonus, ctx), []
+        return self._learn(m, lane, got, ctx)
 
     def serve(self, m: Crowd, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         served = {name: self.inner.serve(cohort.inner, node, ctx) for name, cohort in m.cohorts.items()}
@@ -116,7 +116,9 @@ class Auxo:
         for view in next(iter(served.values())):
             tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
             models = {name: task.send["params"] for name, task in tasks.items()}
-            choose = ChooseCohort(_find_model(next(iter(tasks.values()))), self.mode.bonus)
+            choose = ChooseCohort(
+                _find_model(next(iter(tasks.values()))), self.criterion.bonus, self.criterion.sure
+            )
             out["cohort" if view == "global" else view] = Choice(choose, {"models": models}, tasks, SLOT)
         return out
 
@@ -151,7 +153,7 @@ class Auxo:
     def _share_rule(self, m: Crowd) -> Cohort:
         """The inner rule with a cohort's share of the clients."""
         share = self.clients // len(m.cohorts)
-        return self.inner.resize(share, (1 / len(m.cohorts)) ** self.mode.scaling)
+        return self.inner.resize(share, (1 / len(m.cohorts)) ** self.criterion.scaling)
 
     def _learn(self, m: Crowd, lane: str, got: Got, ctx: Context) -> tuple[Crowd, list[Command]]:
         """The end of a round: the inner rule's merge, sides and rewards, perhaps a split; then feedback."""
@@ -165,12 +167,12 @@ class Auxo:
             return m, commands
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
-        findings = self.mode.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
+        findings = self.criterion.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
         m = m.update(lane, replace(cohort, learnt=findings.state))
         m, flagged = flag_claims(m, lane, nodes, requests, findings.gain, self.claim, self.strikes)
         m, deserted = note_deserted(m)
         m, split = self._split(m, lane, findings, ctx)
-        job = TakeFeedback(self.mode.gamma, self.mode.explore, self.mode.bonus)
+        job = TakeFeedback(self.criterion.gamma, self.criterion.explore, self.criterion.bonus)
         tells = tell_participants(lane, nodes, list(m.cohorts), findings, job)
         m = replace(m, messages=m.messages + sum(nbytes(tell.send) for tell in tells))
         notes = [
@@ -201,11 +203,12 @@ class Auxo:
     ) -> tuple[Crowd, list[Command]]:
         """Several of one, if it pays and they can be fed: all go on with what the inner rule had."""
         forced = m.forced < len(self.force) and m.round >= self.force[m.forced]
-        into = self.mode.parts if forced else 0 if self.force or m.round < self.first_split else findings.into
+        early = bool(self.force) or m.round < self.first_split
+        into = self.criterion.parts if forced else 0 if early else findings.into
         if not 1 < into <= self._count_room(m):
             return m, []
-        learnt = self.mode.split(m.learnt(), lane, into)
-        m = replace(m, forced=m.forced + forced).split(lane, into, learnt, self.mode.bonus, ctx.rng)
+        learnt = self.criterion.split(m.learnt(), lane, into)
+        m = replace(m, forced=m.forced + forced).split(lane, into, learnt, self.criterion.bonus, ctx.rng)
         facts = {
             "into": name_children(lane, into),
             "groups": len(m.cohorts),

@@ -1,16 +1,20 @@
 """Potluck's own way to tell kinds of participants apart, where the paper's loses them.
 
 The paper's rules lose them in four places. A cut in two can't lower the heterogeneity of four equal kinds
-enough, and lowers that of pure noise at times: so here several numbers of kinds are tried at once, and what
-counts is whether *returning* devices fall on their old side (Cohen's kappa), which noise can't fake. Sides
-are carried from round to round by their centroids rather than by members, who may be away. And a newcomer who
-lands in the wrong cohort learns only that it is wrong: so here every cohort remembers what visitors from each
-other cohort look like in it, and one visit tells a device about all of them. Last, at a high learning rate
-the training of some devices blows up: their updates are long and point anywhere, and a few of them hide what
-the others would show. So updates much longer than the median are not listened to.
+enough, and lowers that of pure noise at times: so here several numbers of kinds are tried at once. Whether
+there are so many is asked in two ways, of this round's participants alone, since in a large population hardly
+anybody comes twice: do sides that were found in the rounds before, of others, tell them apart as they fall
+into sides by themselves (Cohen's kappa)? And is there space between sides, more than if all between them were
+evenly filled? Noise fails the first, and what varies by degrees the second; where several numbers pass both,
+the first one's peak says how many. Sides are carried from round to round by their centroids, not by members.
+A newcomer who lands in the wrong cohort would learn only that it is wrong: so every cohort remembers what
+visitors from each other cohort look like in it, and one visit tells a device about all of them. Last, at a
+high learning rate the training of some devices blows up: their updates are long and point anywhere, and a few
+of them hide what the others would show. So updates much longer than the median are not listened to.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -20,15 +24,18 @@ from torch import Tensor
 
 from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
+from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
 
-Table: TypeAlias = NDArray[np.float64]  # [old side, new side] devices
+Table: TypeAlias = NDArray[np.float64]  # [side by the rounds before, side by this round] devices
 LEAST = 3  # participants, below which a round says nothing of them
 MEMBERS = 10  # and members, below which it says nothing of their sides
+CROWDED = 3  # members of an even side, below which so many sides aren't sought
+ROUNDS = 4  # that agreement is counted over at least
+ALIKE = 0.02  # kappas that differ by no more are one peak
 TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
 
 
@@ -36,20 +43,21 @@ TRUST = 5  # visitors of one kind in a round, at which their mean is worth as mu
 class CalibratedState:
     """What a cohort remembers of kinds, none of whom."""
 
-    centre: dict[int, Tensor]  # by the number of sides: the running mean of each one's updates [sides, size]
-    tables: dict[int, list[Table]]  # old side against new side of returning members, of the last rounds
+    mean: Tensor | None  # running, of members' updates
+    centre: dict[int, Tensor]  # by the number of sides: how each one's updates differ from it [sides, size]
+    rounds: dict[int, list[tuple[Table, float]]]  # the last ones: agreement, and the space between sides
     like: dict[str, Tensor]  # what updates of each cohort's members look like when they train here
 
 
-@part("mode")
+@part("criterion")
 @value
 class Calibrated:
-    """Several numbers of kinds at once; a split needs sides that returning devices keep."""
+    """Several numbers of kinds at once; a split needs sides that the rounds before foretell, and space."""
 
-    most: Annotated[int, "sides that are looked for"] = 4
-    kappa: Annotated[float, "agreement of returning devices' sides"] = 0.9
-    returning: Annotated[Natural, "so many of them at least"] = 40
-    window: Annotated[int, "rounds that they are counted over"] = 10
+    most: Annotated[int, "sides that are looked for"] = 10
+    kappa: Annotated[float, "agreement of sides with those that the rounds before foretell"] = 0.85
+    gap: Annotated[Chance, "space between sides: 0 is a line evenly filled, 1 nobody between"] = 0.3
+    counted: Annotated[Many, "participants that agreement is counted over, in rounds as they come"] = 200
     smallest: Annotated[Chance, "share of an even side that the smallest one must have"] = 0.3
     directions: Annotated[Few, "principal components in which sides are sought"] = 8
     size: Annotated[Many, "numbers that an update is condensed to"] = 4096
@@ -61,12 +69,12 @@ class Calibrated:
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.05
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 0.0
+    sure: Annotated[Natural, "rounds of its cohorts, before which a device uses that of least loss"] = 3
     parts: Annotated[Few, "fewest that a cohort splits into"] = 2
 
     def __post_init__(self) -> None:
         require(2 <= self.most <= 10, "most", self.most, "must be 2 to 10: sides that are looked for")
         require(0 < self.kappa <= 1, "kappa", self.kappa, "must be above 0 and at most 1, such as 0.9")
-        require(self.window >= 1, "window", self.window, "must be at least 1 round")
         require(self.directions >= 1, "directions", self.directions, "must be at least 1")
         require(self.size >= 16, "size", self.size, "must be at least 16 numbers, such as 4096")
         require(self.longest >= 1, "longest", self.longest, "must be at least 1 median, such as 1.5")
@@ -74,7 +82,7 @@ class Calibrated:
         check_rates(self)
 
     def start(self) -> CalibratedState:
-        return CalibratedState({}, {}, {})
+        return CalibratedState(None, {}, {}, {})
 
     def learn(self, seen: Evidence[CalibratedState]) -> Findings[CalibratedState]:
         s = _bring_to_host(seen.learnt[seen.cohort])
@@ -120,26 +128,36 @@ class Calibrated:
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
         if member.sum() < MEMBERS:
-            return Findings(CalibratedState(s.centre, s.tables, like), side, gain, others, 0, facts)
-        centre, tables = dict(s.centre), dict(s.tables)
+            return Findings(CalibratedState(s.mean, s.centre, s.rounds, like), side, gain, others, 0, facts)
         places = np.flatnonzero(member)
         mine = rows[torch.from_numpy(places)]
-        points = clustering.find_coordinates(mine, self.directions)
-        found: dict[int, float] = {}
-        for k in range(2, self.most + 1):
-            new, centre[k] = self._find_sides(points, mine, k, s.centre.get(k), seen.rng)
-            old = [seen.requests[int(i)]["side"].get(k, UNKNOWN) for i in places]
-            tables[k] = [*tables.get(k, []), clustering.count_changes(np.array(old), new, k)][-self.window :]
-            found[k] = self._measure_persistence(tables[k], k)
-            for i, one in zip(places, new, strict=True):
+        now = mine.mean(0)
+        mean = now if s.mean is None else (1 - self.momentum) * s.mean + self.momentum * now
+        apart, centre, rounds = mine - now, dict(s.centre), dict(s.rounds)
+        points = clustering.find_coordinates(apart, max(self.directions, self.most - 1))
+        found, gaps = dict[int, float](), dict[int, float]()
+        for k in range(2, min(self.most, max(2, seen.room), len(mine) // CROWDED) + 1):
+            before = centre.get(k)
+            new, centre[k] = self._find_sides(points, apart, k, before, seen.rng)
+            if before is not None:
+                foretold = clustering.find_likest(apart, before)
+                table = clustering.count_changes(foretold, new, k)
+                gap = clustering.measure_gap(apart, foretold, before)
+                rounds[k] = self._keep_last([*rounds.get(k, []), (table, gap)])
+                found[k] = self._measure_agreement([table for table, _ in rounds[k]], k)
+                gaps[k] = float(np.mean([gap for _, gap in rounds[k]]))
+            for i, one in zip(places, clustering.find_likest(apart, centre[k]), strict=True):
                 side[int(i)][k] = int(one)
+        state = CalibratedState(mean, centre, rounds, like)
         facts["persistence"] = {str(k): round(kappa, 4) for k, kappa in found.items()}
-        good = [k for k in found if k <= seen.room and found[k] >= self.kappa]
-        into = max(good, key=lambda k: found[k], default=0)
-        kept = into or max(found, key=lambda k: found[k])  # what a split would leave within sides
+        facts["gap"] = {str(k): round(gap, 4) for k, gap in gaps.items()}
+        good = [k for k in gaps if k <= seen.room and found[k] >= self.kappa and gaps[k] >= self.gap]
+        peak = max((found[k] for k in good), default=0.0)
+        into = max((k for k in good if found[k] >= peak - ALIKE), default=0)  # fewer would split again
+        kept = into or max(found, key=lambda k: found[k], default=2)  # what a split would leave within sides
         sides = np.array([side[int(i)][kept] for i in places])
         facts["heterogeneity_after"] = (clustering.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
-        return Findings(CalibratedState(centre, tables, like), side, gain, others, into, facts)
+        return Findings(state, side, gain, others, into, facts)
 
     def split(
         self, learnt: Mapping[str, CalibratedState], cohort: str, into: int
@@ -147,16 +165,18 @@ class Calibrated:
         old = learnt[cohort]
         names = name_children(cohort, into)
         centres = old.centre.get(into)
-        parts = {} if centres is None else dict(zip(names, centres, strict=True))
+        parts: dict[str, Tensor] = {}
+        if centres is not None and old.mean is not None:
+            parts = dict(zip(names, old.mean + centres, strict=True))
         away = {name: seen for name, seen in old.like.items() if name != cohort}
-        young = [CalibratedState({}, {}, {**away, **parts}) for _ in names]
+        young = [CalibratedState(None, {}, {}, {**away, **parts}) for _ in names]
         out = replace_by_parts(learnt, cohort, young)
         for name, kinds in out.items():
             if name not in names:  # elsewhere, children look as their parent did, until they are told apart
                 like = dict(kinds.like)
                 if cohort in like:
                     like |= dict.fromkeys(names, like.pop(cohort))
-                out[name] = CalibratedState(kinds.centre, kinds.tables, like)
+                out[name] = replace(kinds, like=like)
         return out
 
     def _find_homes(
@@ -185,35 +205,40 @@ class Calibrated:
         return out
 
     def _find_sides(
-        self,
-        points: Points,
-        rows: Tensor,
-        sides: int,
-        before: Tensor | None,
-        rng: np.random.Generator,
+        self, points: Points, apart: Tensor, sides: int, before: Tensor | None, rng: np.random.Generator
     ) -> tuple[Sides, Tensor]:
-        """Sides of this round, named as the centroids of the rounds before say, and the centroids now."""
+        """Sides of this round alone, named as the rounds before have them, and the centroids now."""
         unknown = np.full(len(points), UNKNOWN)
         side = clustering.find_sides(points, unknown, sides, rng)
-        now = clustering.average_sides(rows, side, sides)
+        now = clustering.average_sides(apart, side, sides)
         if before is None:
             return side, now
         side = clustering.match_centres(before, now)[side]
-        now = clustering.average_sides(rows, side, sides, before)
+        now = clustering.average_sides(apart, side, sides, before)
         return side, (1 - self.momentum) * before + self.momentum * now
 
-    def _measure_persistence(self, tables: list[Table], sides: int) -> float:
-        """Kappa of the last rounds; 0 as long as too few have returned or a side is too small."""
+    def _keep_last(self, rounds: list[tuple[Table, float]]) -> list[tuple[Table, float]]:
+        """The last rounds, as many as it takes to have counted enough participants."""
+        while len(rounds) > ROUNDS and sum(float(t.sum()) for t, _ in rounds[1:]) >= self.counted:
+            rounds = rounds[1:]
+        return rounds
+
+    def _measure_agreement(self, tables: list[Table], sides: int) -> float:
+        """Kappa of the last rounds, less its standard error; 0 with too few of them or too small a side."""
         whole = np.sum(tables, axis=0)
         total = whole.sum()
-        if total < self.returning or whole.sum(0).min() / total < self.smallest / sides:
+        if len(tables) < ROUNDS or total < self.counted:
             return 0.0
-        return clustering.cohens_kappa(whole)
+        if whole.sum(0).min() / total < self.smallest / sides:
+            return 0.0
+        kappa = clustering.cohens_kappa(whole)
+        return kappa - float(np.sqrt(max(0.0, kappa * (1 - kappa)) / total))
 
 
 def _bring_to_host(kinds: CalibratedState) -> CalibratedState:
     """What is remembered stays off a GPU; a resumed run finds all its tensors there."""
-    return CalibratedState(tmap(Tensor.cpu, kinds.centre), kinds.tables, tmap(Tensor.cpu, kinds.like))
+    mean = None if kinds.mean is None else kinds.mean.cpu()
+    return CalibratedState(mean, tmap(Tensor.cpu, kinds.centre), kinds.rounds, tmap(Tensor.cpu, kinds.like))
 
 
 def _measure_fits(rows: Tensor, like: Tensor) -> Tensor:

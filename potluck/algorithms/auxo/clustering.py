@@ -59,6 +59,34 @@ def find_sides(points: Points, before: Sides, sides: int, rng: np.random.Generat
     return np.asarray(names[found], np.int64)
 
 
+def measure_gap(rows: Tensor, side: Sides, centre: Tensor) -> float:
+    """How much space there is between neighbouring sides, on average: 1 if nobody is between, 0 if all even.
+
+    Along the line from one centroid to another, members are as far apart as the two sides explain. If they
+    filled the line evenly, shares a and b of them on either side would explain 3ab; what varies by degrees,
+    however strongly, explains no more. Centroids are to be those of others, whose noise is another.
+    """
+    spaces, weights = list[float](), list[int]()
+    for a in range(len(centre)):
+        near = [_measure_space(rows, side, centre, a, b) for b in range(len(centre)) if b != a]
+        if known := [space for space in near if space is not None]:
+            spaces.append(min(known))
+            weights.append(int((side == a).sum()))
+    return float(np.average(spaces, weights=weights)) if spaces else -1.0
+
+
+def _measure_space(rows: Tensor, side: Sides, centre: Tensor, a: int, b: int) -> float | None:
+    """The same between two; None if one has too few to tell."""
+    line = (centre[b] - centre[a]).double()
+    here, there = ((rows[torch.from_numpy(side == k)].double() @ line).numpy() for k in (a, b))
+    if min(len(here), len(there)) < 2:
+        return None
+    share, whole = len(here) / (len(here) + len(there)), np.concatenate([here, there]).var()
+    within = share * here.var() + (1 - share) * there.var()
+    even = 3 * share * (1 - share)
+    return float((1 - within / max(whole, 1e-30) - even) / (1 - even))
+
+
 def find_centres(points: Points, known: Sides, sides: int) -> Points | None:
     """The mean of every side's known members; None if one has none here."""
     if any(not (known == k).any() for k in range(sides)):
@@ -70,6 +98,12 @@ def find_nearest(points: Points, middle: Points) -> Sides:
     """The closest centre of each."""
     far = ((points[:, None] - middle[None]) ** 2).sum(-1)
     return np.asarray(far.argmin(1), np.int64)
+
+
+def find_likest(rows: Tensor, centre: Tensor) -> Sides:
+    """Of each row the closest centroid."""
+    near = rows @ centre.T - centre.square().sum(1) / 2
+    return near.argmax(1).numpy()
 
 
 def match_centres(before: Tensor, now: Tensor) -> Sides:

@@ -193,10 +193,11 @@ class TakeFeedback:
 
 @value
 class ChooseCohort:
-    """Which cohort's model a device uses: its best; if it was never seen, that of least loss on its rows."""
+    """Which cohort's model a device uses: its best; if it was seldom seen, that of least loss on its rows."""
 
     model: ModelSpec
     bonus: float = 0.1
+    sure: int = 0  # rounds of the cohorts, from which on it knows its best
 
     def cost(self, at: Local) -> Cost:
         return LeastLoss(self.model).cost(at)
@@ -205,6 +206,8 @@ class ChooseCohort:
         leaves = list(at.inbox["models"])
         record = begin_record() if at.keep is None else inherit_rewards(at.keep, leaves, self.bonus)
         times = {"times": float(sum(record["times"].values()))}
-        if any(_find_reward(record, leaf) is not None for leaf in leaves) or len(leaves) == 1:
+        known = any(_find_reward(record, leaf) is not None for leaf in leaves)
+        seldom = sum(record["times"].get(leaf, 0) for leaf in leaves) < self.sure
+        if len(leaves) == 1 or (known and not seldom):
             return Result(choose_leaf(record, leaves, 0.0, at.seed), metrics=times)
         return Result(LeastLoss(self.model).run(at).body, metrics=times)

@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from potluck.algorithms.auxo.criterion import Rates
 from potluck.algorithms.auxo.device import SLOT, CheckIn, Request, unpack_request
-from potluck.algorithms.auxo.mode import Rates
 from potluck.algorithms.auxo.state import Crowd
 from potluck.authoring import Command, Context, Got, Node, Task, nbytes
 
 
 def invite(
-    m: Crowd, wanted: int, barred: Collection[Node], mode: Rates, every: bool, ctx: Context
+    m: Crowd, wanted: int, barred: Collection[Node], rates: Rates, every: bool, ctx: Context
 ) -> tuple[Crowd, list[Command]]:
     """As many devices as the cohorts that could begin a round still lack; `wanted`: before each round."""
     idle = [name for name in m.cohorts if name not in m.running]
@@ -20,8 +20,8 @@ def invite(
         return m, []
     waiting = {n for queue in m.queue.values() for n in queue}
     nodes = ctx.sample(short, waiting.union(barred))
-    send = {"leaves": list(m.cohorts), "epsilon": mode.epsilon * mode.decay**m.round}
-    job = CheckIn(mode.bonus, every)
+    send = {"leaves": list(m.cohorts), "epsilon": rates.epsilon * rates.decay**m.round}
+    job = CheckIn(rates.bonus, every)
     return replace(m, dry=len(nodes) < short), [Task(n, job, send, slot=SLOT) for n in nodes]
 
 

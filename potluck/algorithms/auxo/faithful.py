@@ -7,10 +7,10 @@ import numpy as np
 
 from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Sides
+from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.mode import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.tree import replace_by_parts
-from potluck.authoring import Power, part, require, value
+from potluck.authoring import Natural, Power, part, require, value
 
 PATIENCE = 3  # rounds without known members of a side, after which sides are sought anew
 
@@ -25,7 +25,7 @@ class FaithfulState:
     skips: int = 0  # rounds in a row in which a side had no known member
 
 
-@part("mode")
+@part("criterion")
 @value
 class Faithful:
     """The paper's rules: sides by round-local centres, split when heterogeneity falls by sqrt(K)."""
@@ -43,6 +43,7 @@ class Faithful:
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.3
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 1.0
+    sure: Annotated[Natural, "rounds of its cohorts, before which a device uses that of least loss"] = 0
 
     def __post_init__(self) -> None:
         require(2 <= self.sides <= 10, "sides", self.sides, "must be 2 to 10: parts of a split")

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from potluck.algorithms.auxo.criterion import Fact, Findings
 from potluck.algorithms.auxo.device import SLOT, Feedback, Request, TakeFeedback
-from potluck.algorithms.auxo.mode import Fact, Findings
 from potluck.algorithms.auxo.state import Crowd
 from potluck.core.messages import Command, Node, Note, Tell
 

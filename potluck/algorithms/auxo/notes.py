@@ -10,6 +10,8 @@ NOTES = Notes({
     "cohort heterogeneity": "spread of participants' updates",
     "cohort heterogeneity_after": "spread of participants' updates, were it split",
     "cohort ratio": "spread within its parts, over that of the whole",
+    "cohort persistence": "agreement of its sides with those that rounds before foretell",
+    "cohort gap": "space between its sides",
     "cohort wild": "updates too long to learn from",
     "blacklisted": "number of a device that was shut out",
 })  # fmt: skip

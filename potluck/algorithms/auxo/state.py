@@ -11,7 +11,7 @@ from potluck.algorithms.auxo.faithful import FaithfulState
 from potluck.algorithms.auxo.tree import count_parts, find_known_ancestor, name_children, replace_by_parts
 from potluck.authoring import Node, RuleState, value
 
-Learnt = FaithfulState | CalibratedState  # of a mode
+Learnt = FaithfulState | CalibratedState  # of a criterion
 
 
 @value(eq=False)

@@ -48,13 +48,18 @@ class Table(BaseModel):
 
 
 class Groups(Table):
-    """[data.groups]: hidden groups of clients, each of which sees the data in its own way."""
+    """[data.groups]: hidden groups of clients, each of which sees, or holds, other data."""
 
-    kind: Annotated[Literal["rotation", "permutation", "affine"], "of images, of labels, of features"]
+    kind: Annotated[
+        Literal["rotation", "permutation", "affine", "labels"],
+        "images turned, labels renamed, features stretched; or rows of classes of their own",
+    ]
     count: Annotated[int, Field(ge=2, le=1000), "of groups"]
     degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
         None
     )
+    share: Annotated[Portion | None, "of labels: of a client's rows, those of its group's own classes"] = None
+    sizes: Annotated[list[Positive] | None, "of groups, as weights; even unless said"] = None
 
 
 class Flip(Table):

@@ -37,7 +37,7 @@ class Findings(NamedTuple, Generic[L]):
 
 
 class Rates(Protocol):
-    """Numbers that all modes have."""
+    """Numbers that all criteria have."""
 
     @property
     def gamma(self) -> float: ...  # weight of the last reward
@@ -49,10 +49,12 @@ class Rates(Protocol):
     def decay(self) -> float: ...  # of epsilon, a round
     @property
     def scaling(self) -> float: ...  # learning rate by share of clients to this power
+    @property
+    def sure(self) -> int: ...  # rounds of its cohorts, before which a device uses that of least loss
 
 
-@role("mode")
-class Mode(Rates, Protocol[L]):
+@role("criterion")
+class Criterion(Rates, Protocol[L]):
     """How sides, rewards and the moment of a split are found; a state per cohort, none per client."""
 
     @property
@@ -65,10 +67,10 @@ class Mode(Rates, Protocol[L]):
     def split(self, learnt: Mapping[str, L], cohort: str, into: int) -> dict[str, L]: ...
 
 
-def check_rates(mode: Rates) -> None:
-    """Refuse numbers that no mode can use."""
-    require(0 < mode.gamma <= 1, "gamma", mode.gamma, "must be above 0 and at most 1, such as 0.9")
-    require(0 <= mode.epsilon <= 1, "epsilon", mode.epsilon, "must be a chance between 0 and 1")
-    require(0 < mode.decay <= 1, "decay", mode.decay, "must be above 0 and at most 1, such as 0.98")
-    require(mode.bonus >= 0, "bonus", mode.bonus, "must be 0 or more, such as 0.1")
-    require(mode.scaling >= 0, "scaling", mode.scaling, "must be 0 (one rate for all) or more; 1 is linear")
+def check_rates(rates: Rates) -> None:
+    """Refuse numbers that no criterion can use."""
+    require(0 < rates.gamma <= 1, "gamma", rates.gamma, "must be above 0 and at most 1, such as 0.9")
+    require(0 <= rates.epsilon <= 1, "epsilon", rates.epsilon, "must be a chance between 0 and 1")
+    require(0 < rates.decay <= 1, "decay", rates.decay, "must be above 0 and at most 1, such as 0.98")
+    require(rates.bonus >= 0, "bonus", rates.bonus, "must be 0 or more, such as 0.1")
+    require(rates.scaling >= 0, "scaling", rates.scaling, "must be 0 (one rate for all) or more; 1 is linear")
