@@ -337,6 +337,21 @@ def test_a_split_pays_when_heterogeneity_falls_by_the_root_of_two():
     assert not way.learn(heard(far, noise, side.tolist())).into
 
 
+def test_the_root_is_reached_on_main_directions_where_noise_hides_it_in_the_whole():
+    """Two kinds in 400 dimensions of noise: half of the variance of the main direction is 0.7 of its norm."""
+    rng = np.random.default_rng(0)
+    updates, truth = kinds(rng, 2, count=20, size=400, noise=1.5)
+    words = [said(side=int(side), times=1) for side in truth]
+    ratios = {}
+    for directions in (0, 1, 3):
+        way = Faithful(directions=directions, window=1, labelled=0.0)
+        seen = Evidence("", updates, words, ["w"], {"": FaithfulState(3, labelled=(9, 9))}, 4, 40, rng)
+        told = way.learn(seen)
+        ratios[directions] = told.facts["ratio"]
+        assert told.into == (2 if directions else 0)
+    assert ratios[1] < ratios[3] < 0.5**0.5 < ratios[0]
+
+
 def test_later_splits_must_be_even():
     way = Faithful(window=1, labelled=0.0)
     state = FaithfulState(3, (0.1,), (30, 9))
