@@ -46,7 +46,7 @@ class Faithful:
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.3
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 1.0
-    sure: Annotated[Natural, "rounds of its cohorts, before which a device uses that of least loss"] = 0
+    sure: Annotated[Natural, "rounds in its cohorts, before which a device heeds its loss too"] = 0
 
     def __post_init__(self) -> None:
         require(2 <= self.sides <= 10, "sides", self.sides, "must be 2 to 10: parts of a split")
