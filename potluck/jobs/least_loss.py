@@ -21,11 +21,15 @@ class LeastLoss:
         return Cost(ops, metrics=("times",))
 
     def run(self, at: Local) -> Result:
-        models: Mapping[str, Params] = at.inbox["models"]
         never = {"times": 0.0}  # how often it has trained, as far as it knows: nothing is kept of that
-        if len(models) == 1:
-            return Result(next(iter(models)), metrics=never)
+        if len(at.inbox["models"]) == 1:
+            return Result(next(iter(at.inbox["models"])), metrics=never)
+        losses = self.measure(at)
+        return Result(min(losses, key=lambda name: losses[name]), metrics=never)
+
+    def measure(self, at: Local) -> dict[str, float]:
+        """The mean loss of each model."""
+        models: Mapping[str, Params] = at.inbox["models"]
         net = at.models[self.model]
         with torch.no_grad():
-            losses = {name: float(row_losses(net(p, at.x), at.y).mean()) for name, p in models.items()}
-        return Result(min(losses, key=lambda name: losses[name]), metrics=never)
+            return {name: float(row_losses(net(p, at.x), at.y).mean()) for name, p in models.items()}

@@ -12,6 +12,7 @@ from support import SPEC, Desk, Line, answer, local, notes, tasks
 from potluck import algorithms
 from potluck.algorithms.auxo import PUBLISHED, clustering, device, tree
 from potluck.algorithms.auxo.algorithm import DOOR, Auxo
+from potluck.algorithms.auxo.authors import Authors, AuthorsState, find_sides_by_neighbours
 from potluck.algorithms.auxo.calibrated import Calibrated
 from potluck.algorithms.auxo.criterion import Evidence
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
@@ -166,6 +167,9 @@ def test_a_device_never_seen_uses_the_cohort_with_the_least_loss_on_its_own_rows
     assert ChooseCohort(SPEC, sure=2).run(seen).body == "1"  # unless it was seldom there
     assert ChooseCohort(SPEC, sure=1).run(seen).body == "0"
     assert ChooseCohort(SPEC, sure=2).run(seen).metrics == {"times": 1.0}
+    models["1"] = Line(2.9).init(0)  # and another isn't clearly better: loss 0.049 and 0.054
+    alike = local([-1.0, 1.0], [0, 1], {"models": models}, keep=record(**{"1": 0.1}))
+    assert ChooseCohort(SPEC, sure=2).run(alike).body == "1"
 
 
 # ---------------------------------------------------------------------------------------------- the server
@@ -337,6 +341,21 @@ def test_a_split_pays_when_heterogeneity_falls_by_the_root_of_two():
     assert not way.learn(heard(far, noise, side.tolist())).into
 
 
+def test_the_root_is_reached_on_main_directions_where_noise_hides_it_in_the_whole():
+    """Two kinds in 400 dimensions of noise: half of the variance of the main direction is 0.7 of its norm."""
+    rng = np.random.default_rng(0)
+    updates, truth = kinds(rng, 2, count=20, size=400, noise=1.5)
+    words = [said(side=int(side), times=1) for side in truth]
+    ratios = {}
+    for directions in (0, 1, 3):
+        way = Faithful(directions=directions, window=1, labelled=0.0)
+        seen = Evidence("", updates, words, ["w"], {"": FaithfulState(3, labelled=(9, 9))}, 4, 40, rng)
+        told = way.learn(seen)
+        ratios[directions] = told.facts["ratio"]
+        assert told.into == (2 if directions else 0)
+    assert ratios[1] < ratios[3] < 0.5**0.5 < ratios[0]
+
+
 def test_later_splits_must_be_even():
     way = Faithful(window=1, labelled=0.0)
     state = FaithfulState(3, (0.1,), (30, 9))
@@ -353,6 +372,50 @@ def test_sides_are_sought_anew_after_rounds_without_known_members():
         assert sides_of(told).tolist() == [0, 0, -1, -1, -1, -1]
     told = way.learn(heard(told.state, SIX, [1, 1, -1, -1, -1, -1]))
     assert sides_of(told).tolist() == [1, 1, 0, 0, 1, 0]  # named so as to agree with what is known
+
+
+# --------------------------------------------------------------------------------------- the authors' code
+
+
+def test_newcomers_take_the_side_of_their_nearest_neighbour():
+    points = np.array([[0.0], [1.0], [4.0], [9.0]])
+    assert find_sides_by_neighbours(points, np.array([0, -1, -1, 1])).tolist() == [0, 0, 0, 1]
+    assert find_sides_by_neighbours(points, np.array([1, 0, -1, -1])).tolist() == [1, 0, 0, 0]  # theirs stay
+    assert find_sides_by_neighbours(points, np.full(4, -1)) is None
+    line = np.arange(8.0)[:, None]  # one side alone: a quarter of eight are of it
+    assert find_sides_by_neighbours(line, np.array([-1, 0, *[-1] * 6])).tolist() == [0, 0, *[1] * 6]
+
+
+def test_rewards_of_the_authors_code_add_up():
+    """The fit of four participants as above, two of them known: times 5 and a half."""
+    updates = [{"w": torch.tensor([*[0.0] * 18, *line], dtype=torch.float64)} for line in KNOWN]
+    words = [said("0", affinity, times=1) for affinity in (0.3, 0.3, 0.0, 0.0)]
+    way, rng = Authors(), np.random.default_rng(0)
+    learnt = {name: AuthorsState((2, 2)) for name in ("0", "1")}
+    told = way.learn(Evidence("0", updates, words, [], learnt, 2, 1000, rng))
+    middle = KNOWN - KNOWN.mean(0)  # the last tenth, centred, of length 1
+    fit = clustering.measure_fit(middle / np.linalg.norm(middle, axis=1)[:, None], np.array([1, 1, 0, 0]) > 0)
+    assert told.gain == pytest.approx((2.5 * fit).tolist())
+    feedback = {"cohort": "0", "side": {}, "gain": 2.0, "leaves": ["0", "1"], "others": {}}
+    record = {"reward": {"0": 0.5}, "side": {}, "times": {"0": 1}}
+    assert device.update_record(record, feedback, 0.9, "sums")["reward"] == {"0": 2.5}
+
+
+def test_the_authors_code_splits_by_counts():
+    way, rng = Authors(), np.random.default_rng(0)
+    updates, _ = kinds(rng, 2, count=20, noise=0.1)
+    new = [said() for _ in updates]
+
+    def split_after(labelled, population, cohorts=1):
+        learnt = {str(k): AuthorsState(labelled) for k in range(cohorts)}
+        return way.learn(Evidence("0", updates, new, [], learnt, 3, population, rng)).into
+
+    assert split_after((), 399) == 2  # 20 on each side, of 399 / 20
+    assert split_after((), 400) == 0
+    assert split_after((60, 10), 100) == 2  # the first one may be uneven
+    assert split_after((900, 10), 100, cohorts=2) == 0
+    told = algorithms.make("auxo", LOCAL, criterion="authors").criterion
+    assert (told.epsilon, told.decay, told.scaling) == (0.01, 0.99, 0.0)
 
 
 # ------------------------------------------------------------------------------------------- calibrated
@@ -642,6 +705,12 @@ def test_the_inner_rule_trains_as_the_experiment_says():
 # ------------------------------------------------------------------------------------------------- in a run
 
 FORCED = {"clients": 4, "cohorts": 2, "fewest": 2, "force": (2,), "criterion": "faithful"}
+
+
+def test_it_runs_by_the_authors_code():
+    made = algorithms.make("auxo", LOCAL, **{**FORCED, "criterion": "authors"})
+    sim = finished(small(), made, rounds=6)
+    assert set(sim.points[sim.root].own.state.model.cohorts) == {"0", "1"}
 
 
 @pytest.mark.parametrize("inner", ["fedavg", "fedprox", "fedyogi", "qfedavg", "ftfa", "oort", "pyramidfl"])

@@ -9,7 +9,13 @@ from potluck.algorithms.auxo.calibrated import Calibrated
 from potluck.algorithms.auxo.criterion import Criterion, Evidence, Findings
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
 from potluck.algorithms.auxo.door import drop_absent, invite, match
-from potluck.algorithms.auxo.feedback import flag_claims, note_deserted, note_round, tell_participants
+from potluck.algorithms.auxo.feedback import (
+    flag_claims,
+    leave_out,
+    note_deserted,
+    note_round,
+    tell_participants,
+)
 from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
 from potluck.algorithms.fedavg import FedAvg
@@ -159,16 +165,17 @@ class Auxo:
         """The end of a round: the inner rule's merge, sides and rewards, perhaps a split; then feedback."""
         cohort = m.cohorts[lane]
         bare = Got([_unwrap_reply(r) for r in got.replies], [_unwrap_lost(e) for e in got.lost])
-        inner, commands = self._share_rule(m).merge(cohort.inner, None, bare, ctx)
-        m = replace(m, running=tuple(n for n in m.running if n != lane), round=max(m.round, inner.round))
-        cohort = CohortState(inner, cohort.learnt, m.round)
-        m = m.update(lane, cohort)
-        if not got.replies:
-            return m, commands
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
-        findings = self.criterion.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
-        m = m.update(lane, replace(cohort, learnt=findings.state))
+        findings: Findings[Learnt] | None = None
+        if bare.replies:
+            findings = self.criterion.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
+            bare = leave_out(bare, findings.visits)
+        inner, commands = self._share_rule(m).merge(cohort.inner, None, bare, ctx)
+        m = replace(m, running=tuple(n for n in m.running if n != lane), round=max(m.round, inner.round))
+        m = m.update(lane, CohortState(inner, cohort.learnt if findings is None else findings.state, m.round))
+        if findings is None:
+            return m, commands
         m, flagged = flag_claims(m, lane, nodes, requests, findings.gain, self.claim, self.strikes)
         m, deserted = note_deserted(m)
         m, split = self._split(m, lane, findings, ctx)

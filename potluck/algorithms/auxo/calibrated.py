@@ -69,7 +69,7 @@ class Calibrated:
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.05
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 0.0
-    sure: Annotated[Natural, "rounds of its cohorts, before which a device uses that of least loss"] = 3
+    sure: Annotated[Natural, "rounds in its cohorts, before which a device heeds its loss too"] = 3
     parts: Annotated[Few, "fewest that a cohort splits into"] = 2
 
     def __post_init__(self) -> None:
@@ -103,9 +103,11 @@ class Calibrated:
                 gain[i], others[i] = findings.gain[place], findings.others[place]
         known = findings.gain is not None
         facts = {**findings.facts, "wild": count - len(calm)}
-        return Findings(
-            findings.state, side, gain if known else None, others if known else None, findings.into, facts
-        )
+        visits = [False] * count
+        for place, i in enumerate(calm.tolist()):
+            visits[i] = bool(findings.visits and findings.visits[place])
+        gains, fits = (gain, others) if known else (None, None)
+        return Findings(findings.state, side, gains, fits, findings.into, facts, visits)
 
     def _learn_from(
         self, s: CalibratedState, rows: Tensor, calm: Sides, seen: Evidence[CalibratedState]
@@ -128,7 +130,8 @@ class Calibrated:
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
         if member.sum() < MEMBERS:
-            return Findings(CalibratedState(s.mean, s.centre, s.rounds, like), side, gain, others, 0, facts)
+            state = CalibratedState(s.mean, s.centre, s.rounds, like)
+            return Findings(state, side, gain, others, 0, facts, (~member).tolist())
         places = np.flatnonzero(member)
         mine = rows[torch.from_numpy(places)]
         now = mine.mean(0)
@@ -157,7 +160,7 @@ class Calibrated:
         kept = into or max(found, key=lambda k: found[k], default=2)  # what a split would leave within sides
         sides = np.array([side[int(i)][kept] for i in places])
         facts["heterogeneity_after"] = (clustering.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
-        return Findings(state, side, gain, others, into, facts)
+        return Findings(state, side, gain, others, into, facts, (~member).tolist())
 
     def split(
         self, learnt: Mapping[str, CalibratedState], cohort: str, into: int

@@ -34,6 +34,7 @@ class Findings(NamedTuple, Generic[L]):
     others: Sequence[Mapping[str, float]] | None  # and each other one, if it can be told
     into: int  # a split into so many parts would pay; 0: none would
     facts: dict[str, Fact]  # to record
+    visits: Sequence[bool] | None = None  # who belongs elsewhere, so that the cohort's model isn't for them
 
 
 class Rates(Protocol):
@@ -50,7 +51,7 @@ class Rates(Protocol):
     @property
     def scaling(self) -> float: ...  # learning rate by share of clients to this power
     @property
-    def sure(self) -> int: ...  # rounds of its cohorts, before which a device uses that of least loss
+    def sure(self) -> int: ...  # rounds in its cohorts, before which a device heeds its loss too
 
 
 @role("criterion")

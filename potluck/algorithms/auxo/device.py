@@ -18,7 +18,8 @@ from potluck.core.job import Cost, Local, ModelSpec, Result
 from potluck.jobs.least_loss import LeastLoss
 
 SLOT: Final = "affinity"  # the memory that holds the record
-Explore = Literal["adds", "sets", "told"]
+CLEARLY: Final = 0.1  # by so much of its loss must another cohort's model be better than the known best
+Explore = Literal["adds", "sets", "told", "sums"]  # sums: no guesses, and rewards of a cohort add up
 
 
 class AffinityRecord(TypedDict):
@@ -106,6 +107,8 @@ def update_record(
     elif explore == "told":  # the cohort could tell about all of them; a first word counts whole
         for name, fit in {**feedback["others"], cohort: gain}.items():
             reward[name] = gamma * fit + (1 - gamma) * reward[name] if name in reward else fit
+    elif explore == "sums":
+        reward[cohort] = reward.get(cohort, 0.0) + gain
     else:
         reward[cohort] = gamma * gain + (1 - gamma) * reward.get(cohort, 0.0)
         for other in feedback["leaves"]:
@@ -193,7 +196,7 @@ class TakeFeedback:
 
 @value
 class ChooseCohort:
-    """Which cohort's model a device uses: its best; if it was seldom seen, that of least loss on its rows."""
+    """Which cohort's model a device uses: its best; if seldom seen, one of clearly less loss on its rows."""
 
     model: ModelSpec
     bonus: float = 0.1
@@ -208,6 +211,11 @@ class ChooseCohort:
         times = {"times": float(sum(record["times"].values()))}
         known = any(_find_reward(record, leaf) is not None for leaf in leaves)
         seldom = sum(record["times"].get(leaf, 0) for leaf in leaves) < self.sure
+        own = choose_leaf(record, leaves, 0.0, at.seed) if known else None
         if len(leaves) == 1 or (known and not seldom):
-            return Result(choose_leaf(record, leaves, 0.0, at.seed), metrics=times)
-        return Result(LeastLoss(self.model).run(at).body, metrics=times)
+            return Result(own or leaves[0], metrics=times)
+        losses = LeastLoss(self.model).measure(at)
+        best = min(losses, key=lambda name: losses[name])
+        # Soon after a split all models are alike, and what it was told says more.
+        clearly = own is None or losses[best] < (1 - CLEARLY) * losses[own]
+        return Result(best if clearly else own, metrics=times)

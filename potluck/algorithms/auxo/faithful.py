@@ -34,6 +34,9 @@ class Faithful:
     gamma: Annotated[float, "weight of the last reward"] = 0.9
     b: Annotated[float, "deviations from the mean distance at which a participant is an outlier"] = 1.0
     hetero_ratio: Annotated[float | None, "of norms; 1 / sqrt(sides) by Lemma 1 unless said"] = None
+    directions: Annotated[
+        Natural, "principal components of whole updates to measure the ratio on; 0: the last layer, as it is"
+    ] = 0
     window: Annotated[int, "rounds that the ratio is averaged over"] = 5
     labelled: Annotated[
         float, "share of the population that must have a side, on each; less with more cohorts"
@@ -43,7 +46,7 @@ class Faithful:
     epsilon: Annotated[float, "how often a device tries another cohort, at first"] = 0.3
     decay: Annotated[float, "factor on epsilon, every round"] = 0.98
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 1.0
-    sure: Annotated[Natural, "rounds of its cohorts, before which a device uses that of least loss"] = 0
+    sure: Annotated[Natural, "rounds in its cohorts, before which a device heeds its loss too"] = 0
 
     def __post_init__(self) -> None:
         require(2 <= self.sides <= 10, "sides", self.sides, "must be 2 to 10: parts of a split")
@@ -98,11 +101,12 @@ class Faithful:
         return clustering.find_sides(points, before, self.sides, rng), 0
 
     def _measure_ratio(self, seen: Evidence[FaithfulState], side: Sides) -> float | None:
-        """The ratio of norms, on the last layer, whose few numbers carry little noise; None without sides."""
+        """The ratio of norms, where there is little noise: on few numbers; None without sides."""
         if (side == UNKNOWN).any() or len(side) <= self.sides:
             return None
-        rows = clustering.stack_updates(seen.updates, seen.head)
-        points = clustering.find_coordinates(clustering.normalise(rows, centre=True))
+        rows = clustering.stack_updates(seen.updates, None if self.directions else seen.head)
+        rows = clustering.normalise(rows, centre=True)
+        points = clustering.find_coordinates(rows, self.directions or None)
         whole = clustering.spread(points)
         return float((clustering.spread(points, side) / whole) ** 0.5) if whole > 0 else None
 

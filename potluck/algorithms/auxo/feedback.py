@@ -9,12 +9,22 @@ import numpy as np
 from potluck.algorithms.auxo.criterion import Fact, Findings
 from potluck.algorithms.auxo.device import SLOT, Feedback, Request, TakeFeedback
 from potluck.algorithms.auxo.state import Crowd
-from potluck.core.messages import Command, Node, Note, Tell
+from potluck.core.messages import Command, Lost, Node, Note, Tell
+from potluck.core.rule import Got
 
 FLAGGED: Final = 10_000  # at most so many devices under suspicion are remembered
 DESERTED: Final = 10  # rounds of others, after which a cohort without any is said to be deserted
 
 L = TypeVar("L")
+
+
+def leave_out(got: Got, visits: Sequence[bool] | None) -> Got:
+    """A round without its visitors, unless nobody else came: they learn from it, and it not from them."""
+    if visits is None or all(visits) or not any(visits):
+        return got
+    members = [r for r, visit in zip(got.replies, visits, strict=True) if not visit]
+    others = [r.task for r, visit in zip(got.replies, visits, strict=True) if visit]
+    return Got(members, [*got.lost, *(Lost(task, "bad") for task in others)])
 
 
 def flag_claims(

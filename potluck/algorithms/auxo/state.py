@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from potluck.algorithms.auxo.authors import AuthorsState
 from potluck.algorithms.auxo.calibrated import CalibratedState
 from potluck.algorithms.auxo.device import Request
 from potluck.algorithms.auxo.faithful import FaithfulState
 from potluck.algorithms.auxo.tree import count_parts, find_known_ancestor, name_children, replace_by_parts
 from potluck.authoring import Node, RuleState, value
 
-Learnt = FaithfulState | CalibratedState  # of a criterion
+Learnt = FaithfulState | CalibratedState | AuthorsState  # of a criterion
 
 
 @value(eq=False)

@@ -1,0 +1,118 @@
+"""Cohorts of kinds that hold other classes: how the paper itself measures heterogeneity, and the main study.
+
+Written down before the first run. *Kinds*: 2, 4 and 8, of equal size; 1,000 devices of 60 garments each, 42
+of them to train on. A device's share of rows from its kind's own classes is 0.75 (of four kinds two or three
+classes are own, of eight one or two) and 0.9 of two kinds, whose five classes each say little at 0.75. One
+calibration for all scenarios and both rules inside: Auxo's defaults, with up to eight cohorts of at least 12
+of the round's 100 devices. IFCA and FlexCFL are told how many kinds there are; they and Auxo train 100 a
+round. Learning rates are tuned on the first scenario (validation rows, first seed), and Auxo takes FedAvg's
+and FedYogi's.
+
+*Must*: none splits where there is one kind. *Expected*, three seeds: of four kinds, at least 5 points over
+FedAvg and 10 in the worst tenth; eight kinds found with a Rand index of 0.8 or more over all devices ever
+seen; with FedYogi inside 0.85 or more; on one kind and on Dirichlet(0.1) no split, and within half a point
+of FedAvg. Kinds of unequal size (4 : 3 : 2 : 1, own classes in proportion) and turned images stand beside.
+
+`potluck study auxo_labels --scale paper` takes Fashion-MNIST and 72 runs after 12 trials of rates; `potluck
+study auxo_labels_alike --scale paper` 18 runs (one kind, Dirichlet(0.1), turned images), and `potluck study
+auxo_labels_parts --scale paper` 15 (four kinds, without this or that part).
+"""
+
+from typing import Any
+
+from _cohorts import AGREES, COHORTS, EFFORT, OVER, Arm, plain
+from _tuning import try_rates
+
+from potluck.algorithms.auxo import PUBLISHED
+from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Scale, Study
+
+TABLE = {
+    "data": {"source": "fashion-mnist", "partition": "iid", "clients": 1000},
+    "model": {"name": "mlp"},
+    "fleet": {"source": "mobile", "availability": "on_off", "share": 0.3, "period": 300.0},
+    "train": {"batch": 10, "epochs": 2, "lr": 0.1},
+    "stop": {"rounds": 60},
+    "evaluate": {"rounds": 5, "panel": 300},
+    "run": {"executor": "stacked", "graphs": False},
+}
+QUICK = {
+    "data": {"source": "digits", "clients": 50, "partition": "iid"},
+    "model": {"name": "linear"},
+    "train": {"batch": 10, "epochs": 1, "lr": 0.1},
+    "fleet": {"source": "mobile"},
+    "stop": {"rounds": 6},
+    "evaluate": {"rounds": 3},
+    "run": {"executor": "stacked"},
+}
+MEASURES = (ACCURACY, WORST, *AGREES, COHORTS, EFFORT, TRAFFIC)
+
+
+def hold(count: int, share: float, **more: Any) -> dict[str, Any]:
+    """Kinds by labels; methods that must be told are told how many."""
+    groups = {"kind": "labels", "count": count, "share": share, **more}
+    told = {"ifca": {"models": count}, "flexcfl": {"groups": count}}
+    return {"data": {"groups": groups}, "algorithms": told}
+
+
+def cohorts(name: str, inner: str = "fedavg", tuned_as: str | None = None, **more: Any) -> Arm:
+    """Auxo at its defaults around a rule."""
+    around = {"inner": {"kind": inner, "overcommit": OVER}, "clients": 100, "cohorts": 8, "fewest": 12}
+    return Arm(name, "auxo", {**around, **more}, tuned_as=tuned_as)
+
+
+KINDS = {"4 kinds": hold(4, 0.75), "2 kinds": hold(2, 0.9), "8 kinds": hold(8, 0.75)}
+UNEVEN = {"4 uneven kinds": hold(4, 0.75, sizes=[4.0, 3.0, 2.0, 1.0])}
+TURNED = {"data": {"groups": {"kind": "rotation", "count": 4}}}
+DIRECTIONS = {"kind": "Faithful", "directions": 3}
+GIVEN = {"inner": {"kind": "fedavg", "overcommit": OVER}, "clients": 100}
+
+STUDY = Study(
+    title="Auxo: kinds that hold other classes",
+    question="Three quarters of a device's garments are of its kind's own classes. Are two, four and eight "
+    "kinds found with the same settings, and what is that worth, beside methods that know their number?",
+    arms=[
+        plain("FedAvg"),
+        cohorts("Auxo", tuned_as="FedAvg"),
+        plain("IFCA", "ifca"),
+        Arm("FlexCFL", "flexcfl", GIVEN),
+        plain("FedYogi", "fedyogi"),
+        cohorts("Auxo (FedYogi)", "fedyogi", tuned_as="FedYogi"),
+    ],
+    scenarios={**KINDS, **UNEVEN},
+    measures=MEASURES,
+    quick=Scale(QUICK, seeds=(1,), scenarios=("4 kinds",)),
+    paper=Scale(TABLE, seeds=(1, 2, 3), tune=try_rates([0.05, 0.1, 0.2], 0.5), limit=90),
+)
+
+STUDIES = {
+    "alike": Study(
+        title="Auxo: crowds that must stay whole, and kinds that see otherwise",
+        question="One kind, and labels by Dirichlet(0.1), which differ by degrees: with the calibration that "
+        "finds kinds, does a cohort stay whole, and as good as FedAvg? Turned images are found by the same.",
+        arms=[plain("FedAvg"), cohorts("Auxo")],
+        scenarios={
+            "1 kind": {},
+            "Dirichlet(0.1)": {"data": {"partition": "dirichlet", "alpha": 0.1}},
+            "4 turned kinds": TURNED,
+        },
+        measures=MEASURES,
+        quick=Scale(QUICK, seeds=(1,), scenarios=("1 kind",)),
+        paper=Scale(TABLE, seeds=(1, 2, 3)),
+    ),
+    "parts": Study(
+        title="Auxo: what its parts are worth",
+        question="Four kinds. Rates by a cohort's share of clients (linear, as published), choices by what "
+        "devices were told alone, however seldom they were seen, and the paper's own criteria.",
+        arms=[
+            cohorts("Auxo"),
+            cohorts("rates by share", criterion={"kind": "Calibrated", "scaling": 1.0}),
+            cohorts("no least loss", criterion={"kind": "Calibrated", "sure": 0}),
+            cohorts("published", **PUBLISHED),
+            cohorts("published, main directions", **{**PUBLISHED, "criterion": DIRECTIONS}),
+        ],
+        scenarios={"4 kinds": KINDS["4 kinds"]},
+        measures=MEASURES,
+        quick=Scale(QUICK, seeds=(1,)),
+        paper=Scale(TABLE, seeds=(1, 2, 3)),
+    ),
+}
