@@ -27,6 +27,7 @@ from potluck.data.sources import builtin as builtin  # registers the sources of 
 from potluck.data.sources.registry import SOURCES, list_options, load
 from potluck.data.sources.registry import register as register_source
 from potluck.data.sources.torch_dataset import from_dataset
+from potluck.data.streams import order_of_stream
 from potluck.data.trigger import Trigger
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "list_options",
     "list_stocks",
     "load",
+    "order_of_stream",
     "procedural",
     "quantity",
     "register_partition",
