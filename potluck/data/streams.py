@@ -1,8 +1,8 @@
-"""The order in which a device meets the rows that it is tested on: who reads them one by one must keep to it.
+"""The order in which a device meets the rows that it is tested on; who reads them one by one keeps to it.
 
-A partition's rows come sorted, which for many sources is by class: a model that adapts as it goes would profit
-from that. So rows are met in an order of their own, by hash; unless the partition says that its test rows
-are in order already, since a shift sets in or grows along the stream.
+A partition's rows come sorted, which for many sources is by class: a model that adapts as it goes would
+profit from that. So rows are met in an order of their own, by hash; unless the partition says that its test
+rows are in order already, since a shift sets in or grows along the stream.
 """
 
 from typing import Protocol, runtime_checkable
