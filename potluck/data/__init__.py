@@ -23,6 +23,7 @@ from potluck.data.pool import (
 )
 from potluck.data.row_count import RowCount, count_rows
 from potluck.data.server_rows import list_stocks, stock_server
+from potluck.data.shift import SHIFT_KINDS, Shift, read_shift
 from potluck.data.sources import builtin as builtin  # registers the sources of the package
 from potluck.data.sources.registry import SOURCES, list_options, load
 from potluck.data.sources.registry import register as register_source
@@ -36,6 +37,7 @@ __all__ = [
     "GROUP_KINDS",
     "LAWS",
     "PARTITIONS",
+    "SHIFT_KINDS",
     "SOURCES",
     "Arrangement",
     "Change",
@@ -47,6 +49,7 @@ __all__ = [
     "Pool",
     "Procedural",
     "RowCount",
+    "Shift",
     "Split",
     "StoredPartition",
     "Trigger",
@@ -71,6 +74,7 @@ __all__ = [
     "order_of_stream",
     "procedural",
     "quantity",
+    "read_shift",
     "register_partition",
     "register_source",
     "reserve_rows",

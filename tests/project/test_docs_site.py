@@ -134,7 +134,7 @@ def test_every_key_of_an_experiment_is_there():
 def test_types_bounds_and_defaults_are_in_words():
     made = helper("_experiment")
     rows = {path: {row[0]: row for row in made.rows(path, model)} for path, model in made.tables()}
-    assert rows["data"]["`shift`"][1:3] == ("number, at least 0, at most 1", "`0.0`")
+    assert rows["data"]["`shift`"][1:3] == ("number, at least 0, at most 1, or [table](#data-shift)", "`0.0`")
     assert rows["data"]["`validation`"][1] == "number, above 0, below 1"
     assert rows["data"]["`changes`"][1] == "[list of tables](#data-changes)"
     assert rows["data.groups"]["`count`"][1:3] == (

@@ -7,7 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from potluck.core.errors import show_short
 from potluck.core.ranges import Few, Portion, Seed
-from potluck.experiment.schema.settings import Table, name_algorithm
+from potluck.experiment.schema.settings import name_algorithm
+from potluck.experiment.schema.table import Table
 from potluck.experiment.search import Value
 
 RATES = [0.01, 0.03, 0.1, 0.3]
