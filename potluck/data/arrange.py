@@ -155,9 +155,7 @@ def _shift_tests(
     shown = {name: shift_tests(pool, mine, shift, key) for name, mine in partitions.items()}
     try:
         others = {
-            name: tuple(
-                shown[name] if level == shift else shift_tests(pool, mine, level, key) for level in levels
-            )
+            name: tuple(shift_tests(pool, mine, level, key, rehearse=True) for level in levels)
             for name, mine in partitions.items()
         }
     except PotluckError as error:

@@ -15,18 +15,24 @@ says:
 
 So unseen, onset and gradual of one share are the same rows in another order, which matters only to those who
 read them one by one (`order_of_stream`). Kinds without an order are met in one that tells nothing.
+
+Settings that should suit a shift are chosen on validation rows, which are rehearsed with: as many of a
+client's give way to other clients' validation rows, by the same rules; fewer where there aren't enough.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError, DataError, nearest
-from potluck.core.keys import derive, hash_all
+from potluck.core.keys import derive, hash_all, permute
+from potluck.data.changes import Mixed
 from potluck.data.holding import (
+    SPLITS,
     Overlay,
     Partition,
     Procedural,
@@ -69,6 +75,19 @@ class Shift:
         return f'{{ kind = "{self.kind}", share = {self.share} }}'
 
 
+class Sorted(NamedTuple):
+    """Rows that can be drawn from, class by class."""
+
+    rows: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # [classes + 1] into `rows`
+
+    @classmethod
+    def by_class(cls, rows: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> "Sorted":
+        per_class = np.bincount(labels[rows], minlength=classes)
+        in_order = rows[np.argsort(labels[rows], kind="stable")]
+        return cls(in_order, np.concatenate([[0], np.cumsum(per_class)]))
+
+
 def read_shift(given: Shift | float) -> Shift:
     """A bare share is of unseen classes."""
     return given if isinstance(given, Shift) else Shift(given)
@@ -76,13 +95,13 @@ def read_shift(given: Shift | float) -> Shift:
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Overlay):
-    """A partition with a share of every client's test rows replaced; train and validation rows stay."""
+    """A partition with a share of every client's test rows replaced, and of validation rows if rehearsed."""
 
     shift: Shift
     key: int
     labels: NDArray[np.int64]  # [M] of all rows
-    others: NDArray[np.int64]  # global test rows, by class
-    offsets: NDArray[np.int64]  # [classes + 1] into `others`
+    others: Sorted  # the global test set
+    rehearsed: Sorted | None  # everybody's validation rows; None: they stay as they are
 
     @property
     def in_order(self) -> bool:
@@ -90,6 +109,8 @@ class Shifted(Overlay):
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
         own = self.base.rows(client, split)
+        if split == "validation" and self.rehearsed is not None:
+            return self._rehearse(client, own, self.rehearsed)
         if split != "test":
             return own
         count = count_replaced(self.shift.share, len(own))
@@ -108,8 +129,8 @@ class Shifted(Overlay):
 
     def _draw(self, client: int, count: int, key: int) -> NDArray[np.int64]:
         """Rows of the global test set, of the classes that the kind names."""
-        classes = self._choose_classes(client, key)
-        starts, ends = self.offsets[classes], self.offsets[classes + 1]
+        classes = self._choose_classes(client, key, self.others)
+        starts, ends = self.others.offsets[classes], self.others.offsets[classes + 1]
         joined = np.cumsum(ends - starts)  # the classes' rows laid end to end, without copying them
         if count > joined[-1]:
             raise DataError(
@@ -119,20 +140,43 @@ class Shifted(Overlay):
             )
         drawn = draw_distinct(derive(key, 1), count, int(joined[-1]))
         at = np.searchsorted(joined, drawn, side="right")
-        rows: NDArray[np.int64] = self.others[ends[at] - joined[at] + drawn]
+        rows: NDArray[np.int64] = self.others.rows[ends[at] - joined[at] + drawn]
         return rows
 
-    def _choose_classes(self, client: int, key: int) -> NDArray[np.intp]:
-        there = np.flatnonzero(np.diff(self.offsets))
+    def _rehearse(self, client: int, own: NDArray[np.int64], known: Sorted) -> NDArray[np.int64]:
+        key = derive(stream(self.key, b"rehearse"), client)
+        classes = self._choose_classes(client, key, known)
+        some = np.concatenate([known.rows[known.offsets[c] : known.offsets[c + 1]] for c in classes])
+        some = some[~np.isin(some, own)]
+        count = min(count_replaced(self.shift.share, len(own)), len(some))
+        kept = own[permute(derive(key, 1), len(own))[count:]]
+        rows = np.sort(np.concatenate([kept, some[permute(derive(key, 4), len(some))[:count]]]))
+        rows.setflags(write=False)
+        return rows
+
+    def _choose_classes(self, client: int, key: int, among: Sorted) -> NDArray[np.intp]:
+        there = np.flatnonzero(np.diff(among.offsets))
         if self.shift.kind == "global":
             return there
         if self.shift.kind == "one":
             return there[[derive(key, 2) % len(there)]]
-        train = np.bincount(self.labels[self.base.rows(client, "train")], minlength=len(self.offsets) - 1)
+        train = np.bincount(self.labels[self.base.rows(client, "train")], minlength=len(among.offsets) - 1)
         if self.shift.kind == "least":
             fewest = np.flatnonzero(train == train[train > 0].min())
             return fewest[[derive(key, 3) % len(fewest)]]
         return np.flatnonzero(train == train.min())
+
+
+def list_validation(partition: Partition) -> NDArray[np.int64]:
+    """Rows that any client validates on, as far as clients aren't too many to ask."""
+    if isinstance(partition, Mixed):
+        partition = partition.before
+    if isinstance(partition, Procedural):
+        partition = partition.by_class
+    if not isinstance(partition, StoredPartition):
+        return np.zeros(0, np.int64)
+    rows: NDArray[np.int64] = partition.order[partition.cells % 3 == SPLITS["validation"]]
+    return rows
 
 
 def count_replaced(share: float, rows: int) -> int:
@@ -170,19 +214,24 @@ _PLACES: dict[str, Callable[[int, int, int], NDArray[np.bool_]]] = {
 }
 
 
-def shift_tests(pool: Pool, partition: Partition, shift: Shift, key: int) -> Partition:
-    """The partition with a share of every client's test rows from the global test set."""
+def shift_tests(
+    pool: Pool, partition: Partition, shift: Shift, key: int, rehearse: bool = False
+) -> Partition:
+    """The partition with a share of every client's test rows from the global test set.
+
+    `rehearse`: and with a share of its validation rows from other clients'.
+    """
     if not shift.share:
         return partition
-    test = np.flatnonzero(pool.test)
     labels: NDArray[np.int64] = pool.y.numpy()
-    per_class = np.bincount(labels[test], minlength=pool.classes)
-    others = test[np.argsort(labels[test], kind="stable")]
-    made = Shifted(partition, shift, key, labels, others, np.concatenate([[0], np.cumsum(per_class)]))
+    tests = Sorted.by_class(np.flatnonzero(pool.test), labels, pool.classes)
+    known = Sorted.by_class(list_validation(partition), labels, pool.classes) if rehearse else None
+    made = Shifted(partition, shift, key, labels, tests, known if known and len(known.rows) else None)
     if isinstance(partition, StoredPartition):
         return store(made)  # which finds everybody for whom there aren't enough rows
     if isinstance(partition, Procedural):
         most = count_replaced(shift.share, int(partition.sizes[:, 2].max()))
+        per_class = np.diff(tests.offsets)
         have, of = per_class.min(), f"of class {per_class.argmin()}"
         if shift.kind == "global":
             have, of = per_class.sum(), "of all classes"

@@ -15,7 +15,7 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     if clients != devices:
         raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
     phases = [federation.shifts, *(change.shifts for change in federation.changes)]
-    for shift in map(read_shift, evaluate.shifts if evaluate.on == "test" else ()):
+    for shift in map(read_shift, evaluate.shifts):
         fix = f"no rows are laid out for {shift}; give Federation.shifts, by data.arrange(..., levels=)"
         require(all(shift in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
     rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already

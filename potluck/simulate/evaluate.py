@@ -118,11 +118,11 @@ class Evaluator:
         return Evaluation(lines, None if headline is None else float(np.mean(headline)))
 
     def evaluate_shifts(self, last: int) -> list[Line]:
-        """After the last evaluation: the same on every device's test rows at other shifts.
+        """After the last evaluation: the same on every device's rows at other shifts.
 
         `last`: its serial, so that what trains first comes to the same model.
         """
-        if self.often.on != "test" or not self.often.shifts:
+        if not self.often.shifts:
             return []
         lines, offers = [], self._collect(self._find_honest(), last)
         for shift in map(read_shift, self.often.shifts):

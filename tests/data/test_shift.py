@@ -192,6 +192,50 @@ def test_kinds_go_with_changes():
     assert not np.array_equal(first.rows(0, "test"), second.rows(0, "test"))
 
 
+# ----------------------------------------------------------------------------------------------- rehearsal
+
+
+@quick
+@given(st.sampled_from(["dirichlet", "shards", "procedural"]), st.sampled_from(SHIFT_KINDS), keys)
+def test_levels_are_rehearsed_with_validation_rows_of_others(kind, shift, key):
+    pool = pictures(500)
+    partition, how = (
+        parted(pool, kind, key, largest=20) if kind == "procedural" else parted(pool, kind, key % 97)
+    )
+    try:
+        phase = arrange(pool, partition, key, shift=0.5, levels=[0.0, Shift(0.5, shift)], **how).phases[0]
+    except DataError:
+        return
+    everybody = {int(row) for c in range(8) for row in partition.rows(c, "validation")}
+    if kind == "procedural":  # any client may have these
+        everybody = set(partition.by_class.order[partition.by_class.cells % 3 == 1].tolist())
+    for client in range(8):
+        own = partition.rows(client, "validation")
+        assert np.array_equal(phase.partition.rows(client, "validation"), own)  # only levels are rehearsed
+        assert np.array_equal(phase.shifts[Shift(0.0)].rows(client, "validation"), own)
+        rows = phase.shifts[Shift(0.5, shift)].rows(client, "validation")
+        assert len(np.unique(rows)) == len(rows) == len(own)
+        assert set(rows.tolist()) <= everybody
+        assert (~np.isin(rows, own)).sum() <= count_replaced(0.5, len(own))
+        labels, train = pool.y.numpy(), pool.y.numpy()[partition.rows(client, "train")]
+        counts = np.bincount(train, minlength=pool.classes)
+        if shift == "unseen":
+            strange = labels[rows[~np.isin(rows, own)]]
+            assert set(strange) <= set(np.flatnonzero(counts == counts.min()))
+
+
+def test_rehearsed_by_hand():
+    # Two clients, each of one class; 4 validation rows each, half of which are exchanged.
+    pool = pool_of([0] * 10 + [1] * 10 + [0, 1] * 5, test=[False] * 20 + [True] * 10)
+    partition = StoredPartition(np.arange(20), np.array([0, 5, 9, 10, 15, 19, 20]))
+    for kind in ("unseen", "onset", "gradual"):
+        now = shift_tests(pool, partition, Shift(0.5, kind), 1, rehearse=True)
+        assert pool.y.numpy()[now.rows(0, "validation")].tolist() == [0, 0, 1, 1]
+        assert pool.y.numpy()[now.rows(1, "validation")].tolist() == [0, 0, 1, 1]
+    now = shift_tests(pool, partition, Shift(1.0, "least"), 1, rehearse=True)
+    assert now.rows(0, "validation").tolist() == [5, 6, 7, 8]  # nobody else has rows of its class
+
+
 # ------------------------------------------------------------------------------------------------- streams
 
 

@@ -25,6 +25,10 @@ class Tune(Table):
         "trials kept for settings around the best so far: beyond an end of the grid, or between its values; "
         "a third unless told; 0: the grid alone",
     ] = None
+    shifts: Annotated[
+        bool,
+        "Judged by the mean over evaluate.shifts instead, rehearsed with other devices' validation rows.",
+    ] = False
     grid: Annotated[
         dict[str, Any],
         "lists of values by key, as in [algorithms.NAME] (train.lr, clients), for all that have the key",
