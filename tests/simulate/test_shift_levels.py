@@ -1,4 +1,4 @@
-"""evaluate.shifts: what is served, at the end also scored at other shares of test rows of unseen classes."""
+"""evaluate.shifts: what is served, at the end also scored on test rows that are shifted otherwise."""
 
 from dataclasses import replace
 
