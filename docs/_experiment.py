@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from potluck.data import PARTITIONS
 from potluck.data import SOURCES as DATA
 from potluck.experiment import Experiment
-from potluck.experiment.schema.settings import Table
+from potluck.experiment.schema.table import Table
 from potluck.fleet.builder import SOURCES as FLEETS
 from potluck.models.registry import MODELS
 from potluck.rules.robust import list_judges
@@ -97,7 +97,8 @@ def _type(field: FieldInfo, path: str, key: str) -> str:
     for _, container in _inner(field.annotation):
         address = f"{below}.NAME" if container is dict else below
         noun = {dict: "tables by name", list: "list of tables"}.get(container, "table")
-        return f"[{noun}](#{_anchor(address)})"
+        plain = _words(field.annotation, field.metadata)
+        return f"{plain}{', or ' if plain else ''}[{noun}](#{_anchor(address)})"
     return _words(field.annotation, field.metadata)
 
 
@@ -108,9 +109,13 @@ def _words(annotation: Any, metadata: typing.Sequence[Any] = ()) -> str:
         return _words(members[0], [*members[1:], *metadata])
     if origin in (typing.Union, types.UnionType):
         said = [_words(m, metadata) for m in members if m is not types.NoneType]
-        return " or ".join(dict.fromkeys(said))
+        return " or ".join(dict.fromkeys(filter(None, said)))
     if origin is typing.Literal:
         return ", ".join(f"`{m}`" for m in members)
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return ""  # it is linked to
+    if origin in (list, dict) and not _words(members[-1]):
+        return ""
     if origin is list:
         return ", ".join((f"list of: {_words(members[0])}", *_bounds(metadata)))
     if origin is dict:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from potluck.core.job import Nets
 from potluck.core.trees import Tree
-from potluck.data import Partition, Phase, Pool, StoredPartition
+from potluck.data import Partition, Phase, Pool, Shift, StoredPartition
 from potluck.fleet import Fleet
 
 LOOKED_AT = 10_000  # clients whose labels are counted where rows aren't stored for each
@@ -28,7 +28,7 @@ class Federation:
     flips: NDArray[np.bool_] | None = None  # whose train labels are wrong; no algorithm sees it
     # What devices remember at the start, by device and slot.
     memories: Mapping[tuple[int, Hashable], Tree] = field(default_factory=dict)
-    shifts: Mapping[float, Partition] = field(default_factory=dict)  # `partition` at other shares of shift
+    shifts: Mapping[Shift, Partition] = field(default_factory=dict)  # `partition` at other shifts
     triggered: NDArray[np.int64] | None = None  # the test set of a backdoor at the start, if there is one
 
     # -------------------------------------------------------------------- what rules may ask: FederationFacts
@@ -74,8 +74,8 @@ class Federation:
         phase = self.count_changes(when)
         return self.changes[phase - 1].partition if phase else self.partition
 
-    def find_shifts(self, when: float) -> Mapping[float, Partition]:
-        """Who is tested on what at a time, by share of shift."""
+    def find_shifts(self, when: float) -> Mapping[Shift, Partition]:
+        """Who is tested on what at a time, by shift."""
         phase = self.count_changes(when)
         return self.changes[phase - 1].shifts if phase else self.shifts
 

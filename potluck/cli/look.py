@@ -52,13 +52,13 @@ def data(
 
     from potluck.data import count_rows
     from potluck.experiment import Experiment
-    from potluck.experiment.build import build_federation, deal_rows, load_rows
+    from potluck.experiment.build import build_federation, deal_rows, load_rows, make_shift
     from potluck.report.holding_figures import draw_data, list_data_facts
 
     wanted = Experiment.from_file(file).with_overrides(settings or []).resolve()
     rows = load_rows(wanted)
     count, federation = count_rows(len(rows), *deal_rows(wanted, rows)), build_federation(wanted, rows)
-    facts = list_data_facts(federation, count, wanted.data.test_from)
+    facts = list_data_facts(federation, count, wanted.data.test_from, make_shift(wanted.data.shift))
     _show(wanted.name, "data", facts, draw_data(federation), out, as_json, {"count": asdict(count)})
 
 

@@ -76,9 +76,14 @@ def study(
     settings: Settings = None,
     code: Code = None,
     out: Again = None,
-    page: Annotated[Path, typer.Option(metavar="FILE", help="Write the section into this page.")] = Path(
-        "docs/reproduction.md"
-    ),
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the section into this page instead of the study's own.",
+            show_default=False,
+        ),
+    ] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
     jobs: Jobs = "auto",
@@ -119,6 +124,7 @@ def study(
             jobs=read_jobs(jobs),
         )
     text = reproduction.write_section(results)
+    page = page or reproduction.find_page(results.plan.study)
     written = not no_page and reproduction.replace_section(page, results, text)
     if not print_json(study_runner.summarise(results), as_json) and not quiet:
         echo(text)

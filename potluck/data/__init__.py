@@ -23,10 +23,12 @@ from potluck.data.pool import (
 )
 from potluck.data.row_count import RowCount, count_rows
 from potluck.data.server_rows import list_stocks, stock_server
+from potluck.data.shift import SHIFT_KINDS, Shift, read_shift
 from potluck.data.sources import builtin as builtin  # registers the sources of the package
 from potluck.data.sources.registry import SOURCES, list_options, load
 from potluck.data.sources.registry import register as register_source
 from potluck.data.sources.torch_dataset import from_dataset
+from potluck.data.streams import order_of_stream
 from potluck.data.trigger import Trigger
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "GROUP_KINDS",
     "LAWS",
     "PARTITIONS",
+    "SHIFT_KINDS",
     "SOURCES",
     "Arrangement",
     "Change",
@@ -46,6 +49,7 @@ __all__ = [
     "Pool",
     "Procedural",
     "RowCount",
+    "Shift",
     "Split",
     "StoredPartition",
     "Trigger",
@@ -67,8 +71,10 @@ __all__ = [
     "list_options",
     "list_stocks",
     "load",
+    "order_of_stream",
     "procedural",
     "quantity",
+    "read_shift",
     "register_partition",
     "register_source",
     "reserve_rows",

@@ -22,7 +22,7 @@ from potluck.data.holding import Partition, StoredPartition, store, stream
 from potluck.data.own_classes import deal_classes, give_own_classes
 from potluck.data.partition.registry import PARTITIONS, Settings
 from potluck.data.pool import Pool
-from potluck.data.shift import shift_tests
+from potluck.data.shift import Shift, read_shift, shift_tests
 from potluck.data.trigger import Trigger
 from potluck.data.views import Album, View, Viewed, check_turn, develop
 
@@ -35,7 +35,7 @@ class Phase:
     partition: Partition
     test: NDArray[np.int64]  # the global test set
     changed: NDArray[np.bool_]  # [clients] whose rows differ from the phase before
-    shifts: Mapping[float, Partition] = field(default_factory=dict)  # the same, at other shares of shift
+    shifts: Mapping[Shift, Partition] = field(default_factory=dict)  # the same, at other shifts
     triggered: NDArray[np.int64] | None = None  # the test set of a backdoor, if there is one
 
 
@@ -60,7 +60,7 @@ class _Step(NamedTuple):
     trained: NDArray[np.int32]  # [clients] of train rows: the same, but for wrong labels
     tested: NDArray[np.int32]  # [global test rows]
     changed: NDArray[np.bool_]
-    levels: tuple[Partition, ...] = ()  # as `held`, at other shares of shift
+    levels: tuple[Partition, ...] = ()  # as `partition`, at other shifts
     marked: NDArray[np.int32] | None = None  # [global test rows] with a backdoor's trigger
 
 
@@ -70,8 +70,8 @@ def arrange(
     key: int,
     *,
     groups: Groups | None = None,
-    shift: float = 0.0,
-    levels: Sequence[float] = (),
+    shift: Shift | float = 0.0,
+    levels: Sequence[Shift | float] = (),
     changes: Sequence[Change] = (),
     flip: Flip | None = None,
     trigger: Trigger | None = None,
@@ -84,8 +84,8 @@ def arrange(
 
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
     `kind` and `options` are what the partition was divided by, for changes that deal anew. `levels` are
-    further shares of shift at which phases can be tested; nothing else depends on them. Clients that are
-    `poisoned` train on rows of which a share bears the `trigger`.
+    further shifts at which phases can be tested; nothing else depends on them. Clients that are `poisoned`
+    train on rows of which a share bears the `trigger`.
 
     The global test set is what a model for everybody should be judged on: a mixture of all groups. Each of
     its rows is seen as one group sees it, dealt by hash in equal shares (`test_group`), and a change that
@@ -114,7 +114,8 @@ def arrange(
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
     steps = [first, *_apply_changes(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
-    steps = _shift_tests(pool, steps, shift, levels, key)
+    asked = [read_shift(level) for level in levels]
+    steps = _shift_tests(pool, steps, read_shift(shift), asked, key)
     flips = None
     if flip is not None:
         flip.check(pool)
@@ -127,12 +128,12 @@ def arrange(
         steps = [_mark_tests(views, step, sure) for step in steps]
     if len(views) == 1:
         phases = tuple(
-            Phase(step.start, step.partition, test, step.changed, dict(zip(levels, step.levels, strict=True)))
+            Phase(step.start, step.partition, test, step.changed, dict(zip(asked, step.levels, strict=True)))
             for step in steps
         )
         return Arrangement(pool, phases, group, None, np.arange(len(pool)))
-    unseen = any((shift, *levels))
-    album = develop(pool, views, _find_seen(pool, len(views), steps, apart, unseen), apart)
+    shifted = any(each.share for each in (read_shift(shift), *asked))
+    album = develop(pool, views, _find_seen(pool, len(views), steps, apart, shifted), apart)
     phases = tuple(
         Phase(
             step.start,
@@ -140,8 +141,8 @@ def arrange(
             np.sort(album.place[step.tested, test]),
             step.changed,
             {
-                share: _view_through(level, step.view, album.place, step.trained)
-                for share, level in zip(levels, step.levels, strict=True)
+                each: _view_through(level, step.view, album.place, step.trained)
+                for each, level in zip(asked, step.levels, strict=True)
             },
             _find_triggered(album, step, test, trigger),
         )
@@ -171,16 +172,14 @@ def _check_exchange(pool: Pool, partition: Partition, kind: str | None, changes:
 
 
 def _shift_tests(
-    pool: Pool, steps: Sequence[_Step], shift: float, levels: Sequence[float], key: int
+    pool: Pool, steps: Sequence[_Step], shift: Shift, levels: Sequence[Shift], key: int
 ) -> list[_Step]:
-    """Steps with a share of the test rows replaced, and with every other share: all by one key."""
+    """Steps with a share of the test rows replaced, and with every other shift: all by one key."""
     partitions = {id(step.partition): step.partition for step in steps}
     shown = {name: shift_tests(pool, mine, shift, key) for name, mine in partitions.items()}
     try:
         others = {
-            name: tuple(
-                shown[name] if share == shift else shift_tests(pool, mine, share, key) for share in levels
-            )
+            name: tuple(shift_tests(pool, mine, level, key, rehearse=True) for level in levels)
             for name, mine in partitions.items()
         }
     except PotluckError as error:

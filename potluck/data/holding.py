@@ -31,7 +31,10 @@ class Partition(Protocol):
         ...
 
     def rows(self, client: int, split: Split) -> NDArray[np.int64]:
-        """Indices into the pool, ascending and read-only (torch.tensor copies them, as_tensor would warn)."""
+        """Indices into the pool, ascending and read-only (torch.tensor copies them, as_tensor would warn).
+
+        Test rows are in the order of the stream instead where the partition is `in_order`.
+        """
         ...
 
     def size(self, client: int) -> int:
@@ -56,6 +59,11 @@ class Overlay:
     @property
     def user(self) -> NDArray[np.int32] | None:
         return self.base.user
+
+    @property
+    def in_order(self) -> bool:
+        """Whether test rows are in the order of the stream rather than sorted."""
+        return isinstance(self.base, Overlay | StoredPartition) and self.base.in_order
 
     def size(self, client: int) -> int:
         return self.base.size(client)
@@ -103,6 +111,7 @@ class StoredPartition:
     offsets: NDArray[np.int64]  # [3 x clients + 1]
     left_out: int = 0
     user: NDArray[np.int32] | None = None
+    in_order: bool = False  # whether test rows are in the order of the stream rather than sorted
 
     @property
     def clients(self) -> int:
@@ -213,7 +222,8 @@ def store(partition: Partition) -> StoredPartition:
     order = np.concatenate(cells)
     order.setflags(write=False)
     offsets.setflags(write=False)
-    return StoredPartition(order, offsets, partition.left_out, partition.user)
+    in_order = isinstance(partition, Overlay) and partition.in_order
+    return StoredPartition(order, offsets, partition.left_out, partition.user, in_order)
 
 
 def stream(key: int, word: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from potluck.core.errors import ConfigError, require
 from potluck.core.rule import Fits, Runnable
+from potluck.data import read_shift
 from potluck.engine.point import find_topology, place_algorithms
 from potluck.engine.schedule import EvaluateAt
 from potluck.federation import Federation
@@ -14,9 +15,9 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     if clients != devices:
         raise ConfigError(f"fleet of {devices} devices for {clients} clients: give as many")
     phases = [federation.shifts, *(change.shifts for change in federation.changes)]
-    for share in evaluate.shifts if evaluate.on == "test" else ():
-        fix = f"no rows are laid out for {share:g}; give Federation.shifts, by data.arrange(..., levels=)"
-        require(all(share in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
+    for shift in map(read_shift, evaluate.shifts):
+        fix = f"no rows are laid out for {shift}; give Federation.shifts, by data.arrange(..., levels=)"
+        require(all(shift in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
     rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
     if isinstance(rule, Fits):
         rule.fits(federation)

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError, require
+from potluck.data import Shift, read_shift
 
 
 @value
@@ -38,14 +39,15 @@ class EvaluateAt:
     seconds: float | None = None
     panel: int = 200  # at most so many devices, always the same
     on: Literal["test", "validation"] = "test"  # on which rows; to choose settings, not on test rows
-    shifts: tuple[float, ...] = ()  # shares of test rows of unseen classes, scored beside at the end
+    shifts: tuple[Shift | float, ...] = ()  # of test rows, scored beside at the end; a share is of unseen
 
     def __post_init__(self) -> None:
         good = self.on in ("test", "validation")
         require(good, "evaluate.on", self.on, "must be 'test' or 'validation'")
-        shares = list(self.shifts)
+        shares = [each for each in self.shifts if not isinstance(each, Shift)]
         require(all(0 <= s <= 1 for s in shares), "evaluate.shifts", shares, "must be shares from 0 to 1")
-        require(len(set(shares)) == len(shares), "evaluate.shifts", shares, "name each share once")
+        distinct = len({read_shift(each) for each in self.shifts}) == len(self.shifts)
+        require(distinct, "evaluate.shifts", list(self.shifts), "name each shift once")
 
 
 class Progress(NamedTuple):

@@ -17,9 +17,11 @@ from potluck.core.job import ModelSpec, Nets
 from potluck.core.keys import derive
 from potluck.core.room import require_room
 from potluck.experiment import accountant
+from potluck.experiment.schema.data_tables import Shift
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.settings import SOURCE_KEYS, Data, Table, Training, dump_all
+from potluck.experiment.schema.settings import SOURCE_KEYS, Data, Training, dump_all
+from potluck.experiment.schema.table import Table
 from potluck.federation import Federation
 from potluck.jobs import SGD, Adam, Private, Train
 from potluck.models import Models
@@ -47,7 +49,7 @@ def build_federation(experiment: Experiment, pool: data.Pool | None = None) -> F
         devices = fleet.place_attackers(devices, derive(seed, _ATTACK), **_dump_set(f.attack))
     inputs = None if pool.x.is_floating_point() else pool.x.dtype
     models = Models(pool.shape, pool.classes, _DTYPES[experiment.run.dtype], inputs)
-    levels = experiment.evaluate.shifts
+    levels = [make_shift(each) for each in experiment.evaluate.shifts]
     federation = _arrange(d, pool, partition, devices, models, derive(seed, _ARRANGE), levels)
     return (
         federation
@@ -178,11 +180,11 @@ def _arrange(
     devices: fleet.Fleet,
     models: Nets,
     key: int,
-    levels: Sequence[float] = (),
+    levels: Sequence[data.Shift] = (),
 ) -> Federation:
     """The federation: groups, shift and changes as the table says. Which group is whose, the fleet knows.
 
-    `levels` are shares of shift at which it can be tested beside the table's.
+    `levels` are shifts at which it can be tested beside the table's.
     """
     trigger = None if devices.attack is None else devices.attack.trigger
     if trigger is not None:
@@ -193,7 +195,7 @@ def _arrange(
             partition,
             key,
             groups=None if d.groups is None else data.Groups(**dump_all(d.groups)),
-            shift=d.shift,
+            shift=make_shift(d.shift),
             levels=levels,
             changes=[data.Change(**dump_all(change)) for change in d.changes],
             flip=None if d.flip is None else data.Flip(**dump_all(d.flip)),
@@ -217,6 +219,11 @@ def _arrange(
         shifts=first.shifts,
         triggered=first.triggered,
     )
+
+
+def make_shift(given: float | Shift) -> data.Shift:
+    """The shift that a share or a table describes."""
+    return data.Shift(**dump_all(given)) if isinstance(given, Shift) else data.Shift(given)
 
 
 def _list_source_options(d: Data) -> dict[str, Any]:

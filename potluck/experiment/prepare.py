@@ -16,7 +16,7 @@ from potluck.engine.acceptance import check
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment import training_room
-from potluck.experiment.build import Memories, build_federation, build_training
+from potluck.experiment.build import Memories, build_federation, build_training, make_shift
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
@@ -38,7 +38,7 @@ class Setting:
     @property
     def evaluate(self) -> EvaluateAt:
         e = self.experiment.evaluate
-        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(e.shifts))
+        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)))
 
     def start(
         self, plan: ExecutionPlan, folder: Path | None = None, on_shrink: Callable[[int], None] | None = None

@@ -54,12 +54,21 @@ class GlobalTest(TypedDict):
     models: int
 
 
+class Shifted(TypedDict):
+    """What devices' accuracies come to at another shift."""
+
+    shift: float  # the share
+    kind: NotRequired[str]  # unseen unless said
+    mean: float
+    worst10: float
+
+
 _VALUES: dict[str, object] = {
     "attackers": list[int],
     "flippers": list[int],
     "hidden_group": int,
     "chosen": Chosen,
-    "accuracy_shifted": dict[str, float],
+    "accuracy_shifted": Shifted,
     "private_updates": PrivateUpdates,
     "guarded": Judged,
     "global_test": GlobalTest,

@@ -16,13 +16,14 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from potluck import algorithms as registry
-from potluck.core.errors import ConfigError, ModelError, PotluckError, error_context
+from potluck.core.errors import ConfigError, ModelError, PotluckError, error_context, require
 from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import name_pool, resolve_run
+from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.schema.tune_table import Tune
@@ -94,6 +95,9 @@ def count_trials(methods: Methods, table: Tune) -> int:
 def check_trials(methods: Methods, table: Tune, check: Callable[[Experiment], object]) -> None:
     """Refuse a grid of which some value can't be run, before anything is: `check` makes what a run needs."""
     for experiment in methods.values():
+        known = not table.shifts or len(experiment.evaluate.shifts) > 0
+        fix = "there are none to judge by; give evaluate.shifts, such as [0.0, 0.5, 1.0]"
+        require(known, "tune.shifts", True, fix)
         space = _find_space(experiment, table)
         points = spread(space, count_grid(space, table.trials, table.refine))
         others = [{**points[0], key: value} for key, values in space.items() for value in values]
@@ -131,7 +135,7 @@ def _run_stage(stage: "Sequence[tuple[_Method, Move]]", table: Tune, batch: RunB
     results: list[list[float]] = [[] for _ in stage]
     for i, request in asked:
         done = batch.run(*request)
-        accuracy = done.summary["accuracy_mean"] if done.failed is None else 0.0  # settings that break it
+        accuracy = _judge(done, table) if done.failed is None else 0.0  # settings that break it
         if accuracy is None:
             raise PotluckError(f"{request.name}: never evaluated, so it can't be judged; run it longer")
         results[i].append(accuracy)
@@ -139,6 +143,14 @@ def _run_stage(stage: "Sequence[tuple[_Method, Move]]", table: Tune, batch: RunB
         method.tried.append(
             Trial(point=move.point, origin=move.origin, key=move.key, results=own, mean=fmean(own))
         )
+
+
+def _judge(run: Run, table: Tune) -> float | None:
+    """How good a trial was; with shifts, by the first view that is scored at them."""
+    if not table.shifts:
+        return run.summary["accuracy_mean"]
+    told = [line for line in run.lines if line["metric"] == "accuracy_shifted"]
+    return fmean(line["value"]["mean"] for line in told if line["view"] == told[0]["view"]) if told else None
 
 
 @dataclass
@@ -228,6 +240,7 @@ class _Search:
             {m.name: list_lacking(table, registry.canonical(m.experiment.algorithm)) for m in methods},
             {method.name: method.tried for method in methods},
             {method.name: method.refused for method in methods},
+            table.shifts,
         )
         if self.out is not None:
             json_files.write_json(self.out, folder.TUNED, tuning.summary())

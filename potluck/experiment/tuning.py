@@ -31,6 +31,7 @@ class Tuning:
     lacking: dict[str, list[str]]  # by method: keys of the grid that it doesn't have
     results: dict[str, list[Trial]]  # by method, in the order in which they were tried
     refused: dict[str, list[Point]]  # by method: what lay beyond an end and no run can have
+    shifts: bool = False  # judged by the mean over shifts that were rehearsed with validation rows
 
     def best(self, method: str) -> Trial:
         """The trial with the best mean; the first of equally good ones."""

@@ -7,6 +7,7 @@ from potluck.experiment import Tuning
 from potluck.experiment.tuned_keys import shorten_keys, tell_point, tell_value
 
 JUDGED_BY = "mean accuracy on devices' validation rows"
+REHEARSED = ", rehearsed with each other's for the shifts that are scored"
 CHOICE_HEAD = ("trials", "chosen", "accuracy", "remarks")
 TRIAL_HEAD = ("", "settings", "from", "accuracy")
 
@@ -82,7 +83,8 @@ def tell_choice(tuning: Tuning) -> str:
     edges = [method for method in tuning.results if tuning.edges(method)]
     beyond = f" At an edge: {', '.join(edges)}; a value beyond it may do better." if edges else ""
     chance = "" if several else " With one seed, chance may have chosen."
-    return f"Chosen by {JUDGED_BY} ({how}); no test row of a trial was read.{beyond}{chance}"
+    by = JUDGED_BY + REHEARSED * tuning.shifts
+    return f"Chosen by {by} ({how}); no test row of a trial was read.{beyond}{chance}"
 
 
 def _list_remarks(tuning: Tuning, method: str) -> list[str]:

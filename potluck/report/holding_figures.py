@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from potluck.data import Pool, RowCount
+from potluck.data import Partition, Pool, RowCount, Shift
 from potluck.experiment import Run
 from potluck.federation import Federation
 from potluck.report.canvas import COLOURS, LOOKED_AT, SHADES, Facts, ReportFigure, make_figure
@@ -106,12 +106,11 @@ def _set_height(figure: go.Figure, found: RowTable) -> go.Figure:
 def count_rows(federation: Federation) -> NDArray[np.int64]:
     """Training rows by device and class, of all devices or of a fixed choice."""
     partition, classes = federation.partition, federation.pool.classes
-    nodes = np.linspace(0, partition.clients - 1, min(partition.clients, LOOKED_AT)).astype(int)
-    labels = federation.pool.y.numpy()
-    return np.stack([np.bincount(labels[partition.rows(int(n), "train")], minlength=classes) for n in nodes])
+    labels, nodes = federation.pool.y.numpy(), _look_at(partition)
+    return np.stack([np.bincount(labels[partition.rows(n, "train")], minlength=classes) for n in nodes])
 
 
-def list_data_facts(federation: Federation, count: RowCount, test_from: str) -> Facts:
+def list_data_facts(federation: Federation, count: RowCount, test_from: str, shift: Shift) -> Facts:
     """Where rows went and who holds what, in numbers."""
     pool, table = federation.pool, count_rows(federation)
     sizes, classes = table.sum(1), (table > 0).sum(1)
@@ -142,7 +141,38 @@ def list_data_facts(federation: Federation, count: RowCount, test_from: str) -> 
         ("classes a device", f"{classes.min()} to {classes.max()}, median {np.median(classes):g}{some}"),
         ("label skew", f"{skew.mean():.2f} mean distance from everybody's mix (0: alike, 1: nothing shared)"),
         *wrong,
+        *_tell_shifts(federation, shift),
     ]
+
+
+def _tell_shifts(federation: Federation, shift: Shift) -> Facts:
+    """What devices are tested on at `data.shift`, and at each of `evaluate.shifts`."""
+    told = [("shift", shift, federation.partition)] if shift.share else []
+    told += [("at the end", level, partition) for level, partition in federation.shifts.items()]
+    return [
+        (
+            f"{when}: {level.kind} {level.share:g}",
+            f"{100 * measure_strangers(federation, partition):.0f} % of devices' test rows are of classes "
+            f"that they don't train on{', met in that order' if level.ordered else ''}",
+        )
+        for when, level, partition in told
+    ]
+
+
+def measure_strangers(federation: Federation, partition: Partition) -> float:
+    """The share of devices' test rows whose class is absent from their train rows, of those looked at."""
+    labels, strange, rows = federation.pool.y.numpy(), 0, 0
+    for node in _look_at(partition):
+        tested = labels[partition.rows(node, "test")]
+        strange += int((~np.isin(tested, labels[partition.rows(node, "train")])).sum())
+        rows += len(tested)
+    return strange / max(rows, 1)
+
+
+def _look_at(partition: Partition) -> list[int]:
+    """All devices, or a fixed choice."""
+    some = np.linspace(0, partition.clients - 1, min(partition.clients, LOOKED_AT))
+    return [int(node) for node in some]
 
 
 def _tell_scale(pool: Pool) -> str:

@@ -101,7 +101,9 @@ def draw_spread(comparison: Comparison) -> go.Figure:
     return fit_rows(figure, comparison.algorithms, each=50)
 
 
-def read_at_shift(run: Run, share: float, key: str = "mean", view: str | None = None) -> float | None:
+def read_at_shift(
+    run: Run, share: float, key: str = "mean", view: str | None = None, kind: str = "unseen"
+) -> float | None:
     """What a view (by default the headline) came to at one of `evaluate.shifts`.
 
     `key`: mean or worst10 of devices' accuracies, or the mean of another score by its name. None if it
@@ -109,7 +111,9 @@ def read_at_shift(run: Run, share: float, key: str = "mean", view: str | None = 
     """
     view = headline(run.lines) if view is None else view
     for r in run.lines:
-        if r["metric"] == "accuracy_shifted" and r.get("view") == view and r["value"]["shift"] == share:
-            found: float | None = r["value"].get(key)
-            return found
+        if r["metric"] != "accuracy_shifted" or r.get("view") != view:
+            continue
+        if (r["value"]["shift"], r["value"].get("kind", "unseen")) == (share, kind):
+            found = r["value"].get(key)
+            return found if isinstance(found, float | int) else None
     return None

@@ -1,4 +1,4 @@
-"""docs/reproduction.md: a section for each study, between markers, written anew when the study is run."""
+"""Pages of results: a section for each study, between markers, written anew when the study is run."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
-from potluck.experiment.study import Measure, Results
+from potluck.experiment.study import Measure, Results, Study
 from potluck.experiment.summary import tell_tested
 from potluck.report.choices import (
     CHOICE_HEAD,
@@ -26,7 +26,8 @@ from potluck.report.columns import (
     tell_points,
 )
 
-HEAD = """# Reproduction
+PAGES = Path("docs")
+HEAD = """# {title}
 
 Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py` or, if
 it is a variant, from the file whose name its own begins with. Sections marked as quick show that a study
@@ -36,6 +37,11 @@ works; they say nothing about the methods.
 none. The global test is on rows that no device holds: the mean over devices of the model that each uses, or
 the shared model where devices use models of their own.
 """
+
+
+def find_page(study: Study) -> Path:
+    """The page that a study is written into, unless told."""
+    return PAGES / "reproduction.md" if study.results is None else PAGES / "results" / f"{study.results}.md"
 
 
 def write_section(results: Results) -> str:
@@ -52,7 +58,8 @@ def write_section(results: Results) -> str:
 
 def replace_section(page: Path, results: Results, text: str) -> bool:
     """Put a section in the place of the study's older one; a quick one never replaces a paper's."""
-    content = page.read_text(encoding="utf-8") if page.exists() else HEAD
+    title = page.stem.replace("_", " ").capitalize()
+    content = page.read_text(encoding="utf-8") if page.exists() else HEAD.format(title=title)
     name, scale = results.name, results.plan.name
     found = re.search(
         rf"<!-- study {re.escape(name)}, (\w+) -->.*?<!-- end of {re.escape(name)} -->\n", content, re.DOTALL

@@ -18,7 +18,7 @@ from potluck.core.errors import DivergedError, require
 from potluck.core.job import trains
 from potluck.core.messages import Choice, Node, Task
 from potluck.core.trees import finite
-from potluck.data import Partition
+from potluck.data import Partition, Shift, read_shift
 from potluck.engine.host import Host
 from potluck.engine.local import Home, look_up
 from potluck.engine.offers import Chosen, Settled, find_offers, settle
@@ -118,23 +118,23 @@ class Evaluator:
         return Evaluation(lines, None if headline is None else float(np.mean(headline)))
 
     def evaluate_shifts(self, last: int) -> list[Line]:
-        """After the last evaluation: the same on every device's test rows at other shares of shift.
+        """After the last evaluation: the same on every device's rows at other shifts.
 
         `last`: its serial, so that what trains first comes to the same model.
         """
-        if self.often.on != "test" or not self.often.shifts:
+        if not self.often.shifts:
             return []
         lines, offers = [], self._collect(self._find_honest(), last)
-        for share in self.often.shifts:
+        for shift in map(read_shift, self.often.shifts):
             by_view: dict[str, list[Scores]] = {}
-            items = self._place(offers, last, self.federation.find_shifts(self.host.now)[share])
+            items = self._place(offers, last, self.federation.find_shifts(self.host.now)[shift])
             scores = score(items, self.executor)
             for offer, found in zip(offers, scores, strict=True):
                 if "accuracy" in found:
                     by_view.setdefault(offer.view, []).append(found)
             for view, found_here in by_view.items():
-                overall = {"shift": share, **_average(found_here)}
-                lines.append(Line("accuracy_shifted", overall, view=view))
+                told = {**_name_shift(shift), **_average(found_here)}
+                lines.append(Line("accuracy_shifted", told, view=view))
         return lines
 
     def find_uses(self, last: int) -> dict[Node, Use]:
@@ -280,6 +280,10 @@ def _require_sound(offers: Iterable[Offer], now: float) -> None:
                 "NaN or infinite: lower lr or server_lr; a rule's merge is undone before it comes to this, "
                 "if it makes a new state instead of changing the one it is given"
             )
+
+
+def _name_shift(shift: Shift) -> dict[str, float | str]:
+    return {"shift": shift.share} | ({} if shift.kind == "unseen" else {"kind": shift.kind})
 
 
 def _average(scores: list[Scores]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from potluck import data
 from potluck.cli import main
 from potluck.experiment import Experiment
-from potluck.experiment.build import build_federation, deal_rows, load_rows
+from potluck.experiment.build import build_federation, deal_rows, load_rows, make_shift
 from potluck.report.fleet_figures import list_fleet_facts
 from potluck.report.holding_figures import count_rows, list_data_facts
 
@@ -38,7 +38,8 @@ def test_a_summary_and_a_picture_without_network(command, key, tmp_path, capsys)
 def tell(wanted):
     rows = load_rows(wanted)
     count = data.count_rows(len(rows), *deal_rows(wanted, rows))
-    return dict(list_data_facts(build_federation(wanted, rows), count, wanted.data.test_from))
+    federation, shift = build_federation(wanted, rows), make_shift(wanted.data.shift)
+    return dict(list_data_facts(federation, count, wanted.data.test_from, shift))
 
 
 def test_every_row_is_somewhere(tmp_path, capsys, monkeypatch):

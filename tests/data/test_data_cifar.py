@@ -6,6 +6,7 @@ import tarfile
 
 import numpy as np
 import pytest
+import torch
 
 from potluck.core.errors import DataError
 from potluck.data import load
@@ -127,6 +128,26 @@ def test_every_version_gives_the_same_rows(tmp_path, name, version, packed):
 def test_pickles_of_this_python(tmp_path, protocol):
     write(tmp_path, "cifar-10", "py", files=contents("cifar-10", "py", protocol))
     assert len(load("cifar-10", root=tmp_path)) == 36
+
+
+def test_the_first_rows_are_the_same_cut_or_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("potluck.data.sources.builtin._FIRST", (7, 2))
+    (tmp_path / "cut").mkdir()
+    write(tmp_path / "cut", "cifar-10", "bin")
+    cut = load("cifar-10-first", root=tmp_path / "cut")
+    made = batches("cifar-10")
+    pixels = np.concatenate([pixels for pixels, _, _ in made.values()]).reshape(-1, 3, 32, 32)
+    labels = np.concatenate([fine for _, fine, _ in made.values()])
+    kept = [*range(7), 30, 31]
+    assert cut.y.tolist() == labels[kept].tolist()
+    assert cut.test.tolist() == [False] * 7 + [True] * 2
+    (tmp_path / "file" / "cifar10").mkdir(parents=True)
+    place = tmp_path / "file" / "cifar10" / "cifar10_21k.npz"
+    np.savez(place, x=pixels[kept], y=labels[kept], test=np.arange(9) >= 7)
+    whole = load("cifar-10-first", root=tmp_path / "file")
+    assert (whole.name, whole.mean, whole.std, whole.classes) == (cut.name, cut.mean, cut.std, 10)
+    assert torch.equal(whole.x, cut.x)
+    assert torch.equal(whole.y, cut.y)
 
 
 def test_folder_of_the_name_and_binary_first(tmp_path):

@@ -7,7 +7,7 @@ from federations import LOCAL, LOOP, STACKED, finished, lines, pool, small, valu
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
-from potluck.data import Change, Flip, Groups, arrange, count_rows, iid, procedural
+from potluck.data import Change, Flip, Groups, Shift, arrange, count_rows, iid, procedural
 from potluck.experiment import Experiment
 from potluck.experiment.build import build_federation, deal_rows, load_rows
 from potluck.experiment.runs import run
@@ -132,7 +132,8 @@ def test_an_experiment_says_who_flips(tmp_path):
         np.flatnonzero(federation.flips).tolist()
     ]
     count = count_rows(300, *deal_rows(experiment.resolve(), load_rows(experiment.resolve())))
-    assert ("wrong labels", "train rows of 2 devices") in list_data_facts(federation, count, "rows")
+    facts = list_data_facts(federation, count, "rows", Shift(0.0))
+    assert ("wrong labels", "train rows of 2 devices") in facts
     assert Experiment.from_file(tmp_path / "run" / "experiment.toml").data.flip == experiment.data.flip
 
 

@@ -253,6 +253,17 @@ def test_sections_are_replaced_and_quick_ones_give_way(command, here):
     assert "(quick)" in (here / "other.md").read_text()
 
 
+def test_a_study_may_have_a_page_of_results(command, here):
+    (here / "studies" / "two.py").write_text(TWO.replace("Study(", 'Study(results="classter",', 1))
+    assert command("study", "two", "-q")[0] == 0
+    page = (here / "docs" / "results" / "classter.md").read_text()
+    assert page.startswith("# Classter\n")
+    assert "<!-- study two, quick -->" in page
+    assert not (here / "docs" / "reproduction.md").exists()
+    assert command("study", "two", "-q", "--page", "other.md")[0] == 0
+    assert "<!-- study two, quick -->" in (here / "other.md").read_text()
+
+
 # ------------------------------------------------------------------------------------------------- what is
 
 ARMS = [Arm("a", "fedavg"), Arm("b", "fedprox")]

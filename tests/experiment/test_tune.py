@@ -17,7 +17,7 @@ from potluck.experiment.tune import count_trials, fill_tune
 from potluck.experiment.tuned_keys import find_space, has_key, list_keys, name_trial, set_values
 from potluck.experiment.tuning import load_tuning
 from potluck.report import reproduction
-from potluck.report.choices import list_choices
+from potluck.report.choices import list_choices, tell_choice
 
 # Rates so low that the best one lies at the upper end: the search must go beyond it.
 DIGITS = {
@@ -285,6 +285,7 @@ def test_names_of_trials():
         ),
         ({"grid": {"train": {"epochs": [1.5]}}}, r"train.epochs = 1.5: should be a valid integer"),
         ({"trials": 1, "grid": {"clients": [3, 0]}}, r"clients = 0: .*\(by \[tune\]\)"),
+        ({"shifts": True}, r"tune.shifts = True: there are none to judge by; give evaluate.shifts"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_first_run(tmp_path, table, message):
@@ -295,6 +296,21 @@ def test_what_is_wrong_is_said_before_the_first_run(tmp_path, table, message):
         compare(wanted, out=tmp_path / "c", show=told, tuned=True)
     assert told.runs == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_trials_may_be_judged_at_shifts_that_are_rehearsed(tmp_path):
+    table = {"trials": 2, "seeds": [11], "shifts": True, "grid": {"train": {"lr": [0.01, 0.1]}}}
+    data = {"source": "digits", "clients": 10, "alpha": 0.1}
+    wanted = experiment(compare=["fedavg"], data=data, tune=table, evaluate={"shifts": [0.5, 1.0]})
+    chosen = tune(wanted, out=tmp_path / "t")
+    for trial in chosen.results["fedavg"]:
+        place = next((tmp_path / "t").glob(f"*{trial['point']['train.lr']:g}*"))
+        lines = potluck.load(place).lines
+        told = [r["value"]["mean"] for r in lines if r["metric"] == "accuracy_shifted"]
+        assert len(told) == 2
+        assert trial["results"] == [sum(told) / 2]
+    assert load_tuning(tmp_path / "t").shifts
+    assert "rehearsed with each other's for the shifts" in tell_choice(chosen)
 
 
 def test_a_key_of_one_method_is_left_out_for_the_others(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from potluck.cli import main
 from potluck.experiment.study_runner import find, read
+from potluck.report import reproduction
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +69,11 @@ def test_titles_and_names_differ():
     assert len(STUDIES) == sum(len(read(path)) for path in FILES)  # no variant has the name of another file
 
 
-def test_sections_of_the_page_are_of_studies_that_there_are():
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    written = re.findall(r"<!-- study (\w+), paper -->", page)
+def test_sections_of_the_pages_are_of_studies_that_there_are():
+    written = {}
+    for page in (ROOT / "docs" / "reproduction.md", *ROOT.glob("docs/results/*.md")):
+        for name, scale in re.findall(r"<!-- study (\w+), (\w+) -->", page.read_text()):
+            assert scale == "paper"
+            assert page == ROOT / reproduction.find_page(STUDIES[name]), f"{name} stands on another page"
+            written[name] = page
     assert len(written) > 50
-    assert set(written) <= set(STUDIES)

@@ -1,4 +1,4 @@
-"""evaluate.shifts: what is served, at the end also scored at other shares of test rows of unseen classes."""
+"""evaluate.shifts: what is served, at the end also scored on test rows that are shifted otherwise."""
 
 from dataclasses import replace
 
@@ -26,12 +26,13 @@ from potluck.algorithms.ftfa import ftfa
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.messages import Task
-from potluck.data import Change, Groups, arrange, divide
+from potluck.data import Change, Groups, Shift, arrange, divide
 from potluck.data.shift import count_replaced
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import score_together
 from potluck.experiment import Experiment, build
 from potluck.experiment.launch.batch import RunBatch
+from potluck.experiment.record_check import find_record_fault
 from potluck.jobs import use_model
 from potluck.jobs.objective import Objective, score_rows
 from potluck.report.per_device import read_at_shift
@@ -122,7 +123,8 @@ def test_levels_share_rows():
     federation = laid("dirichlet", levels=(0.2, 0.4, 0.6))
     for node in range(8):
         own = set(federation.partition.rows(node, "test").tolist())
-        kept = [own & set(federation.shifts[share].rows(node, "test").tolist()) for share in (0.2, 0.4, 0.6)]
+        levels = [federation.shifts[Shift(share)] for share in (0.2, 0.4, 0.6)]
+        kept = [own & set(level.rows(node, "test").tolist()) for level in levels]
         assert own >= kept[0] >= kept[1] >= kept[2]
         for level in federation.shifts.values():
             assert np.array_equal(level.rows(node, "train"), federation.partition.rows(node, "train"))
@@ -145,8 +147,8 @@ def test_levels_are_of_the_present(monkeypatch):
     for share, tests in zip(LEVELS, asked[2:], strict=True):
         assert sorted(tests) == list(range(8))
         for node, rows in tests.items():
-            assert np.array_equal(rows, federation.changes[0].shifts[share].rows(node, "test"))
-    before, now = federation.shifts[1.0].rows(0, "test"), asked[-1][0]
+            assert np.array_equal(rows, federation.changes[0].shifts[Shift(share)].rows(node, "test"))
+    before, now = federation.shifts[Shift(1.0)].rows(0, "test"), asked[-1][0]
     assert not np.array_equal(before, now)
 
 
@@ -156,10 +158,22 @@ def test_rows_of_levels_are_seen_as_the_client_sees():
     made = arrange(pool(), held, 1, groups=groups, levels=(1.0,))
     views = groups.views(pool(), 1)
     for node in range(8):
-        rows = made.phases[0].shifts[1.0].rows(node, "test")
+        rows = made.phases[0].shifts[Shift(1.0)].rows(node, "test")
         names = torch.tensor(views[made.group[node]].labels or tuple(range(4)))
         assert torch.equal(made.pool.y[rows.copy()], names[pool().y[made.origin[rows]]])
         assert pool().test[made.origin[rows]].all()  # all of them are replaced
+
+
+def test_a_kind_is_told_with_its_scores():
+    levels = (*LEVELS, Shift(0.4, "onset"), Shift(1.0, "one"))
+    sim = finished(laid(levels=levels), FedAvg(2, LOCAL), rounds=1, often=EvaluateAt(shifts=levels))
+    told = [r for r in sim.records if r["metric"] == "accuracy_shifted" and r["view"] == "global"]
+    kinds = [(r["value"]["shift"], r["value"].get("kind")) for r in told]
+    assert kinds == [(0.0, None), (0.4, None), (1.0, None), (0.4, "onset"), (1.0, "one")]
+    assert told[1]["value"]["mean"] == told[3]["value"]["mean"]  # the same rows in another order
+    assert all(find_record_fault(r) is None for r in told)
+    wrong = {**told[4], "value": {**told[4]["value"], "kind": 3}}
+    assert find_record_fault(wrong) == "accuracy_shifted.kind should be a text"
 
 
 # --------------------------------------------------------------------------------------- nothing else changes
@@ -216,7 +230,7 @@ def test_resumed_at_any_event():
     assert len(values(sim, "accuracy_shifted")) == 2 * len(LEVELS)
 
 
-def test_on_validation_no_level_is_scored():
+def test_on_validation_levels_are_rehearsed_and_no_test_row_is_touched():
     rule, often = FedAvg(3, LOCAL), EvaluateAt(on="validation", shifts=LEVELS)
     federation = laid("dirichlet")
     x = federation.pool.x.clone()
@@ -229,8 +243,9 @@ def test_on_validation_no_level_is_scored():
     ]
     assert lines(sims[0]) == lines(sims[1])
     assert torch.equal(weights(sims[0]), weights(sims[1]))
-    assert values(sims[0], "accuracy_shifted") == []
-    finished(small(), rule, often=often)  # nor needs anything be laid out for it
+    told = [v["mean"] for v in values(sims[0], "accuracy_shifted", view="global")]
+    assert told[0] == values(sims[0], "accuracy_mean")[-1]
+    assert len(set(told)) == len(LEVELS)
 
 
 def test_runs_of_a_batch_that_differ_in_levels():
@@ -249,7 +264,7 @@ def test_runs_of_a_batch_that_differ_in_levels():
     [
         ([0.2, 1.5], r"evaluate.shifts.*should be less than or equal to 1"),
         ([-0.1], r"evaluate.shifts.*should be greater than or equal to 0"),
-        ([0.2, 1.0, 0.2], r"evaluate.shifts = \[0.2, 1.0, 0.2\]: name each share once"),
+        ([0.2, 1.0, 0.2], r"evaluate.shifts = \[0.2, 1.0, 0.2\]: name each shift once"),
     ],
 )
 def test_wrong_shares(shifts, message):

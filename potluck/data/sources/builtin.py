@@ -19,6 +19,8 @@ from potluck.data.sources.registry import register
 from potluck.data.sources.shakespeare import load_shakespeare
 
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where its package dataset-fashion-mnist puts the files
+_CUT = "cifar10/cifar10_21k.npz"  # the same rows in one file
+_FIRST = (18_000, 3_000)  # to train on, and of the global test set
 _CENTRE = 3.0  # length of a class's mean, in deviations: blobs overlap, but are learned in few steps
 
 
@@ -56,17 +58,35 @@ def cifar_10(root: Path | None) -> Pool:
     return _cifar("cifar-10", root, CIFAR_10, 10)
 
 
+def cifar_10_first(root: Path | None) -> Pool:
+    """The first 18,000 and 3,000 photographs of CIFAR-10, cut from all of it or from cifar10_21k.npz."""
+    name = "cifar-10-first"
+    file = next((place for place in list_places(root, _CUT) if place.is_file()), None)
+    if file is None:
+        return _cifar("cifar-10", root, CIFAR_10, 10, name=name, first=_FIRST)
+    arrays = read_arrays(file, ("x", "y", "test"))
+    pool = assemble(str(file), arrays["x"], arrays["y"], test=arrays["test"], classes=10)
+    return replace(pool, name=name)
+
+
 def cifar_100(root: Path | None, coarse: bool = False) -> Pool:
     """50,000 + 10,000 photographs of 32x32 pixels in 100 classes or, if coarse, in 20."""
     return _cifar("cifar-100", root, CIFAR_100, 20 if coarse else 100, coarse)
 
 
 def _cifar(
-    name: str, root: Path | None, versions: tuple[Version, ...], classes: int, coarse: bool = False
+    source: str,
+    root: Path | None,
+    versions: tuple[Version, ...],
+    classes: int,
+    coarse: bool = False,
+    name: str | None = None,
+    first: tuple[int, int] | None = None,
 ) -> Pool:
     entries = [entry for version in versions for entry in version.names]
-    origin = f"get it (www.cs.toronto.edu/~kriz/cifar.html) by `potluck data get {name}`"
-    return load_cifar(name, find(name, root, name, entries, origin), versions, classes, coarse)
+    origin = f"get it (www.cs.toronto.edu/~kriz/cifar.html) by `potluck data get {source}`"
+    path = find(source, root, source, entries, origin)
+    return load_cifar(name or source, path, versions, classes, coarse, first)
 
 
 def har(root: Path | None) -> Pool:
@@ -148,6 +168,7 @@ for _make in (
     mnist,
     fashion_mnist,
     cifar_10,
+    cifar_10_first,
     cifar_100,
     har,
     shakespeare,

@@ -70,8 +70,18 @@ CIFAR_100 = (
 )
 
 
-def load_cifar(name: str, path: Path, versions: tuple[Version, ...], classes: int, coarse: bool) -> Pool:
-    """A set from its folder or archive, whose name says which version it is."""
+def load_cifar(
+    name: str,
+    path: Path,
+    versions: tuple[Version, ...],
+    classes: int,
+    coarse: bool = False,
+    first: tuple[int, int] | None = None,
+) -> Pool:
+    """A set from its folder or archive, whose name says which version it is.
+
+    `first`: so many of the rows to train on, and of the global test set, instead of all.
+    """
     version = next(version for version in versions if path.name in version.names)
     key = version.coarse if coarse else version.fine
     assert key is not None, f"{name} has no coarse labels"
@@ -82,14 +92,12 @@ def load_cifar(name: str, path: Path, versions: tuple[Version, ...], classes: in
         else _rows(data, f"{path}: {member}", version.labels, key)
         for member, data in ((member, content[member]) for member in (*version.train, version.test))
     ]
-    sizes = [len(y) for _, y in parts]
-    return assemble(
-        name,
-        np.concatenate([x for x, _ in parts]),
-        np.concatenate([y for _, y in parts]),
-        test=np.arange(sum(sizes)) >= sum(sizes[:-1]),
-        classes=classes,
-    )
+    (*_, last), x, y = parts, np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    train = len(y) - len(last[1])
+    if first is not None:
+        kept = np.r_[: min(first[0], train), train : min(train + first[1], len(y))]
+        x, y, train = x[kept], y[kept], min(first[0], train)
+    return assemble(name, x, y, test=np.arange(len(y)) >= train, classes=classes)
 
 
 def _rows(content: bytes, at: str, labels: int, column: int) -> Rows:

@@ -20,7 +20,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment.prepare import make_rule, resolve_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
-from potluck.experiment.schema.settings import Data
+from potluck.experiment.schema.settings import Data, dump_all
 from potluck.models import Models
 from potluck.rules import Rounds, as_algorithm
 
@@ -105,8 +105,8 @@ def _refuse(experiment: Experiment, rule: object) -> None:
             )
     if experiment.evaluate.shifts:
         raise ConfigError(
-            f"evaluate.shifts = {experiment.evaluate.shifts}: needs rows of unseen classes, which devices "
-            "don't have; leave it out"
+            f"evaluate.shifts = {dump_all(experiment.evaluate)['shifts']}: needs rows that no device has, "
+            "of a global test set; leave it out"
         )
 
 

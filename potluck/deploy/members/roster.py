@@ -35,7 +35,8 @@ from potluck.core.messages import Node
 from potluck.core.ranges import Count, Positive
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
-from potluck.experiment.schema.settings import Table, dump_all
+from potluck.experiment.schema.settings import dump_all
+from potluck.experiment.schema.table import Table
 
 FILE = "federation.toml"
 TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}

@@ -193,7 +193,8 @@ class RunBatch:
     def _federation(self, full: Experiment) -> Federation:
         """Data, devices and models, which runs share that differ in the rest only."""
         tables = {key: value for key, value in dump_all(full).items() if key not in NOT_FEDERATION}
-        key = toml.write({**tables, "shifts": full.evaluate.shifts})  # test rows are laid out for them
+        shifts = dump_all(full.evaluate).get("shifts", [])  # test rows are laid out for them
+        key = toml.write({**tables, "shifts": shifts})
         if key not in self._federations:
             while len(self._federations) >= KEPT_FEDERATIONS:
                 self._federations.pop(next(iter(self._federations)))

@@ -9,10 +9,12 @@ from pydantic_core import ErrorDetails
 
 from potluck.core.errors import ConfigError, nearest, show_short
 
+UNION_TAGS = ("<value>", "<table>")  # of keys that hold either; pydantic puts them into locations
+
 
 def explain_error(error: ValidationError, model: type[BaseModel], where: str, above: str = "") -> ConfigError:
     """The first problem that pydantic found, and how many there are; `above` is the path of the model."""
-    problems = error.errors(include_url=False)
+    problems = [_drop_tags(problem) for problem in error.errors(include_url=False)]
     first = next(
         (p for p in problems if p["type"] == "extra_forbidden"), problems[0]
     )  # a typo explains the rest
@@ -22,6 +24,10 @@ def explain_error(error: ValidationError, model: type[BaseModel], where: str, ab
     value, fix = first["input"], _fix(first, model)
     shown = "" if isinstance(value, dict) or first["type"] == "missing" else f" = {show_short(value)}"
     return ConfigError(f"{where}: {path or 'the experiment'}{shown}: {fix}{more}")
+
+
+def _drop_tags(problem: ErrorDetails) -> ErrorDetails:
+    return {**problem, "loc": tuple(part for part in problem["loc"] if part not in UNION_TAGS)}
 
 
 def check_distinct(key: str, values: Sequence[object]) -> None:
@@ -87,6 +93,7 @@ def _descend(model: type[BaseModel] | None, loc: tuple[int | str, ...]) -> type[
 
 
 def _table(annotation: object) -> type[BaseModel] | None:
-    """The table that a type is or may be."""
-    members = typing.get_args(annotation) or (annotation,)
-    return next((m for m in members if isinstance(m, type) and issubclass(m, BaseModel)), None)
+    """The table that a type is, may be or holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in typing.get_args(annotation) if (found := _table(inner))), None)

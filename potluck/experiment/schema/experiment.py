@@ -24,7 +24,6 @@ from potluck.experiment.schema.settings import (
     Execution,
     Model,
     Stop,
-    Table,
     Training,
     as_recorded,
     dump_all,
@@ -32,6 +31,7 @@ from potluck.experiment.schema.settings import (
     is_recorded,
     name_algorithm,
 )
+from potluck.experiment.schema.table import Table
 from potluck.experiment.schema.tune_table import Tune
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
 

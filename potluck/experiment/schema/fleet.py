@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from potluck.core.codec import Json
 from potluck.core.errors import nearest
 from potluck.core.ranges import AtLeast0, Chance, Count, Factor, Natural, Often, Portion, Share
-from potluck.experiment.schema.settings import Table
+from potluck.experiment.schema.table import Table
 from potluck.fleet import SOURCES
 
 Rate = Annotated[float, Field(ge=1e-3, le=1e15)]  # bits per second

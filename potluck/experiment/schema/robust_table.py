@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from potluck.core.errors import nearest
 from potluck.core.parts import bare
 from potluck.core.ranges import Natural, Positive
-from potluck.experiment.schema.settings import Table
+from potluck.experiment.schema.table import Table
 from potluck.rules.robust import Mode, Robust, list_judges
 
 BelowHalf = Annotated[float, Field(gt=0, lt=0.5)]

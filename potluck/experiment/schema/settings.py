@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError, nearest_or_own
 from potluck.core.ranges import (
-    Chance,
     Count,
     Few,
     LearningRate,
@@ -22,14 +21,15 @@ from potluck.core.ranges import (
     Momentum,
     Natural,
     Often,
-    Portion,
     Positive,
     Seconds,
     Share,
 )
 from potluck.data import PARTITIONS, list_stocks
 from potluck.data import SOURCES as DATA_SOURCES
+from potluck.experiment.schema.data_tables import Change, Flip, Groups, Shift, ShiftLevel
 from potluck.experiment.schema.own_options import check_options, find_options
+from potluck.experiment.schema.table import Table
 from potluck.models.registry import MOST
 
 _RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
@@ -38,54 +38,6 @@ Depth = Annotated[float, Field(gt=0, le=MOST["depth"])]
 Noise = Annotated[float, Field(ge=1e-3, le=1e6)]  # as far as epsilon can be counted
 Decay = Annotated[float, Field(ge=0, le=1000)]
 Length = Annotated[float, Field(gt=0, le=1e6)]  # of a gradient
-Degrees = Annotated[float, Field(ge=-360, le=360)]
-
-
-class Table(BaseModel):
-    """One table of an experiment."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Groups(Table):
-    """[data.groups]: hidden groups of clients, each of which sees, or holds, other data."""
-
-    kind: Annotated[
-        Literal["rotation", "permutation", "affine", "labels"],
-        "images turned, labels renamed, features stretched; or rows of classes of their own",
-    ]
-    count: Annotated[int, Field(ge=2, le=1000), "of groups"]
-    degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
-        None
-    )
-    share: Annotated[Portion | None, "of labels: of a client's rows, those of its group's own classes"] = None
-    sizes: Annotated[list[Positive] | None, "of groups, as weights; even unless said"] = None
-
-
-class Flip(Table):
-    """[data.flip]: devices whose training labels are wrong; what they are tested on stays right."""
-
-    share: Annotated[Portion, "of the devices"]
-    kind: Annotated[Literal["random", "next"], "another class by chance for each row, or the next class"] = (
-        "random"
-    )
-
-
-class Change(Table):
-    """[[data.changes]]: what happens to the data of some clients in mid-run."""
-
-    at: Annotated[Seconds, "virtual seconds"]
-    kind: Annotated[Literal["labels", "rotation"], "rows are dealt anew, or images are turned"]
-    degrees: Annotated[Degrees | None, "of rotation, counter-clockwise"] = None
-    share: Annotated[Portion, "of the clients; of users, where there are some"] = 1.0
-
-    @model_validator(mode="after")
-    def _turns(self) -> Self:
-        if self.kind == "rotation" and not (self.degrees or 0) % 360:
-            raise ValueError(f"degrees = {self.degrees}: say how far images are turned, such as 90")
-        if self.kind == "labels" and self.degrees is not None:
-            raise ValueError(f"degrees = {self.degrees}: is of kind = 'rotation'; leave it out for 'labels'")
-        return self
 
 
 SOURCE_KEYS = ("path", "rows", "dimension", "classes", "normalise", "length", "stride", "coarse")
@@ -137,7 +89,9 @@ class Data(Table):
         str | None, "what they are made of: data (as they are), noise, or another source"
     ] = None
     groups: Groups | None = None
-    shift: Annotated[Chance, "share of test rows whose classes aren't trained on"] = 0.0
+    shift: Annotated[
+        ShiftLevel, "share of test rows whose classes aren't trained on, or another kind of shift"
+    ] = 0.0
     changes: Annotated[list[Change], "by time"] = Field(default=[])
     flip: Flip | None = None
 
@@ -266,16 +220,16 @@ class Evaluation(Table):
     )
     target: Annotated[Share | None, "time to this accuracy is reported; the run goes on"] = None
     shifts: Annotated[
-        list[Chance],
-        "At the end also at these shares of shift, whatever data.shift is; not on validation rows.",
+        list[ShiftLevel],
+        "At the end also at these shifts, whatever data.shift is; not on validation rows.",
     ] = Field(default=[])
 
     @field_validator("shifts")
     @classmethod
-    def _once(cls, shares: list[float]) -> list[float]:
-        if len(set(shares)) < len(shares):
-            raise ValueError("name each share once")
-        return shares
+    def _once(cls, shifts: list[float | Shift]) -> list[float | Shift]:
+        if len(set(shifts)) < len(shifts):
+            raise ValueError("name each shift once")
+        return shifts
 
 
 class Execution(Table):

@@ -7,7 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from potluck.core.errors import show_short
 from potluck.core.ranges import Few, Portion, Seed
-from potluck.experiment.schema.settings import Table, name_algorithm
+from potluck.experiment.schema.settings import name_algorithm
+from potluck.experiment.schema.table import Table
 from potluck.experiment.search import Value
 
 RATES = [0.01, 0.03, 0.1, 0.3]
@@ -24,6 +25,10 @@ class Tune(Table):
         "trials kept for settings around the best so far: beyond an end of the grid, or between its values; "
         "a third unless told; 0: the grid alone",
     ] = None
+    shifts: Annotated[
+        bool,
+        "Judged by the mean over evaluate.shifts instead, rehearsed with other devices' validation rows.",
+    ] = False
     grid: Annotated[
         dict[str, Any],
         "lists of values by key, as in [algorithms.NAME] (train.lr, clients), for all that have the key",
