@@ -12,6 +12,7 @@ from support import SPEC, Desk, Line, answer, close, local, notes, numbers, task
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge import PUBLISHED as FEDEDGE
+from potluck.algorithms.fededge.algorithm import fededge
 from potluck.algorithms.maverick import PUBLISHED
 from potluck.algorithms.maverick.algorithm import Negatives, find_farthest, maverick
 from potluck.algorithms.maverick.device import Contrast
@@ -23,6 +24,7 @@ from potluck.execute.reference import Item, train
 from potluck.fleet import place_attackers
 from potluck.jobs import SGD, Private, Train
 from potluck.rules.edges import Edge, EvenCloud
+from potluck.rules.guard import guard
 from potluck.rules.robust import AdaptiveKrum, MultiKrum, Verdict
 
 
@@ -378,6 +380,29 @@ def test_models_of_attackers_are_what_devices_learn_not_to_become():
         assert sum(map(len, found)) >= 0.8 * 3 * len(values(sim, "local_rounds", group=node))
         assert len(sim.points[node].own.state.model.inner.odd) <= 2
     assert all(term > 0 for term in values(sim, "train_loss_anomalous")[2:])
+
+
+def test_at_its_defaults_edges_train_while_the_cloud_is_silent():
+    """A cloud 2 s away, one way: what the records say of the rounds between two answers."""
+    federation = small(edges=2, compute=2e4, tiers={"edge": {"latency": 2.0}})
+    sim = finished(federation, maverick(LOCAL), rounds=4)
+    for node in (11, 12):
+        first, *later = values(sim, "local_rounds", group=node)
+        assert first == 1
+        assert len(later) >= 2
+        assert all(held > 1 for held in later)  # those but the last ended before the cloud's model came
+    assert sim.accounts.down["edge"] < sim.accounts.down["device"]
+
+
+def test_at_its_defaults_models_that_a_judge_finds_odd_are_shown_and_nothing_is_paid_otherwise():
+    federation, liars = small([12] * 20, edges=2, data=pool(900)), [0, 1, 2, 10, 11, 12]
+    lied = place_attackers(federation.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0)
+    judged = finished(replace(federation, fleet=lied), guard(maverick(LOCAL), AdaptiveKrum()), rounds=3)
+    assert {0, 1, 2} & {node for odd in values(judged, "anomalous", group=21) for node in odd}
+    plain, trusting = (finished(federation, make(LOCAL), rounds=3) for make in (fededge, maverick))
+    assert trusting.accounts.down == plain.accounts.down
+    assert trusting.now == plain.now
+    torch.testing.assert_close(weights(trusting), weights(plain), rtol=0, atol=1e-12)
 
 
 def test_stacks_are_not_given_up_and_workers_agree():

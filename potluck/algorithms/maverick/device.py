@@ -70,12 +70,12 @@ class Contrast(Objective):
             ahead = (ours * away).sum(-1) / self.tau
             return weighted_mean(F.relu(ahead) if self.hinge else F.softplus(ahead), batch.weight)
 
-        personal, odd = data.new_zeros(()), data.new_zeros(())
+        personal = contrast(batch.seen["global"]) if self.mu_p else data.new_zeros(())
+        odd = data.new_zeros(())
         for i, away in enumerate(batch.seen["odd"]):
             odd = odd + held[i] * contrast(away)
         total = data
         if self.mu_p:
-            personal = contrast(batch.seen["global"])
             total = total + self.mu_p * personal
         if self.mu_a and batch.seen["odd"]:
             total = total + self.mu_a * odd
