@@ -1,22 +1,26 @@
 """Edges between devices and a cloud: an edge that goes on training while the cloud is silent.
 
 An edge holds local rounds with its devices by an inner rule with one model. When a global model comes, the
-round at hand is finished; the edge's model and the global one are mixed, half and half; the cloud is answered
-and the next local round begins, all at the same moment. So the cloud waits for no more than one local round,
-and who has fast devices holds more of them. Before the first answer there is nothing to mix.
+round at hand is finished; the edge's model and the global one are mixed; the cloud is answered and the next
+local round begins, all at the same moment. So the cloud waits for no more than one local round, and who has
+fast devices holds more of them. Before the first answer there is nothing to mix.
+
+Mixed half and half, the next global model is (W_G + mean W_I) / 2: half of what edges learnt meanwhile.
+Carried over, it is W_G + mean (W_I - A), where A is what an edge last told the cloud, and went on from: all
+that it learnt since, and once. What an answer held is in W_G, or lost with it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Generic, Self
+from typing import ClassVar, Generic, Literal, Self, TypeAlias, get_args
 
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.job import Job
-from potluck.core.messages import Choice, Command, Lane, Node, Note, Reply, Task
+from potluck.core.messages import Choice, Command, Lane, Node, Note, Reply, Task, TaskId
 from potluck.core.rule import Got, Inner, M, Rule
-from potluck.core.trees import Params, Tree, sub, tmap
+from potluck.core.trees import Params, Tree, add, sub, tmap
 from potluck.jobs import Kept, Remember, Train, use_model
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
@@ -24,6 +28,8 @@ from potluck.rules.state import GlobalState
 from potluck.rules.vectors import length
 from potluck.rules.wrap import AroundRule
 
+Mix: TypeAlias = Literal["carry", "half"]
+EdgeView: TypeAlias = Literal["own", "mixed"]
 EVERYBODY = 1_000_000_000  # as a number of clients: all that are there
 PATIENCE = 1_000  # local rounds without a word from the cloud: it may wait for an edge that nobody comes to
 
@@ -35,8 +41,11 @@ class EdgeState(Generic[M]):
     inner: M  # of the inner rule
     shared: Params | None = None  # the last global model that was mixed in, or begun with; W_G
     came: Params | None = None  # one that isn't mixed in yet
+    due: TaskId | None = None  # the cloud's task that it came with
     first: bool = True  # what has come is what training began with: nothing to mix
     answer: Params | None = None  # what the cloud is told
+    base: Params | None = None  # what the edge learnt since this one, the cloud wasn't told
+    own: Params | None = None  # its model before mixing, until its devices have trained again
     since: int = 0  # local rounds since the last answer; E
     summary: tuple[int, float | None] | None = None  # of the last answer, to be noted: rounds, and distance
 
@@ -51,10 +60,17 @@ class Edge(Generic[M]):
 
     inner: Inner[M]  # with one model, such as FedAvg
     rounds: int | tuple[int, ...] | None = None  # between two answers, of all or of each edge; None: as fit
+    mix: Mix = "carry"
     upload_before_mix: bool = False
+    edge_view: EdgeView = "own"
     shows: bool = False  # devices are sent the global model too, as `global`
 
     def __post_init__(self) -> None:
+        require(self.mix in get_args(Mix), "mix", self.mix, "must be 'carry' or 'half'")
+        fix = "must be 'own' (before mixing) or 'mixed'"
+        require(self.edge_view in get_args(EdgeView), "edge_view", self.edge_view, fix)
+        fix = "is for mix = 'half': an edge that carries tells all that it learnt, and nothing else"
+        require(self.mix == "half" or not self.upload_before_mix, "upload_before_mix", True, fix)
         each = self.rounds if isinstance(self.rounds, tuple) else (self.rounds,)
         good = all(e is None or e >= 1 for e in each) and len(each) > 0
         require(good, "local_rounds", self.rounds, "must be 1 or more, for all edges or for each in a list")
@@ -87,14 +103,15 @@ class Edge(Generic[M]):
         self, m: EdgeState[M], lane: None, got: Got, ctx: Context
     ) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.merge(m.inner, lane, got, ctx)
-        m = replace(m, inner=inner, since=m.since + 1)
+        m = replace(m, inner=inner, since=m.since + 1, own=None)
         return self._mix(m, ctx), [*commands, *note_training(got.replies, ctx.me)]
 
     def adopt(self, m: EdgeState[M], task: Task, ctx: Context) -> EdgeState[M]:
         came: Params = task.send["params"]
+        m = replace(m, came=came, due=task.id)
         if m.shared is None:
-            return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, came=came)
-        return self._mix(replace(m, came=came, first=False), ctx)
+            return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, base=came)
+        return self._mix(replace(m, first=False), ctx)
 
     def report(self, m: EdgeState[M], task: Task, ctx: Context) -> tuple[Tree, float] | None:
         if m.came is not None:
@@ -102,24 +119,39 @@ class Edge(Generic[M]):
         return {"delta": sub(m.answer, task.send["params"])}, 1.0  # one edge, one vote
 
     def serve(self, m: EdgeState[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
-        return dict(self.inner.serve(m.inner, node, ctx))
+        shown = m.inner if m.own is None else self._load(m.inner, m.own, ctx)
+        return dict(self.inner.serve(shown, node, ctx))
 
     def _mix(self, m: EdgeState[M], ctx: Context) -> EdgeState[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
         if m.came is None or m.since < self._count_rounds(ctx):
             return m
         ours: Params = self.inner.serve(m.inner, ctx.me, ctx)["global"].send["params"]
-        if m.first:
-            return replace(m, came=None, answer=ours, since=0, summary=(m.since, None))
-        half: Params = tmap(lambda a, b: a / 2 + b / 2, ours, m.came)  # their sum might overflow
-        inner = self.inner.adopt(m.inner, Task(ctx.me, Train(), {"params": half}), ctx)
-        return EdgeState(
-            inner=inner,
+        made = ours if m.first else self._join(ours, m.came, m.base)
+        told = ctx.owed is not None and ctx.owed.id == m.due  # else it was called off: nobody hears of it
+        return replace(
+            m,
+            inner=m.inner if m.first else self._load(m.inner, made, ctx),
             shared=m.came,
-            first=False,
-            answer=ours if self.upload_before_mix else half,
-            summary=(m.since, length(sub(ours, m.came))),
+            came=None,
+            answer=ours if self.upload_before_mix else made,
+            base=made if told else m.came,
+            own=ours if self.edge_view == "own" else None,
+            since=0,
+            summary=(m.since, None if m.first else length(sub(ours, m.came))),
         )
+
+    def _join(self, ours: Params, came: Params, base: Params | None) -> Params:
+        made: Params
+        if self.mix == "half":
+            made = tmap(lambda a, b: a / 2 + b / 2, ours, came)  # their sum might overflow
+        else:
+            made = add(came, sub(ours, base))
+        return made
+
+    def _load(self, inner: M, params: Params, ctx: Context) -> M:
+        """The inner rule's state with another model."""
+        return self.inner.adopt(inner, Task(ctx.me, Train(), {"params": params}), ctx)
 
     def _count_rounds(self, ctx: Context) -> int:
         """Local rounds before an answer."""

@@ -11,7 +11,9 @@ from support import SPEC, Desk, Line, answer, close, local, notes, numbers, task
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fededge import PUBLISHED as FEDEDGE
 from potluck.algorithms.fededge.algorithm import fededge
+from potluck.algorithms.maverick import PUBLISHED
 from potluck.algorithms.maverick.algorithm import Negatives, find_farthest, maverick
 from potluck.algorithms.maverick.device import Contrast
 from potluck.core.errors import ConfigError
@@ -22,6 +24,7 @@ from potluck.execute.reference import Item, train
 from potluck.fleet import place_attackers
 from potluck.jobs import SGD, Private, Train
 from potluck.rules.edges import Edge, EvenCloud
+from potluck.rules.guard import guard
 from potluck.rules.robust import AdaptiveKrum, MultiKrum, Verdict
 
 
@@ -119,6 +122,30 @@ def test_a_model_that_overflows_spoils_no_loss():
     assert all(g is None or torch.isfinite(g).all() for g in slope.values())
 
 
+@pytest.mark.parametrize("angle", [0.3, 0.4, 0.6])  # 0.25 is half-way
+def test_a_hinge_pulls_nowhere_where_features_are_nearest_to_the_edge_already(angle):
+    """The edge at 0.4, the global model at 0.1, an anomalous one at 1.3."""
+    sent = inbox(seeing(0.4), seeing(0.1), [seeing(1.3)], [1.0])
+    held, told, slope = loss_and_slope(Contrast(10.0, 1.0, 0.5, hinge=True), sent, seeing(angle), Turn())
+    plain, _, alone = loss_and_slope(Contrast(0.0, 0.0), sent, seeing(angle), Turn())
+    assert (told["loss_personal"], told["loss_anomalous"]) == (0.0, 0.0)
+    assert (held, float(slope["w"])) == (plain, float(alone["w"]))
+    pushed = loss_and_slope(Contrast(10.0, 1.0, 0.5), sent, seeing(angle), Turn())[2]
+    assert abs(float(pushed["w"]) - float(alone["w"])) > 1.0  # the paper's pushes on
+
+
+def test_a_hinge_pulls_where_another_model_is_nearer():
+    """At 0.2: l_p = (cos 0.1 - cos 0.2) / 0.5; its slope is (sin(0.2 - 0.4) - sin(0.2 - 0.1)) / 0.5."""
+    sent = inbox(seeing(0.4), seeing(0.1), [seeing(1.3)], [1.0])
+    _, told, slope = loss_and_slope(Contrast(10.0, 1.0, 0.5, hinge=True), sent, seeing(0.2), Turn())
+    *_, alone = loss_and_slope(Contrast(0.0, 0.0), sent, seeing(0.2), Turn())
+    assert told["loss_personal"] == pytest.approx((math.cos(0.1) - math.cos(0.2)) / 0.5, abs=1e-12)
+    assert told["loss_anomalous"] == 0.0  # the edge's is nearer than the anomalous one's
+    pull = 10 * (math.sin(-0.2) - math.sin(0.1)) / 0.5
+    assert float(slope["w"]) == pytest.approx(float(alone["w"]) + pull, abs=1e-12)
+    assert pull < 0  # against the slope, so towards the edge
+
+
 @pytest.mark.parametrize("edge, other", [(0.4, -0.7), (-0.4, 0.7)])
 def test_both_contrasts_turn_towards_the_edge_and_away_from_the_other(edge, other):
     """At angle 0 between the two; a step goes against the slope. Weights far above what the data ask for."""
@@ -170,6 +197,14 @@ def test_a_device_keeps_what_it_trained_and_tells_three_terms():
     Train(objective=Contrast(), privacy=Private(1.0, 1.0))  # all that leaves is the change
 
 
+def test_nothing_is_paid_for_a_contrast_with_nobody():
+    """Without the global model's term: nothing, or a pass of the edge's and of each anomalous one."""
+    job, plain = Train(objective=Contrast(mu_p=0.0), batch=1), Train(batch=1)
+    for odd, passes in ((0, 0), (2, 3)):
+        at = local([1.0, 2.0], [0, 1], inbox(numbers(), numbers(), [numbers()] * odd, [0.5] * odd))
+        assert job.cost(at).ops == plain.cost(at).ops + passes * 2 * Line.ops
+
+
 @pytest.mark.parametrize("odd", [0, 3])
 def test_every_frozen_model_costs_a_pass_over_every_row(odd):
     at = local([1.0, 2.0, 3.0], [0, 1, 1], inbox(numbers(), numbers(), [numbers()] * odd, [1.0] * odd))
@@ -202,9 +237,9 @@ def test_at_most_so_many_are_shown_and_their_shares_add_up():
     assert find_farthest(judged(), 0) == find_farthest(Verdict([], [], []), 3) == []
 
 
-def edge(robust=AdaptiveKrum(), top=3, alike=False):
+def edge(robust=AdaptiveKrum(), top=3, alike=False, **settings):
     job = Train(SPEC, Contrast())
-    return Edge(Negatives(FedAvg(99, job), robust, top, alike), shows=True)
+    return Edge(Negatives(FedAvg(99, job), robust, top, alike), shows=True, **settings)
 
 
 def asked(rule, m, ctx):
@@ -267,7 +302,7 @@ def test_without_a_judge_everybody_is_genuine():
 
 
 def test_half_of_the_edge_and_half_of_the_cloud():
-    ctx, rule = Desk(children=range(1), parent=99), edge(robust=None)
+    ctx, rule = Desk(children=range(1), parent=99), edge(None, mix="half", edge_view="mixed")
     m = rule.adopt(rule.start(ctx), Task(100, Train(), {"params": numbers()}), ctx)
     m, sent = asked(rule, m, ctx)
     m, _ = heard(rule, m, sent, [(2.0, 0.0)], ctx)
@@ -298,26 +333,31 @@ def test_every_edge_has_one_vote():
 # ------------------------------------------------------------------------------------------------------ runs
 
 
+def published(**settings):
+    """As in the paper, with two local rounds between answers."""
+    return algorithms.make("maverick", LOCAL, **{**PUBLISHED, "local_rounds": 2, **settings})
+
+
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 def test_without_its_terms_it_is_fededge(plan):
     federation = small(edges=2)
-    plain = finished(federation, fededge(LOCAL, local_rounds=2), plan=plan)
-    without = finished(federation, maverick(LOCAL, 0.0, 0.0, local_rounds=2), plan=plan)
+    plain = finished(federation, algorithms.make("fededge", LOCAL, **FEDEDGE, local_rounds=2), plan=plan)
+    without = finished(federation, published(mu_p=0.0, mu_a=0.0), plan=plan)
     torch.testing.assert_close(weights(without), weights(plain), rtol=0, atol=1e-12)
     assert values(without, "anomalous") == values(plain, "anomalous") != []
-    contrast = finished(federation, maverick(LOCAL, local_rounds=2), plan=plan)
+    contrast = finished(federation, published(), plan=plan)
     assert not torch.allclose(weights(contrast), weights(plain), rtol=0, atol=1e-6)
 
 
 def test_each_term_changes_what_is_learnt():
     federation, kinds = small(edges=2), ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
-    runs = [weights(finished(federation, maverick(LOCAL, *mu, local_rounds=2))) for mu in kinds]
+    runs = [weights(finished(federation, published(mu_p=mu_p, mu_a=mu_a))) for mu_p, mu_a in kinds]
     assert not torch.allclose(runs[0], runs[1], rtol=0, atol=1e-6)
     assert not torch.allclose(runs[0], runs[2], rtol=0, atol=1e-6)
 
 
 def test_terms_are_noted_for_every_local_round_of_every_edge():
-    sim = finished(small(edges=2), maverick(LOCAL, local_rounds=2), rounds=3)
+    sim = finished(small(edges=2), published(), rounds=3)
     for node in (11, 12):
         held = sum(values(sim, "local_rounds", group=node))
         for name in ("train_loss", "train_loss_personal", "train_loss_anomalous"):
@@ -332,7 +372,7 @@ def test_models_of_attackers_are_what_devices_learn_not_to_become():
     federation = replace(
         federation, fleet=place_attackers(federation.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0)
     )
-    sim = finished(federation, maverick(LOCAL, local_rounds=1, top=2), rounds=4)
+    sim = finished(federation, published(local_rounds=1, top=2), rounds=4)
     for node, theirs in ((21, {0, 1, 2}), (22, {10, 11, 12})):
         found = values(sim, "anomalous", group=node)
         assert len(found) >= 3
@@ -340,6 +380,29 @@ def test_models_of_attackers_are_what_devices_learn_not_to_become():
         assert sum(map(len, found)) >= 0.8 * 3 * len(values(sim, "local_rounds", group=node))
         assert len(sim.points[node].own.state.model.inner.odd) <= 2
     assert all(term > 0 for term in values(sim, "train_loss_anomalous")[2:])
+
+
+def test_at_its_defaults_edges_train_while_the_cloud_is_silent():
+    """A cloud 2 s away, one way: what the records say of the rounds between two answers."""
+    federation = small(edges=2, compute=2e4, tiers={"edge": {"latency": 2.0}})
+    sim = finished(federation, maverick(LOCAL), rounds=4)
+    for node in (11, 12):
+        first, *later = values(sim, "local_rounds", group=node)
+        assert first == 1
+        assert len(later) >= 2
+        assert all(held > 1 for held in later)  # those but the last ended before the cloud's model came
+    assert sim.accounts.down["edge"] < sim.accounts.down["device"]
+
+
+def test_at_its_defaults_models_that_a_judge_finds_odd_are_shown_and_nothing_is_paid_otherwise():
+    federation, liars = small([12] * 20, edges=2, data=pool(900)), [0, 1, 2, 10, 11, 12]
+    lied = place_attackers(federation.fleet, 3, kind="sign_flip", nodes=liars, scale=3.0)
+    judged = finished(replace(federation, fleet=lied), guard(maverick(LOCAL), AdaptiveKrum()), rounds=3)
+    assert {0, 1, 2} & {node for odd in values(judged, "anomalous", group=21) for node in odd}
+    plain, trusting = (finished(federation, make(LOCAL), rounds=3) for make in (fededge, maverick))
+    assert trusting.accounts.down == plain.accounts.down
+    assert trusting.now == plain.now
+    torch.testing.assert_close(weights(trusting), weights(plain), rtol=0, atol=1e-12)
 
 
 def test_stacks_are_not_given_up_and_workers_agree():
@@ -360,7 +423,7 @@ def test_devices_are_served_their_own_models_first():
         own, _ = job.begin(sim.federation.models[job.model], views["personal"].send, memory, None)
         assert close(own, memory["personal"])
         assert not close(own, views["edge"].send["params"], 1e-6)
-    assert sim.accuracy == values(sim, "accuracy_mean", view="personal")[-1]
+    assert sim.accuracy == pytest.approx(values(sim, "accuracy_mean", view="personal")[-1], abs=1e-12)
 
 
 def test_a_file_can_say_it_all():
@@ -369,8 +432,7 @@ def test_a_file_can_say_it_all():
     )
     assert made.edge.inner.inner.robust == MultiKrum(1)
     assert made.at("edge").inner.rounds == (2, 1)
-    assert algorithms.complete("maverick")["robust"] == {"kind": "AdaptiveKrum", "mode": "adaptive"}
-    assert made.edge.inner.inner.inner.local.objective == Contrast(1.0, 1.0, 0.5)
+    assert made.edge.inner.inner.inner.local.objective == Contrast(1.0, 1.0, 0.5, hinge=True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import potluck
+from potluck.algorithms.maverick import PUBLISHED
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.judged import Judged, JudgedDevice
@@ -310,18 +311,18 @@ def maverick(*settings, **algorithm):
 
 
 def test_maverick_with_a_contrast_that_outweighs_the_labels_says_that_it_learns_nothing():
-    (remark,) = maverick("train.lr=1", "stop.rounds=6", mu_p=10.0)
+    (remark,) = maverick("train.lr=1", "stop.rounds=6", mu_p=10.0, contrast="log")
     assert remark["kind"] == "chance"
     assert remark["text"].startswith("learns nothing: accuracy ends at ")
     assert remark["cause"].startswith("algorithms.maverick.mu_p = 10 outweighs the labels")
 
 
 @pytest.mark.nightly
-def test_so_does_it_with_the_model_that_its_default_is_for():
+def test_so_does_it_with_the_model_that_the_papers_weights_are_for():
     settings = ("model.name=lenet5", "train.lr=0.2", "stop.rounds=8")
-    assert [remark["kind"] for remark in maverick(*settings)] == ["chance"]  # mu_p = 10 is the default
-    assert maverick(*settings, mu_p=0.1, mu_a=0.1) == []
-    assert maverick("train.lr=1", "stop.rounds=6", mu_p=0.1, mu_a=0.1) == []
+    assert [remark["kind"] for remark in maverick(*settings, **PUBLISHED)] == ["chance"]
+    assert maverick(*settings) == []
+    assert maverick("train.lr=1", "stop.rounds=6") == []
 
 
 def test_fedavg_in_the_demo_gets_no_remark():

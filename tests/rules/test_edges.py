@@ -1,11 +1,12 @@
 """Edges: rounds while the cloud is silent, mixing, other rules inside of them, and what is served."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from edges_by_hand import Hand, halved
 from federations import (
     LOCAL,
     LOOP,
@@ -19,7 +20,7 @@ from federations import (
     values,
     weights,
 )
-from support import SPEC, Desk, Line, answer, close, local, notes, numbers, tasks
+from support import SPEC, Desk, Line, close, local, numbers, tasks
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
@@ -37,68 +38,25 @@ from potluck.algorithms.moon.algorithm import moon
 from potluck.algorithms.moon.device import Moon
 from potluck.algorithms.oort.selection import Oort
 from potluck.core.errors import ConfigError, StalledError
-from potluck.core.messages import Answer, Cancel, Lost, Task
+from potluck.core.messages import Cancel, Lost
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.reference import Item, train
 from potluck.fleet import Intervals
 from potluck.jobs import SGD, CrossEntropy, Kept, Prox, Remember, Train
-from potluck.rules import Rounds, edges
-from potluck.rules.edges import Edge, OwnModels
+from potluck.rules import edges
+from potluck.rules.edges import OwnModels
 from potluck.rules.guard import guard
 from potluck.rules.robust import Clip
 
 WHOLE = partial(hybridfl, portion=1.0)  # asks all of an edge's, as the others do
 ALL = {"fededge": fededge, "hierfl": hierfl, "hybridfl": WHOLE, "maverick": maverick}
 PLAIN = replace(LOCAL, optim=SGD(0.1))
-ME, CLOUD = 100, 99
-
-
-@dataclass
-class Hand:
-    """An edge of a few devices, driven by hand."""
-
-    rule: Edge
-    devices: int = 2
-    ctx: Desk = None
-    state: object = None
-
-    def __post_init__(self):
-        self.ctx = Desk(children=range(self.devices), parent=CLOUD, me=ME, here=ME)
-        self.rounds = Rounds(self.rule)
-        self.state, said = self.rounds.init(self.ctx)
-        assert said == []  # it waits for the cloud's first word
-
-    def hear(self, event):
-        """What it says to that: answers of the cloud's tasks, tasks for devices, notes."""
-        self.state, said = self.rounds.receive(self.state, event, self.ctx)
-        self.ctx = self.ctx.later()
-        answers = [c for c in said if isinstance(c, Answer)]
-        return answers, tasks(said), dict(notes(said))
-
-    def told(self, w, b, serial):
-        return self.hear(Task(ME, Train(), {"params": numbers(w, b)}, id=(None, serial, 0)))
-
-    def trained(self, sent, w, b=0.0):
-        """Devices come back, one after another, all with the same change."""
-        for task in sent:
-            self.ctx.busy.discard(task.to)
-            said = self.hear(answer(task, w, b))
-        return said
-
-    @property
-    def params(self):
-        return self.rule.serve(self.state.model, ME, self.ctx)["global"].send["params"]
-
-
-def plain(**settings):
-    return Edge(FedAvg(99, Train(SPEC)), **settings)
-
 
 # ---------------------------------------------------------------------------------------------- by the clock
 
 
 def test_the_first_answer_follows_one_round_and_the_next_round_follows_at_once():
-    edge = Hand(plain())
+    edge = Hand(halved())
     answers, sent, _ = edge.told(1.0, 0.0, 1)
     assert (answers, len(sent)) == ([], 2)
     assert close(sent[0].send["params"], numbers(1.0))
@@ -112,7 +70,7 @@ def test_the_first_answer_follows_one_round_and_the_next_round_follows_at_once()
 
 
 def test_rounds_go_on_until_the_cloud_speaks_and_then_end_before_mixing():
-    edge = Hand(plain())
+    edge = Hand(halved())
     _, sent, _ = edge.told(0.0, 0.0, 1)
     _, sent, _ = edge.trained(sent, 1.0)
     for _ in range(3):  # the cloud is silent
@@ -130,7 +88,7 @@ def test_rounds_go_on_until_the_cloud_speaks_and_then_end_before_mixing():
 
 
 def test_upload_before_mixing():
-    edge = Hand(plain(upload_before_mix=True))
+    edge = Hand(halved(upload_before_mix=True))
     _, sent, _ = edge.told(0.0, 0.0, 1)
     _, sent, _ = edge.trained(sent, 2.0)
     edge.told(0.0, 4.0, 2)
@@ -140,7 +98,7 @@ def test_upload_before_mixing():
 
 
 def test_devices_are_shown_the_global_model_that_was_mixed_in_last():
-    edge = Hand(plain(shows=True))
+    edge = Hand(halved(shows=True))
     _, sent, _ = edge.told(1.0, 0.0, 1)
     assert close(sent[0].send["global"], numbers(1.0))
     _, sent, _ = edge.trained(sent, 2.0)
@@ -149,11 +107,11 @@ def test_devices_are_shown_the_global_model_that_was_mixed_in_last():
     _, sent, _ = edge.trained(sent, 0.0)
     assert close(sent[0].send["global"], numbers(0.0, 4.0))
     assert sent[0].send is sent[1].send
-    assert "global" not in Hand(plain()).told(1.0, 0.0, 1)[1][0].send
+    assert "global" not in Hand(halved()).told(1.0, 0.0, 1)[1][0].send
 
 
 def test_a_lost_device_holds_nobody_up():
-    edge = Hand(plain())
+    edge = Hand(halved())
     _, sent, _ = edge.told(0.0, 0.0, 1)
     edge.ctx.busy.clear()
     edge.hear(Lost(sent[0], "gone"))
@@ -168,7 +126,7 @@ def test_a_lost_device_holds_nobody_up():
 
 
 def test_an_edge_whose_devices_left_answers_for_the_rounds_it_held():
-    edge = Hand(plain())
+    edge = Hand(halved())
     _, sent, _ = edge.told(0.0, 0.0, 1)
     _, sent, _ = edge.trained(sent, 2.0)
     edge.ctx.children = range(0)
@@ -188,7 +146,7 @@ def test_an_edge_whose_devices_left_answers_for_the_rounds_it_held():
 
 
 def test_a_task_that_is_called_off_is_mixed_in_all_the_same():
-    edge = Hand(plain(rounds=2))
+    edge = Hand(halved(rounds=2))
     _, sent, _ = edge.told(0.0, 0.0, 1)
     _, sent, _ = edge.trained(sent, 2.0)
     edge.hear(Cancel((None, 1, 0)))
@@ -244,7 +202,7 @@ def test_a_run_ends_when_nobody_comes_to_an_edge(monkeypatch):
 
 
 def test_a_fixed_number_of_rounds_and_not_one_more():
-    edge = Hand(plain(rounds=3))
+    edge = Hand(halved(rounds=3))
     _, sent, _ = edge.told(0.0, 0.0, 1)
     for _ in range(2):
         answers, sent, said = edge.trained(sent, 1.0)
@@ -285,15 +243,11 @@ def test_a_list_names_every_edge(held):
 def test_the_global_model_is_damped_by_mixing():
     """One edge, one local round: W_G(t + 1) = (W_G(t) + W_I) / 2, and all of W_I without mixing first."""
     federation = small([6, 8], edges=1)
-    first = finished(federation, fededge(LOCAL, local_rounds=1, robust=None), rounds=1)
-    again = finished(
-        federation, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=True), rounds=1
-    )
+    paper = partial(fededge, LOCAL, local_rounds=1, robust=None, mix="half")
+    first = finished(federation, paper(), rounds=1)
+    again = finished(federation, paper(upload_before_mix=True), rounds=1)
     assert torch.equal(weights(first), weights(again))  # both tell the outcome of the first round
-    mixed, bare = (
-        finished(federation, fededge(LOCAL, local_rounds=1, robust=None, upload_before_mix=early), rounds=2)
-        for early in (False, True)
-    )
+    mixed, bare = (finished(federation, paper(upload_before_mix=early), rounds=2) for early in (False, True))
     torch.testing.assert_close(weights(mixed), (weights(first) + weights(bare)) / 2, rtol=0, atol=1e-12)
 
 
@@ -303,8 +257,13 @@ def test_the_global_model_is_damped_by_mixing():
 @pytest.mark.parametrize("plan", [LOOP, STACKED], ids=["loop", "stacked"])
 @pytest.mark.parametrize(
     "settings",
-    [dict(local_rounds=(2, 1), upload_before_mix=True), dict(inner=moon(LOCAL)), dict(inner=fedpvr(LOCAL))],
-    ids=["fixed", "moon", "fedpvr"],
+    [
+        dict(local_rounds=(2, 1), mix="half", upload_before_mix=True),
+        dict(local_rounds=(2, 1)),
+        dict(inner=moon(LOCAL)),
+        dict(inner=fedpvr(LOCAL)),
+    ],
+    ids=["published", "fixed", "moon", "fedpvr"],
 )
 def test_resumed_at_every_event_equals_straight(settings, plan):
     spans = [[(0.0, np.inf)] if i % 3 else [(t, t + 1.5) for t in np.arange(0, 90, 3.0)] for i in range(10)]
@@ -411,7 +370,11 @@ def test_an_experiment_may_judge_on_top(name):
 
 
 def test_a_file_can_say_it_all():
-    told = {"inner": {"kind": "moon", "mu": 0.5}, "local_rounds": [2, 1], "robust": {"mode": "gap"}}
+    told = {
+        "inner": {"kind": "moon", "mu": 0.5},
+        "local_rounds": [2, 1],
+        "robust": {"kind": "AdaptiveKrum", "mode": "gap"},
+    }
     made = algorithms.make("fededge", LOCAL, **told)
     edge = made.at("edge").inner
     assert (edge.rounds, edge.shows, edge.inner.robust.mode) == ((2, 1), True, "gap")

@@ -1,10 +1,15 @@
 """FedEdge (Wang, He, Chen, Jin, Yang 2023, FedEdge: Accelerating Edge-Assisted Federated Learning).
 
 Edges don't idle while the cloud averages and its model travels: they hold rounds with their devices, as many
-as fit. When the global model comes, an edge finishes its round, mixes the two models half and half, answers
-and goes on. Updates that stand out among an edge's are left out (Adaptive-Krum).
+as fit. When the global model comes, an edge finishes its round, mixes the two models, answers and goes on.
 
-The paper's text was not at hand: the rules are those that Maverick's paper tells of it. As in its pseudocode
+Deviations of the defaults; `mode = "published"` has the paper's. An edge carries what it learnt since its
+last answer over to the global model: mixed half and half (`mix = "half"`), half of it would be lost. Nobody
+is left out; the paper's edges leave out updates that stand out (`robust = "AdaptiveKrum"`), which among
+honest devices are those of people unlike the others. The view `edge` is the edge's model before mixing, which
+knows its own devices best (`edge_view = "mixed"`: after it).
+
+The paper's text was not at hand: its rules are those that Maverick's paper tells of it. As in its pseudocode
 the mixed model is what the cloud is sent (so that global models are damped); `upload_before_mix` sends the
 edge's own, as its text says. The cloud gives each edge one vote. A local round is one training of the edge's
 devices; `local_rounds` counts all of them between two answers, the first one too. At least one is held, so an
@@ -18,6 +23,8 @@ is the edge's, which training begins with. Control variates of fedpvr are each e
 Views: as in hierfl.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 FIDELITY: Final = "paper of Maverick"
+PUBLISHED: Final[Mapping[str, object]] = {"mix": "half", "edge_view": "mixed", "robust": "AdaptiveKrum"}

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge.device import Anchored
 from potluck.authoring import Cohort, Rule, Train, require
-from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels
+from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EdgeView, EvenCloud, Mix, OwnModels
 from potluck.rules.guard import RobustRule
-from potluck.rules.robust import AdaptiveKrum, Robust
+from potluck.rules.robust import Robust
 from potluck.rules.wrap import AroundRule, find_model, is_cohort, is_inner
 
 
@@ -19,10 +19,17 @@ def fededge(
         int | tuple[int, ...] | None, "of all edges, or of each; left out: as many as fit"
     ] = None,
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
-    robust: Annotated[
-        Robust | None, "which updates an edge leaves out; attackers = 0: none"
-    ] = AdaptiveKrum(),
-    upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
+    robust: Annotated[Robust | None, "which updates an edge leaves out; left out: none"] = None,
+    mix: Annotated[
+        Mix,
+        "carry: the global model plus all that the edge learnt since its last answer; half: half and half",
+    ] = "carry",
+    upload_before_mix: Annotated[
+        bool, "half: the cloud is sent the edge's own model, not the mixed one"
+    ] = False,
+    edge_view: Annotated[
+        EdgeView, "what the view `edge` is: the edge's model before mixing, or after"
+    ] = "own",
     anchor: Annotated[
         Literal["global", "edge"], "the model that fedprox and moon draw devices to"
     ] = "global",
@@ -39,7 +46,7 @@ def fededge(
     trains = anchor_to_global(rule) if anchor == "global" else rule
     judged = trains if robust is None else RobustRule(trains, robust)
     assert is_inner(judged)
-    edge = Edge(judged, local_rounds, upload_before_mix, shows=trains is not rule)
+    edge = Edge(judged, local_rounds, mix, upload_before_mix, edge_view, shows=trains is not rule)
     return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
 
 

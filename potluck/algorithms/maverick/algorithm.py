@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from torch import Tensor
 
@@ -28,8 +28,8 @@ from potluck.authoring import (
     value,
 )
 from potluck.jobs.kept import apply_update
-from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EvenCloud, OwnModels, rewrite_tasks
-from potluck.rules.robust import AdaptiveKrum, Robust, Verdict, keep_all
+from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EdgeView, EvenCloud, Mix, OwnModels, rewrite_tasks
+from potluck.rules.robust import Robust, Verdict, keep_all
 
 
 @value(eq=False)
@@ -105,24 +105,37 @@ def find_farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
 
 def maverick(
     local: Train = Train(),
-    mu_p: Annotated[float, "how much the contrast of edge and global model counts; 0: not at all"] = 10.0,
+    mu_p: Annotated[float, "how much the contrast of edge and global model counts; 0: not at all"] = 0.0,
     mu_a: Annotated[float, "how much the contrast with anomalous models counts; 0: not at all"] = 1.0,
     tau: Annotated[float, "temperature: the lower, the more the nearest representations count"] = 0.5,
+    contrast: Annotated[
+        Literal["hinge", "log"], "hinge: it pushes only where the edge isn't nearest already; log: always"
+    ] = "hinge",
     top: Annotated[Repeats, "anomalous models that devices are sent, at most"] = 3,
     alike: Annotated[bool, "these count the same; else by how far off they are"] = False,
     local_rounds: Annotated[
         int | tuple[int, ...] | None, "of all edges, or of each; left out: as many as fit"
     ] = None,
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
-    robust: Annotated[Robust | None, "which models are anomalous; attackers = 0: none"] = AdaptiveKrum(),
-    upload_before_mix: Annotated[bool, "the cloud is sent the edge's own model, not the mixed one"] = False,
+    robust: Annotated[Robust | None, "which models are anomalous; left out: none"] = None,
+    mix: Annotated[
+        Mix,
+        "carry: the global model plus all that the edge learnt since its last answer; half: half and half",
+    ] = "carry",
+    upload_before_mix: Annotated[
+        bool, "half: the cloud is sent the edge's own model, not the mixed one"
+    ] = False,
+    edge_view: Annotated[
+        EdgeView, "what the view `edge` is: the edge's model before mixing, or after"
+    ] = "own",
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
 ) -> EdgeTiers:
     """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
     require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")
-    job = replace(local, objective=Contrast(mu_p, mu_a, tau))
+    require(contrast in ("hinge", "log"), "contrast", contrast, "must be 'hinge' or 'log'")
+    job = replace(local, objective=Contrast(mu_p, mu_a, tau, contrast == "hinge"))
     average = FedAvg(EVERYBODY if clients is None else clients, job, select, deadline=deadline)
     judging = Negatives(average, robust, top if mu_a else 0, alike)
-    edge = Edge(judging, local_rounds, upload_before_mix, shows=True)
+    edge = Edge(judging, local_rounds, mix, upload_before_mix, edge_view, shows=mu_p > 0)
     return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))

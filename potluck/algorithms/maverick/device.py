@@ -21,12 +21,16 @@ class Contrast(Objective):
     Each contrast is -log(e^(s_edge / tau) / (e^(s_edge / tau) + e^(s_other / tau))), s being cosines between
     representations of a row, the head's inputs: by the model in training, and by a frozen one. The edge's
     model is the one that was sent; the other is the global model, or each of the anomalous ones, of which
-    `share` says how much they count. Frozen models look at every row once.
+    `share` says how much they count. Frozen models look at every row once; none does without a contrast.
+
+    That pushes on however near the edge is already, and drowns the labels. As a hinge the contrast is
+    max(0, s_other - s_edge) / tau: the same slope where the other is far nearer, none where the edge is.
     """
 
     mu_p: float = 10.0
     mu_a: float = 1.0
     tau: float = 0.5
+    hinge: bool = False
 
     looks: ClassVar[bool] = True
     keeps_model: ClassVar[bool] = True
@@ -40,12 +44,16 @@ class Contrast(Objective):
         return {"personal": sent["params"]}
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
+        if not self.mu_p and not sent["odd"]:
+            return {"odd": []}
         # Without a key: as they would be used, no dropout. The differences are all that the loss needs.
         edge = direction(net.features(sent["params"], batch.x))
-        cloud = direction(net.features(sent["global"], batch.x)) - edge
         # An attacker's model may overflow: what it sees then is like nothing, instead of spoiling the loss.
         seen = [direction(net.features(p, batch.x)).nan_to_num(0.0) for p in sent["odd"]]
-        return {"global": cloud, "odd": [direction - edge for direction in seen]}
+        odd = [direction - edge for direction in seen]
+        if not self.mu_p:
+            return {"odd": odd}
+        return {"global": direction(net.features(sent["global"], batch.x)) - edge, "odd": odd}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["share"]
@@ -59,9 +67,10 @@ class Contrast(Objective):
         ours = direction(z)
 
         def contrast(away: Tensor) -> Tensor:  # away: what another model sees, minus what the edge's sees
-            return weighted_mean(F.softplus((ours * away).sum(-1) / self.tau), batch.weight)
+            ahead = (ours * away).sum(-1) / self.tau
+            return weighted_mean(F.relu(ahead) if self.hinge else F.softplus(ahead), batch.weight)
 
-        personal = contrast(batch.seen["global"])
+        personal = contrast(batch.seen["global"]) if self.mu_p else data.new_zeros(())
         odd = data.new_zeros(())
         for i, away in enumerate(batch.seen["odd"]):
             odd = odd + held[i] * contrast(away)
@@ -79,4 +88,6 @@ class Contrast(Objective):
         return {}, {"personal": apply_update(sent, delta)}
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
-        return float((2 + len(at.inbox["odd"])) * len(at.rows) * net.ops)  # a pass of each over every row
+        others = len(at.inbox["odd"]) + (1 if self.mu_p else 0)
+        frozen = others + 1 if others else 0  # the edge's, to compare with
+        return float(frozen * len(at.rows) * net.ops)  # a pass of each over every row
