@@ -130,7 +130,11 @@ def compare(
     file: File,
     algorithms: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Compare these, instead of the file's.", show_default=False),
+        typer.Option(
+            metavar="A,B,...",
+            help="Compare these, instead of the file's: algorithms, or labels of its list.",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[
         str | None,

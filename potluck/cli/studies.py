@@ -25,7 +25,11 @@ def tune(
     file: File,
     algorithms: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Tune these, instead of the file's.", show_default=False),
+        typer.Option(
+            metavar="A,B,...",
+            help="Tune these, instead of the file's: algorithms, or labels of its list.",
+            show_default=False,
+        ),
     ] = None,
     settings: Settings = None,
     code: Code = None,
