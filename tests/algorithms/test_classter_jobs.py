@@ -303,11 +303,13 @@ def test_the_loudest_detector_answers_in_deviations_from_noise():
 
 
 OWN, GENERAL = table([2.0, 0.0], [1.0, 0.0], [0.0, 0.0]), table([1.0, 0.0], [0.0, 2.0], [0.0, 0.0])
-ROOM = Home(table([3.0, 0.0], [1.5, 0.0], [0.5, 0.0], [0.0, 0.0]), torch.zeros(4).long(), torch.ones(4))
-EMPTY = Home(*(part[:0] for part in ROOM))
+MINE = table([3.0, 0.0], [1.5, 0.0], [0.5, 0.0], [0.0, 0.0])
+ROOM = Home(MINE, MINE, torch.zeros(4).long(), torch.ones(4))
+EMPTY = Home(*(part[:0] for part in ROOM[:4]))
 # One row more, which is none: surer, and of the other class.
-MORE = table([9.0, 0.0]), torch.ones(1).long(), torch.zeros(1)
-PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM, MORE, strict=True)))
+MORE = table([9.0, 0.0]), table([9.0, 0.0]), torch.ones(1).long(), torch.zeros(1)
+PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM[:4], MORE, strict=True)))
+REAL = torch.ones(3)
 
 
 @pytest.mark.parametrize(
@@ -324,15 +326,17 @@ PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM, MORE, strict=True)))
     ],
 )
 def test_who_answers(chooser, mine):
-    assert chooser.choose_own(OWN, GENERAL, ROOM).tolist() == mine
-    assert chooser.choose_own(OWN, GENERAL, PADDED).tolist() == mine
+    for home in (ROOM, PADDED):
+        logits, own = chooser.answer(OWN, GENERAL, home, REAL)
+        assert own.tolist() == mine
+        assert torch.equal(logits, torch.where(own.unsqueeze(1) > 0, OWN, GENERAL))
 
 
 def test_entropies_and_choices_without_rows():
     found = entropy(table([2.0, 0.0, 0.0], [1.0, 1.0, 0.0]))
     assert found.tolist() == pytest.approx([0.66557, 1.01736], abs=1e-5)
-    assert Threshold().choose_own(OWN, GENERAL, EMPTY).all()
-    assert not Familiar().choose_own(OWN, GENERAL, EMPTY).any()
+    assert Threshold().answer(OWN, GENERAL, EMPTY, REAL).own.all()
+    assert not Familiar().answer(OWN, GENERAL, EMPTY, REAL).own.any()
 
 
 def test_only_the_last_layer_is_tuned_and_both_models_are_told():

@@ -275,7 +275,7 @@ def test_a_served_job_is_scored_after_it_was_trained(federation, workers, shares
         }
         assert result.metrics == pytest.approx(by_hand)
         untrained = score(item, net, item.at.inbox["params"], ({}, {}, None))
-        assert result.metrics["loss"] != untrained["loss"]
+        assert result.metrics["loss"] != untrained.means["loss"]
     assert all(map(equal, workers.run(todo), alone))
     assert all(map(close, Stacked(4).run(todo), alone))
     assert all(map(close, shares.run(todo), alone))

@@ -23,6 +23,7 @@ from potluck.experiment.schema.settings import (
     Evaluation,
     Execution,
     Model,
+    Serve,
     Stop,
     Training,
     as_recorded,
@@ -60,6 +61,7 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
+    serve: Serve = Serve()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
     deploy: Deploy = Deploy()
