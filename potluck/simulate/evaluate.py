@@ -31,7 +31,7 @@ from potluck.execute.reference import Item
 from potluck.federation import Federation
 from potluck.simulate.global_test import GlobalTest, choose_models, identify_shared, set_test
 from potluck.simulate.prior_views import SUFFIX, weigh_view
-from potluck.simulate.scoring import Scores, list_answers, score
+from potluck.simulate.served_scores import Scores, list_answers, score
 
 
 class Offer(NamedTuple):

@@ -27,7 +27,7 @@ from potluck.jobs.calibrate import (
     take_step,
 )
 from potluck.jobs.prior import WEIGH, Form
-from potluck.simulate.scoring import Scores, Told
+from potluck.simulate.served_scores import Scores, Told
 
 SUFFIX = "+prior"  # of a view's name
 Facts = dict[str, float | list[float]]

@@ -141,7 +141,7 @@ def test_levels_are_of_the_present(monkeypatch):
         asked.append({item.at.node: item.at.test for item in items})
         return score_together(items)
 
-    monkeypatch.setattr("potluck.simulate.scoring.score_together", scored)
+    monkeypatch.setattr("potluck.simulate.served_scores.score_together", scored)
     sim.run()
     assert len(asked) == 2 + len(LEVELS)  # both ends, and once for each level
     for share, tests in zip(LEVELS, asked[2:], strict=True):

@@ -17,13 +17,13 @@ from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
+from potluck.experiment.schema.serve_table import Serve
 from potluck.experiment.schema.settings import (
     Data,
     Deploy,
     Evaluation,
     Execution,
     Model,
-    Serve,
     Stop,
     Training,
     as_recorded,
