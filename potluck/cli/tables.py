@@ -30,12 +30,19 @@ if not console.is_terminal:
     console.width = 160  # a file has no edge to wrap at
 
 
+_HOW = {
+    "causal": "each row is weighed by a device's rows before it",
+    "batch": "rows are weighed by all rows of a device",
+}
+
+
 def show_run(run: Run) -> RenderableType:
     """What a run came to, in a few lines."""
-    s = run.summary
+    s, serve = run.summary, run.experiment.serve
     lines = {
         "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own {s['evaluated_on']} data",
         "": f"worst tenth {percent(s['accuracy_worst10'])}, best tenth {percent(s['accuracy_best10'])}",
+        "prior": f"{_HOW[serve.form]}, whose labels it doesn't see (view {s['view']})" if serve.prior else "",
         "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",

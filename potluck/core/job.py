@@ -209,7 +209,8 @@ class Training(Job, Protocol):
     """A job that executors may batch. All but `draw` are pure tensor functions: vmappable, no `.item()`.
 
     Order of calls: draw; look, once per own row, if it looks; begin, which gives what is trained and what is
-    held beside it; loss, once a step; review, per own row, if it looks; finish. score is for test rows.
+    held beside it; loss, once a step; review, per own row, if it looks; finish. score is for test rows: means
+    over them are told, and what is more than a number a row comes back row by row in place of the body.
     """
 
     @property
@@ -221,6 +222,8 @@ class Training(Job, Protocol):
 
     @property
     def looks(self) -> bool: ...  # whether own rows are looked at as a whole: `look` before, `review` after
+    @property
+    def whole(self) -> bool: ...  # whether `score` must see all of a device's test rows at once, in order
 
     def shape(self) -> Hashable: ...  # jobs of equal shape may train in one batch; lr and steps may differ
     def draw(self, at: Local) -> Rows: ...

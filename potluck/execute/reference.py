@@ -93,7 +93,8 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
         body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
         report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
-            report = score(item, net, final, held)
+            report, told = score(item, net, final, held)
+            body = told or body
     return Result(body, rows.count, kept, report, finite(body))
 
 
@@ -165,36 +166,31 @@ def weighted_means(columns: dict[str, Tensor], weight: Tensor) -> dict[str, Tens
     return {name: (column * weight).sum() / total for name, column in columns.items()}
 
 
-def score(item: Item, net: Net, params: Params, held: Tree) -> dict[str, float]:
-    """Means of a job's scores over the rows that it is tested on, and how many these were."""
+class Scored(NamedTuple):
+    """What a job's scores come to on the rows that it is tested on."""
+
+    means: dict[str, float]  # and how many rows these were
+    told: dict[str, Tensor]  # what is more than a number a row, row by row
+
+
+def score(item: Item, net: Net, params: Params, held: Tree) -> Scored:
+    """Test what was trained: in pieces, unless its rows must be seen whole."""
     rows = item.at.test
     assert rows is not None
-    parts = [_scores(item, net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))]
-    names = parts[0].keys() if parts else ()
-    means = {name: float(torch.cat([p[name] for p in parts]).double().mean()) for name in names}
-    return {**means, "rows": float(len(rows))}
+    return _sum_up(_score_pieces(item, net, params, held, rows), 0, len(rows))
 
 
-def score_together(items: list[Item]) -> list[dict[str, float]]:
-    """`score` for jobs of no steps that use the same model: one pass over all their rows."""
+def score_together(items: list[Item]) -> list[Scored]:
+    """`score` for jobs of no steps that use the same model and need no rows whole: one pass over all."""
     job, at = items[0]
     net = at.models[job.model]
     with torch.no_grad():
         own = look_at(items[0], net, at.rows) if job.looks else None
         params, held = job.begin(net, at.inbox, recall(items[0]), own)
         tests = [i.at.test for i in items if i.at.test is not None]
-        rows = np.concatenate(tests)
-        parts = [
-            _scores(items[0], net, params, held, rows[i : i + SCORING_BATCH]) for i in _starts(len(rows))
-        ]
-        columns = {n: torch.cat([p[n] for p in parts]).double() for n in (parts[0] if parts else ())}
-    out, start = [], 0
-    for test in tests:
-        stop = start + len(test)
-        means = {n: float(c[start:stop].mean()) for n, c in columns.items()} if stop > start else {}
-        out.append({**means, "rows": float(len(test))})
-        start = stop
-    return out
+        columns = _score_pieces(items[0], net, params, held, np.concatenate(tests))
+    stops = np.cumsum([len(test) for test in tests]).tolist()
+    return [_sum_up(columns, stop - len(test), stop) for test, stop in zip(tests, stops, strict=True)]
 
 
 def identify_model(item: Item) -> Hashable:
@@ -205,9 +201,19 @@ def identify_model(item: Item) -> Hashable:
     return item.job.shape(), form(given), tuple(id(t) for t in leaves(given))
 
 
-def _starts(count: int) -> range:
-    return range(0, count, SCORING_BATCH)
+def _score_pieces(
+    item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]
+) -> dict[str, Tensor]:
+    """All scores of all rows, in their order."""
+    size = max(1, len(rows)) if item.job.whole else SCORING_BATCH
+    starts = range(0, len(rows), size)
+    parts = [item.job.score(net, params, look_at(item, net, rows[i : i + size]), held) for i in starts]
+    return {n: torch.cat([p[n] for p in parts]).double() for n in (parts[0] if parts else ())}
 
 
-def _scores(item: Item, net: Net, params: Params, held: Tree, rows: NDArray[np.int64]) -> dict[str, Tensor]:
-    return item.job.score(net, params, look_at(item, net, rows), held)
+def _sum_up(columns: dict[str, Tensor], start: int, stop: int) -> Scored:
+    """Of a stretch of rows."""
+    found = {n: c[start:stop] for n, c in columns.items()} if stop > start else {}
+    means = {n: float(c.mean()) for n, c in found.items() if c.dim() == 1}
+    told = {n: c for n, c in found.items() if c.dim() > 1}
+    return Scored({**means, "rows": float(stop - start)}, told)

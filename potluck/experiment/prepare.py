@@ -37,8 +37,9 @@ class Setting:
 
     @property
     def evaluate(self) -> EvaluateAt:
-        e = self.experiment.evaluate
-        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)))
+        e, serve = self.experiment.evaluate, self.experiment.serve
+        prior = serve.form if serve.prior else None
+        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)), prior)
 
     def start(
         self, plan: ExecutionPlan, folder: Path | None = None, on_shrink: Callable[[int], None] | None = None

@@ -63,6 +63,16 @@ class Shifted(TypedDict):
     worst10: float
 
 
+class Prior(TypedDict):
+    """What devices found together on validation rows."""
+
+    temperature: float
+    biases: list[float]
+    rows: float
+    rounds: float
+    bytes: float
+
+
 _VALUES: dict[str, object] = {
     "attackers": list[int],
     "flippers": list[int],
@@ -72,6 +82,7 @@ _VALUES: dict[str, object] = {
     "private_updates": PrivateUpdates,
     "guarded": Judged,
     "global_test": GlobalTest,
+    "prior": Prior,
 }
 
 

@@ -27,6 +27,10 @@ class AroundObjective(Objective, Protocol):
         return self.inner.keeps_model
 
     @property
+    def whole(self) -> bool:
+        return self.inner.whole
+
+    @property
     def pulls(self) -> bool:
         return self.inner.pulls
 
@@ -70,6 +74,9 @@ class AroundObjective(Objective, Protocol):
 
     def unpack(self, body: Tree, sent: Tree, params: Params) -> Tree:
         return self.inner.unpack(body, sent, params)
+
+    def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
+        return self.inner.answer(net, params, batch, held)
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.inner.score(net, params, batch, held)

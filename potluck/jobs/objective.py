@@ -34,6 +34,11 @@ class Objective(Protocol):
         return False
 
     @property
+    def whole(self) -> bool:
+        """Whether `score` must see all of a device's test rows at once, in their order."""
+        return False
+
+    @property
     def pulls(self) -> bool:
         """Whether it draws the device to the model that was sent."""
         return False
@@ -100,9 +105,13 @@ class Objective(Protocol):
         """A reply's body as a rule reads it, if this packs; `params`: the form of what was trained."""
         return body
 
+    def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
+        """Per row: the logits that it is answered by, whatever the other rows are."""
+        return net(params, batch.x)
+
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        """Per test row: how good the model is."""
-        return score_rows(net, params, batch)
+        """Per test row: how good the answers are."""
+        return score_rows(self.answer(net, params, batch, held), batch)
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         """Multiply-accumulates beside the model's own training: frozen models' forward passes, say."""
@@ -120,9 +129,8 @@ def cross_entropy(net: Net, params: Params, batch: Batch) -> Tensor:
     return weighted_mean(row_losses(logits, batch.y), batch.weight)
 
 
-def score_rows(net: Net, params: Params, batch: Batch) -> dict[str, Tensor]:
+def score_rows(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Per row: whether the most likely class is the right one, and the loss."""
-    logits = net(params, batch.x)
     right = (logits.argmax(-1) == batch.y).to(logits.dtype)
     return {"accuracy": right, "loss": row_losses(logits, batch.y)}
 

@@ -53,6 +53,10 @@ class Train:
     def looks(self) -> bool:
         return self.objective.looks
 
+    @property
+    def whole(self) -> bool:
+        return self.objective.whole
+
     def shape(self) -> Hashable:
         optim = replace(self.optim, lr=0.0)
         kind = type(self), self.model, self.objective, type(self.sampler), optim

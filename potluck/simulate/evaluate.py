@@ -3,7 +3,8 @@
 Settings are chosen on devices' validation rows instead; then no test row is touched, of whomever.
 Evaluation takes no virtual time, has a random stream of its own, reads memories without changing them, and
 what it computes is thrown away but for the scores. Means over devices leave attackers out; what each of these
-is served is scored and recorded like everybody's.
+is served is scored and recorded like everybody's. With `serve.prior` each view is also scored with devices'
+own priors (`simulate.prior_views`), and these views come first.
 """
 
 import statistics
@@ -26,11 +27,11 @@ from potluck.engine.point import Point
 from potluck.engine.schedule import EvaluateAt
 from potluck.engine.seeds import EVALUATION, seed_choice, seed_score
 from potluck.execute.plan import Executor
-from potluck.execute.reference import SCORING_BATCH, Item, identify_model, score_together
+from potluck.execute.reference import Item
 from potluck.federation import Federation
 from potluck.simulate.global_test import GlobalTest, choose_models, identify_shared, set_test
-
-Scores = dict[str, float]  # means over the rows that a model was tested on, and how many these were
+from potluck.simulate.prior_views import SUFFIX, weigh_view
+from potluck.simulate.served_scores import Scores, list_answers, score
 
 
 class Offer(NamedTuple):
@@ -55,7 +56,7 @@ class Line(NamedTuple):
     """A fact to record."""
 
     metric: str
-    value: float | list[int] | Mapping[str, float | str]
+    value: float | list[int] | Mapping[str, float | str] | Mapping[str, float | list[float]]
     node: Node | None = None
     view: str | None = None
 
@@ -102,10 +103,14 @@ class Evaluator:
         offers = self._collect([*nodes, root] if self.often.on == "test" else nodes, serial)
         _require_sound(offers, now)
         lines += [Line("chosen", o.chosen, o.node, o.view) for o in offers if o.chosen is not None]
-        items = self._place(offers, serial, self.federation.find_partition(now))
+        partition = self.federation.find_partition(now)
+        items = self._place(offers, serial, partition)
         scores = score(items, self.executor)
+        (weighed,), fits = self._weigh([o for o in offers if o.node != root], serial, [partition])
+        lines += fits
         honest, by_view = self._find_honest(), dict[str, list[float]]()
-        for (node, view, *_), found in zip(offers, scores, strict=True):
+        plain = [(node, view, found) for (node, view, *_), found in zip(offers, scores, strict=True)]
+        for node, view, found in [*weighed, *plain]:
             prefix, whose = ("global_", None) if node == root else ("", node)
             lines += [Line(prefix + name, n, whose, view) for name, n in found.items() if name != "rows"]
             if node in honest and "accuracy" in found:
@@ -124,14 +129,19 @@ class Evaluator:
         """
         if not self.often.shifts:
             return []
-        lines, offers = [], self._collect(self._find_honest(), last)
-        for shift in map(read_shift, self.often.shifts):
+        lines, honest = list[Line](), self._find_honest()
+        shifts = [read_shift(each) for each in self.often.shifts]
+        panel = self._collect(self.panel.tolist() if self.often.prior else honest, last)
+        offers = [offer for offer in panel if offer.node in honest]
+        partitions = [self.federation.find_shifts(self.host.now)[shift] for shift in shifts]
+        everywhere, _ = self._weigh(panel, last, partitions)
+        for shift, partition, weighed in zip(shifts, partitions, everywhere, strict=True):
             by_view: dict[str, list[Scores]] = {}
-            items = self._place(offers, last, self.federation.find_shifts(self.host.now)[shift])
-            scores = score(items, self.executor)
-            for offer, found in zip(offers, scores, strict=True):
-                if "accuracy" in found:
-                    by_view.setdefault(offer.view, []).append(found)
+            scores = score(self._place(offers, last, partition), self.executor)
+            plain = [(o.node, o.view, found) for o, found in zip(offers, scores, strict=True)]
+            for node, view, found in [*weighed, *plain]:
+                if "accuracy" in found and node in honest:
+                    by_view.setdefault(view, []).append(found)
             for view, found_here in by_view.items():
                 told = {**_name_shift(shift), **_average(found_here)}
                 lines.append(Line("accuracy_shifted", told, view=view))
@@ -170,6 +180,28 @@ class Evaluator:
             seed = seed_score(self.host.seed, serial, node)
             items.append(Item(task.job, look_up(self.home, node, task.send, task.slot, seed, test)))
         return items
+
+    def _weigh(
+        self, offers: Sequence[Offer], serial: int, tests: Sequence[Partition]
+    ) -> tuple[list[list[tuple[Node, str, Scores]]], list[Line]]:
+        """With priors: scores on what devices are tested on in each partition, and what was fitted."""
+        if self.often.prior is None:
+            return [[] for _ in tests], []
+        known, items = self.federation.find_partition(self.host.now), self._place(offers, serial, tests[0])
+        stretches = []
+        for offer in offers:
+            own = [known.rows(offer.node, "validation")]
+            stretches.append(own + [p.rows(offer.node, "test") for p in tests if self.often.on == "test"])
+        told = list_answers(items, stretches, self.executor)
+        found: list[list[tuple[Node, str, Scores]]] = [[] for _ in tests]
+        lines = []
+        for view in dict.fromkeys(offer.view for offer in offers):
+            mine = [i for i, offer in enumerate(offers) if offer.view == view]
+            weighed = weigh_view([told[i] for i in mine], self.often.prior)
+            lines += [Line("prior", facts, view=view + SUFFIX) for facts in weighed.fits]
+            for out, scores in zip(found, weighed.scores, strict=True):
+                out += [(offers[i].node, view + SUFFIX, s) for i, s in zip(mine, scores, strict=True)]
+        return found, lines
 
     def _test_globally(
         self, offers: Sequence[Offer], items: Sequence[Item], scores: Sequence[Scores]
@@ -224,29 +256,6 @@ class Evaluator:
             if who is not None:
                 lines.append(Line(name, np.flatnonzero(who).tolist()))
         return lines
-
-
-def score(items: Sequence[Item], executor: Executor) -> list[Scores]:
-    """What served jobs come to on the rows that they are tested on; each where it would run."""
-    out: list[Scores] = [{} for _ in items]
-    still: dict[Hashable, list[int]] = {}  # models used as they are, by the tensors that they share
-    alone: dict[Hashable, list[int]] = {}  # of their own, or trained before they are used: many at once
-    for i, item in enumerate(items):
-        needs_training = len(item.job.draw(item.at).index) > 0
-        group, name = (alone, item.job.shape()) if needs_training else (still, identify_model(item))
-        group.setdefault(name, []).append(i)
-    for together in still.values():
-        first = items[together[0]]
-        if len(together) == 1 and first.at.test is not None and len(first.at.test) <= SCORING_BATCH:
-            alone.setdefault(first.job.shape(), []).append(together[0])
-            continue
-        for i, found in zip(together, score_together([items[i] for i in together]), strict=True):
-            out[i] = found
-    for together in alone.values():
-        results = executor.run([items[i] for i in together])
-        for i, result in zip(together, results, strict=True):
-            out[i] = dict(result.metrics)
-    return out
 
 
 def choose_panel(devices: int, size: int, seed: int) -> NDArray[np.int64]:

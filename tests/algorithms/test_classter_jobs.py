@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Line, close, local, numbers
@@ -25,8 +26,10 @@ from potluck.core.job import Batch, Local, ModelSpec
 from potluck.execute.reference import Item, train
 from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs import SGD, Train, use_model
+from potluck.jobs.calibrate import Scaling, fit_here
 from potluck.jobs.losses import divergence
-from potluck.jobs.switch import Cosine, Entropy, Familiar, Home, Personal, Switch, Threshold, entropy
+from potluck.jobs.prior import WEIGH, weigh_in_order
+from potluck.jobs.switch import Cosine, Entropy, Familiar, Home, Personal, Prior, Switch, Threshold, entropy
 from potluck.models import Models, register
 
 SPEC, ONE = ModelSpec(), ModelSpec(outputs=1)
@@ -303,11 +306,13 @@ def test_the_loudest_detector_answers_in_deviations_from_noise():
 
 
 OWN, GENERAL = table([2.0, 0.0], [1.0, 0.0], [0.0, 0.0]), table([1.0, 0.0], [0.0, 2.0], [0.0, 0.0])
-ROOM = Home(table([3.0, 0.0], [1.5, 0.0], [0.5, 0.0], [0.0, 0.0]), torch.zeros(4).long(), torch.ones(4))
-EMPTY = Home(*(part[:0] for part in ROOM))
+MINE = table([3.0, 0.0], [1.5, 0.0], [0.5, 0.0], [0.0, 0.0])
+ROOM = Home(MINE, MINE, torch.zeros(4).long(), torch.ones(4))
+EMPTY = Home(*(part[:0] for part in ROOM[:4]))
 # One row more, which is none: surer, and of the other class.
-MORE = table([9.0, 0.0]), torch.ones(1).long(), torch.zeros(1)
-PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM, MORE, strict=True)))
+MORE = table([9.0, 0.0]), table([9.0, 0.0]), torch.ones(1).long(), torch.zeros(1)
+PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM[:4], MORE, strict=True)))
+REAL = torch.ones(3)
 
 
 @pytest.mark.parametrize(
@@ -324,15 +329,47 @@ PADDED = Home(*(torch.cat(parts) for parts in zip(ROOM, MORE, strict=True)))
     ],
 )
 def test_who_answers(chooser, mine):
-    assert chooser.choose_own(OWN, GENERAL, ROOM).tolist() == mine
-    assert chooser.choose_own(OWN, GENERAL, PADDED).tolist() == mine
+    for home in (ROOM, PADDED):
+        logits, own = chooser.answer(OWN, GENERAL, home, REAL)
+        assert own.tolist() == mine
+        assert torch.equal(logits, torch.where(own.unsqueeze(1) > 0, OWN, GENERAL))
 
 
 def test_entropies_and_choices_without_rows():
     found = entropy(table([2.0, 0.0, 0.0], [1.0, 1.0, 0.0]))
     assert found.tolist() == pytest.approx([0.66557, 1.01736], abs=1e-5)
-    assert Threshold().choose_own(OWN, GENERAL, EMPTY).all()
-    assert not Familiar().choose_own(OWN, GENERAL, EMPTY).any()
+    assert Threshold().answer(OWN, GENERAL, EMPTY, REAL).own.all()
+    assert not Familiar().answer(OWN, GENERAL, EMPTY, REAL).own.any()
+
+
+@pytest.mark.parametrize("form", WEIGH)
+def test_the_general_model_is_weighed_by_what_is_met(form):
+    scaling = Scaling(torch.tensor(2.0), table(0.5, 0.0), table(0.6, 0.4))
+    logits, own = Prior(form).answer(OWN, GENERAL, ROOM._replace(scaling=scaling), REAL)
+    assert torch.equal(logits, WEIGH[form](scaling.read(GENERAL), REAL, scaling.source))
+    assert own.tolist() == [0.0] * 3
+    alone = fit_here(ROOM.general, ROOM.labels, ROOM.real)
+    for home in (ROOM, PADDED):
+        found = Prior(form).answer(OWN, GENERAL, home, REAL).logits
+        assert torch.allclose(found, WEIGH[form](alone.read(GENERAL), REAL, alone.source))
+
+
+def test_what_a_prior_is_fitted_on_is_unweighed_and_may_be_sent():
+    sent = {"params": numbers(1.0, -1.0)}
+    at = local([1.0, -2.0, 3.0], [1, 0, 1], sent, models={SPEC: Line()})
+    scaling = Scaling(table(2.0)[0], table(0.5, 0.0), table(0.6, 0.4))
+    seen = {"features": at.x}
+    found = []
+    for more in ({}, {"scaling": scaling._asdict()}):
+        job = Personal(epochs=0, switch=Prior()).job(Train(SPEC))
+        assert job.whole
+        own = batch(at.x.squeeze(1).tolist(), at.y.tolist(), seen=seen)
+        params, held = job.begin(Line(), {**sent, **more}, None, own)
+        assert torch.equal(job.objective.answer(Line(), params, own, held[2]), Line()(sent["params"], at.x))
+        found.append(job.score(Line(), params, own, held)["loss"].tolist())
+    by_hand = weigh_in_order(scaling.read(Line()(sent["params"], at.x)), torch.ones(3), scaling.source)
+    assert found[1] == pytest.approx(F.cross_entropy(by_hand, at.y, reduction="none").tolist())
+    assert found[0] != found[1]
 
 
 def test_only_the_last_layer_is_tuned_and_both_models_are_told():

@@ -109,7 +109,7 @@ def test_models_are_judged_on_present_rows(monkeypatch):
         asked[sim.now] = {item.at.node: item.at.test for item in items}
         return score_together(items)
 
-    monkeypatch.setattr("potluck.simulate.evaluate.score_together", scored)
+    monkeypatch.setattr("potluck.simulate.served_scores.score_together", scored)
     sim.run()
     assert len(asked) >= 7
     for when, tests in asked.items():

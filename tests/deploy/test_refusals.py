@@ -52,6 +52,11 @@ def test_noise_that_the_server_could_take_off_is_refused(key, tmp_path):
     assert told.endswith("leave it out")
 
 
+def test_priors_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"serve.prior = True: can't be deployed yet.*; leave it out$"):
+        settle_text("[stop]\nrounds = 1\n[serve]\nprior = true\n", tmp_path)
+
+
 def test_moves_are_refused(tmp_path):
     stage = Stage(crowd(), make("fedavg"), tmp_path, rounds=1)
     stage.begin()

@@ -26,9 +26,11 @@ from potluck.execute.pool.processes import Workers
 from potluck.execute.pool.stacks import StackedWorkers
 from potluck.execute.reference import Item, score, train
 from potluck.execute.vectorised.executor import Stacked
-from potluck.jobs import SGD, Adam, Correct, Objective, Prox, Shuffled, Train, fine_tune
+from potluck.jobs import SGD, Adam, Correct, Objective, Prox, Shuffled, Train, fine_tune, switch
+from potluck.jobs.answering import Answering
 from potluck.jobs.objective import weighted_mean
 from potluck.models import register
+from potluck.simulate.global_test import set_test
 
 DROPS = ModelSpec("drops")
 
@@ -275,10 +277,39 @@ def test_a_served_job_is_scored_after_it_was_trained(federation, workers, shares
         }
         assert result.metrics == pytest.approx(by_hand)
         untrained = score(item, net, item.at.inbox["params"], ({}, {}, None))
-        assert result.metrics["loss"] != untrained["loss"]
+        assert result.metrics["loss"] != untrained.means["loss"]
     assert all(map(equal, workers.run(todo), alone))
     assert all(map(close, Stacked(4).run(todo), alone))
     assert all(map(close, shares.run(todo), alone))
+
+
+def test_what_is_answered_comes_back_row_by_row(federation, workers, shares):
+    tuned = fine_tune(replace(LOCAL, optim=SGD(0.3)), epochs=2)
+    wanted = [train(item).body["delta"] for item in items(federation, tuned)]
+    todo = items(federation, replace(tuned, objective=Answering()), test=True)
+    alone = [train(item) for item in todo]
+    for item, result, delta in zip(todo, alone, wanted, strict=True):
+        net, params = federation.models[SPEC], tmap(torch.add, item.at.inbox["params"], delta)
+        by_hand = net(params, federation.pool.x[item.at.test])
+        torch.testing.assert_close(result.body["logits"], by_hand, rtol=0, atol=1e-12)
+        assert result.metrics == {"rows": 3.0}
+    assert all(map(equal, workers.run(todo), alone))
+    assert all(map(close, Stacked(4).run(todo), alone))
+    assert all(map(close, shares.run(todo), alone))
+
+
+@pytest.mark.parametrize("form", ["causal", "batch"])
+def test_rows_that_are_weighed_by_each_other_are_scored_whole(form, federation, workers, monkeypatch):
+    job = switch.Personal(epochs=1, switch=switch.Prior(form)).job(LOCAL)
+    todo = items(federation, job, test=True)
+    todo = [set_test(item, federation.pool.free[n : 5 * n + 7]) for n, item in enumerate(todo)]
+    alone = [train(item) for item in todo]
+    assert len({result.metrics["accuracy"] for result in alone}) > 2
+    assert all(map(equal, workers.run(todo), alone))
+    for module in ("reference", "vectorised.stack"):
+        monkeypatch.setattr(f"potluck.execute.{module}.SCORING_BATCH", 2)
+    assert all(map(equal, [train(item) for item in todo], alone))
+    assert all(map(close, Stacked(4).run(todo), alone))
 
 
 def test_what_is_seen_of_test_rows_is_of_test_rows(federation):

@@ -67,8 +67,8 @@ class Sure(Objective):
     """Also tells how sure the model is, as a score of its own."""
 
     def score(self, net, params, batch, held):
-        sure = net(params, batch.x).softmax(-1).max(-1).values
-        return {**score_rows(net, params, batch), "sure": sure}
+        logits = net(params, batch.x)
+        return {**score_rows(logits, batch), "sure": logits.softmax(-1).max(-1).values}
 
 
 @value
@@ -141,7 +141,7 @@ def test_levels_are_of_the_present(monkeypatch):
         asked.append({item.at.node: item.at.test for item in items})
         return score_together(items)
 
-    monkeypatch.setattr("potluck.simulate.evaluate.score_together", scored)
+    monkeypatch.setattr("potluck.simulate.served_scores.score_together", scored)
     sim.run()
     assert len(asked) == 2 + len(LEVELS)  # both ends, and once for each level
     for share, tests in zip(LEVELS, asked[2:], strict=True):

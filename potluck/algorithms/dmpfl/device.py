@@ -17,7 +17,7 @@ from potluck.core.errors import require
 from potluck.core.job import Batch, Net, Trace
 from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective, cross_entropy
-from potluck.jobs.switch import score_answers
+from potluck.jobs.switch import Answers, pick, score_answers
 
 Phase = Literal["dual", "generic", "personal"]
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # of the masked tensors, by name
@@ -236,7 +236,12 @@ class Deferral(Objective):
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["params"]
 
+    def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
+        return self._defer(net(params, batch.x), net(held, batch.x)).logits
+
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         own, general = net(params, batch.x), net(held, batch.x)
-        alike = F.cosine_similarity(own, general, dim=-1) >= self.threshold
-        return score_answers(own, general, alike, batch)
+        return score_answers(own, general, self._defer(own, general), batch)
+
+    def _defer(self, own: Tensor, general: Tensor) -> Answers:
+        return pick(F.cosine_similarity(own, general, dim=-1) >= self.threshold, own, general)

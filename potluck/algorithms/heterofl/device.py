@@ -88,6 +88,9 @@ class Narrow(AroundObjective):
     def tells_change_only(self) -> bool:
         return self.classes is None and self.inner.tells_change_only()
 
+    def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
+        return self.inner.answer(self._scale(net), params, batch, held[0])
+
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
         return self.inner.score(self._scale(net), params, batch, held[0])
 

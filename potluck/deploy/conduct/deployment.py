@@ -89,6 +89,10 @@ def make_models(roster: Roster) -> Models:
 def _refuse(experiment: Experiment, rule: object) -> None:
     """What isn't there yet on real devices."""
     name = experiment.algorithm
+    if experiment.serve.prior:
+        raise ConfigError(
+            "serve.prior = True: can't be deployed yet, since devices score each by itself; leave it out"
+        )
     if isinstance(rule, Tiered) and rule.tiers:
         raise ConfigError(
             f"algorithm = {name!r}: needs {', '.join(rule.tiers)}s between devices and server, which can't "

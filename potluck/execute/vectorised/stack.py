@@ -156,18 +156,25 @@ class Stack:
             body, kept, metrics = made
             good, reports = _find_finite(body, count), _read_floats(metrics, count)
             if any(i.at.test is not None for i in self.items):
-                reports = self._scores(reports, order)
+                reports, told = self._scores(reports, order)
+                body = told or body
         return StackResult(body, kept, [self.draws[i].count for i in order], reports, good)
 
-    def _scores(self, reports: list[dict[str, float]], order: Sequence[int]) -> list[dict[str, float]]:
-        """Of those that are tested: the means of their scores over their test rows, all at once."""
+    def _scores(
+        self, reports: list[dict[str, float]], order: Sequence[int]
+    ) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
+        """Of those that are tested: the means of their scores over their test rows, all at once.
+
+        And what is more than a number a row [clients, rows, ...]; who has fewer rows has padding after them.
+        """
         tests = [np.zeros(0, np.int64) if i.at.test is None else i.at.test for i in self.items]
         sizes, device = np.array([len(t) for t in tests]), self.pool.x.device
         table = np.zeros((len(self), int(sizes.max())), np.int64)
         for row, test in zip(table, tests, strict=True):
             row[: len(test)] = test
         sums: dict[str, Tensor] = {}
-        width = max(1, SCORING_BATCH // len(self))
+        told: dict[str, list[Tensor]] = {}
+        width = max(1, table.shape[1] if self.job.whole else SCORING_BATCH // len(self))
         for start in range(0, table.shape[1], width):
             pick = torch.from_numpy(table[:, start : start + width]).to(device)
             real = torch.from_numpy(np.arange(start, start + pick.shape[1]) < sizes[:, None]).to(device)
@@ -175,6 +182,9 @@ class Stack:
             held = self.held, self.recipe.held
             parts = count_all(self.params), self.sent.part, self.keep.part, held, count_all(batch)
             for name, column in _stack_tree(*over(self._score, len(self), *parts), len(self)).items():
+                if column.dim() > 2:
+                    told.setdefault(name, []).append(column)
+                    continue
                 part = torch.where(real, column.double(), 0.0).sum(1)
                 sums[name] = sums[name] + part if name in sums else part
         columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1)).tolist() for name, t in sums.items()}
@@ -182,7 +192,8 @@ class Stack:
         for report, i in zip(reports, order, strict=True):
             means = {name: column[i] for name, column in columns.items()} if sizes[i] else {}
             out.append(report if self.items[i].at.test is None else {**means, "rows": float(sizes[i])})
-        return out
+        place = torch.tensor(order, device=device)
+        return out, {name: torch.cat(parts, 1).index_select(0, place) for name, parts in told.items()}
 
     # ------------------------------------------------------------------------- one client's view, for vmap
 

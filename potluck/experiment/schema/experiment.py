@@ -17,6 +17,7 @@ from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
+from potluck.experiment.schema.serve_table import Serve
 from potluck.experiment.schema.settings import (
     Data,
     Deploy,
@@ -60,6 +61,7 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
+    serve: Serve = Serve()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
     deploy: Deploy = Deploy()

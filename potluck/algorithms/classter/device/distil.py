@@ -19,7 +19,7 @@ from potluck.core.errors import nearest, require
 from potluck.core.job import Batch, Local, ModelSpec, Net, Nets
 from potluck.core.ranges import LearningRate, Many, Repeats
 from potluck.core.trees import Params, Tree
-from potluck.jobs.losses import divergence, row_losses
+from potluck.jobs.losses import divergence
 from potluck.jobs.objective import Objective, weighted_mean
 from potluck.jobs.optim import Adam
 from potluck.jobs.train import Train
@@ -131,15 +131,13 @@ class Loudest(Objective):
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return sent["trained"]
 
-    def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
+    def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
         models: list[Params] = [{} for _ in range(held.shape[-1])]
         for path, p in params.items():
             k, name = path.split("/", 1)
             models[int(k)][name] = p
         scale = self.calibration.scale(net, models, batch.x)
-        answers = calibrate_logits(logits(net, models, batch.x), *scale, held)
-        right = (answers.argmax(-1) == batch.y).to(batch.weight.dtype)
-        return {"accuracy": right, "loss": row_losses(answers.clamp_min(-1e3), batch.y)}
+        return calibrate_logits(logits(net, models, batch.x), *scale, held).clamp_min(-1e3)
 
 
 @value

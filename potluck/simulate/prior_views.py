@@ -1,0 +1,131 @@
+"""Beside a view, the same models with every device's own prior: fitted on validation rows, weighed by others.
+
+The devices of a view fit one temperature and one bias a class together, by sums (`jobs.calibrate`). Each then
+weighs its model's answers by how common classes are among the rows that it meets, whose labels it doesn't see
+(`jobs.prior`). Attackers take part in the fit, as they would, though no lie about it is modelled. Where
+models are evaluated on validation rows, no row is answered by a fit that has seen its label: every second row
+of a device is answered by a fit on the others, and weighed among its own half.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from potluck.core.errors import require
+from potluck.jobs.calibrate import (
+    ROUNDS,
+    Scaling,
+    Sums,
+    begin_search,
+    count_bytes,
+    end_search,
+    share_of,
+    sum_up,
+    take_step,
+)
+from potluck.jobs.prior import WEIGH, Form
+from potluck.simulate.served_scores import Scores, Told
+
+SUFFIX = "+prior"  # of a view's name
+Facts = dict[str, float | list[float]]
+
+
+class Weighed(NamedTuple):
+    """What came of a view: every device's scores on each stretch of test rows, and what was fitted."""
+
+    scores: list[list[Scores]]
+    fits: list[Facts]
+
+
+class Fit(NamedTuple):
+    """What devices found together, and what is told of it."""
+
+    scaling: Scaling
+    facts: Facts
+
+
+def weigh_view(devices: Sequence[Sequence[Told]], form: Form) -> Weighed:
+    """Each device's validation rows, then stretches that it is tested on; if there are none, the former."""
+    known, *tests = zip(*devices, strict=True)
+    if tests:
+        fit = fit_together(known)
+        return Weighed([score_weighed(test, fit.scaling, form) for test in tests], [fit.facts])
+    halves = [[Told(logits[which::2], labels[which::2]) for logits, labels in known] for which in (0, 1)]
+    fits = [fit_together(half) for half in halves]
+    one, other = (score_weighed(h, f.scaling, form) for h, f in zip(halves, reversed(fits), strict=True))
+    both = [join_halves(*pair) for pair in zip(one, other, strict=True)]
+    return Weighed([both], [fit.facts for fit in fits])
+
+
+def fit_together(devices: Sequence[Told]) -> Fit:
+    """By as many rounds of sums as any fit takes; who has no rows has nothing to say."""
+    having = [d for d in devices if len(d.labels)]
+    require(
+        len(having) > 0,
+        "serve.prior",
+        True,
+        "no device of the panel has validation rows to fit on; raise data.validation",
+    )
+    logits, labels, weight = _lay_out(having)
+    classes = logits.shape[-1]
+    search = begin_search(logits, classes)
+    for _ in range(ROUNDS):
+        each = torch.vmap(sum_up, (0, 0, 0, None))(logits, labels, weight, search.at)
+        sums = Sums(*(t.sum(0) for t in each))
+        search = take_step(search, sums)
+    scaling = end_search(search, share_of(sums.counts))
+    facts: Facts = {
+        "temperature": float(1 / scaling.slope),
+        "biases": scaling.bias.tolist(),
+        "rows": float(sums.counts.sum()),
+        "rounds": float(ROUNDS),
+        "bytes": float(len(devices) * sum(count_bytes(classes))),
+    }
+    return Fit(scaling, facts)
+
+
+def score_weighed(devices: Sequence[Told], scaling: Scaling, form: Form) -> list[Scores]:
+    """Of every device, how good its weighed answers are; a device without rows has no scores but that."""
+    if not any(len(d.labels) for d in devices):
+        return [{"rows": 0.0} for _ in devices]
+    logits, labels, weight = _lay_out(devices)
+    plain = scaling.read(logits)
+    weighed = {name: weigh(plain, weight, scaling.source) for name, weigh in WEIGH.items()}
+    right: dict[str, Tensor] = {name: logs.argmax(-1) == labels for name, logs in weighed.items()}
+    losses = F.cross_entropy(weighed[form].transpose(-1, -2), labels, reduction="none")
+    columns = {
+        "accuracy": right[form],
+        "loss": losses,
+        **right,  # by either form
+        "calibrated": plain.argmax(-1) == labels,  # what temperature and biases come to alone
+    }
+    rows = weight.sum(-1)
+    table = {
+        name: (torch.where(weight > 0, c.double(), 0.0).sum(-1) / rows).tolist()
+        for name, c in columns.items()
+    }
+    return [
+        {**({name: means[i] for name, means in table.items()} if n else {}), "rows": n}
+        for i, n in enumerate(rows.tolist())
+    ]
+
+
+def join_halves(one: Scores, other: Scores) -> Scores:
+    """The scores of both halves of a device's rows as those of all."""
+    rows = one["rows"] + other["rows"]
+    names = [n for n in (one if one["rows"] else other) if n != "rows"]
+    means = {n: sum(half[n] * half["rows"] / rows for half in (one, other) if half["rows"]) for n in names}
+    return {**means, "rows": rows}
+
+
+def _lay_out(devices: Sequence[Told]) -> tuple[Tensor, Tensor, Tensor]:
+    """[devices, rows, ...] logits, labels and weights, with padding after a device's last row."""
+    sizes = torch.tensor([len(d.labels) for d in devices])
+    pad = torch.nn.utils.rnn.pad_sequence
+    logits = pad([d.logits for d in devices], batch_first=True)
+    labels = pad([d.labels for d in devices], batch_first=True)
+    real = torch.arange(labels.shape[1]) < sizes.unsqueeze(1)
+    return logits, labels, real.to(logits.dtype)

@@ -1,0 +1,260 @@
+"""serve.prior: what is served is also weighed by devices' own priors, and no test label is read for it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federations import (
+    LOCAL,
+    LOOP,
+    SPEC,
+    STACKED,
+    WORKERS,
+    chained,
+    finished,
+    lines,
+    pool,
+    simulate,
+    small,
+    values,
+    weights,
+)
+
+import potluck
+from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.ftfa import ftfa
+from potluck.algorithms.ifca.algorithm import ifca
+from potluck.core import keys
+from potluck.core.errors import ConfigError
+from potluck.data import StoredPartition
+from potluck.engine.schedule import EvaluateAt
+from potluck.experiment import Experiment
+from potluck.fleet import place_attackers
+from potluck.jobs.calibrate import ROUNDS, begin_search, end_search, share_of, sum_up, take_step
+from potluck.jobs.prior import WEIGH, weigh_in_order, weigh_together
+from potluck.simulate import prior_views
+from potluck.simulate.prior_views import weigh_view
+from potluck.simulate.served_scores import Told
+
+RULE = FedAvg(clients=4, local=LOCAL)
+PRIOR = EvaluateAt(prior="causal")
+TOLD = ("accuracy", "loss", "causal", "batch", "calibrated")
+
+
+def roomy(train=(9, 4, 12, 7, 10, 6), validation=(5, 3, 0, 6, 4, 1), test=(13, 1, 6, 0, 9, 20), data=None):
+    """A few devices with so many rows each, of classes that are unequally common."""
+    data = pool() if data is None else data
+    rows = data.free
+    rows = rows[keys.permute(3, len(rows))]
+    rows = rows[np.argsort(data.y.numpy()[rows[:200]], kind="stable")]
+    cells = np.stack([train, validation, test], 1).reshape(-1)
+    offsets = np.concatenate([[0], np.cumsum(cells)])
+    return replace(small(train, data=data), partition=StoredPartition(rows[: offsets[-1]], offsets))
+
+
+def relabelled(federation, label):
+    """The same, but that every row that devices are tested on is of one class."""
+    y = federation.pool.y.clone()
+    for node in range(federation.devices):
+        y[torch.tensor(federation.partition.rows(node, "test"))] = label
+    return replace(federation, pool=replace(federation.pool, y=y))
+
+
+def logits(sim, split, node):
+    federation = sim.federation
+    _, params = sim.find_models()["global"]
+    rows = torch.tensor(federation.partition.rows(node, split))
+    return federation.models[SPEC](params, federation.pool.x[rows]), federation.pool.y[rows]
+
+
+# --------------------------------------------------------------------------------------------- what is scored
+
+
+def test_scores_by_hand():
+    sim = finished(roomy(), RULE, often=PRIOR)
+    x, y = (torch.cat(part) for part in zip(*(logits(sim, "validation", n) for n in range(6)), strict=True))
+    search = begin_search(x, 4)
+    for _ in range(ROUNDS):
+        sums = sum_up(x, y, torch.ones(len(y)).double(), search.at)
+        search = take_step(search, sums)
+    scaling = end_search(search, share_of(sums.counts))
+    told = values(sim, "prior", view="global+prior")[-1]
+    assert told["temperature"] == pytest.approx(1 / float(scaling.slope))
+    assert told["biases"] == pytest.approx(scaling.bias.tolist())
+    assert (told["rows"], told["rounds"]) == (19, ROUNDS)
+    assert told["bytes"] == 6 * 8 * (ROUNDS * 5 + ROUNDS * (4 + 1 + 5 + 25))
+    for node in range(6):
+        z, y = logits(sim, "test", node)
+        found = {name: values(sim, name, node=node, view="global+prior") for name in TOLD}
+        if not len(y):
+            assert not any(found.values())
+            continue
+        logs, ones = scaling.read(z), torch.ones(len(y)).double()
+        causal, batch = (weigh(logs, ones, scaling.source) for weigh in (weigh_in_order, weigh_together))
+        by_hand = [float((a.argmax(-1) == y).double().mean()) for a in (causal, causal, batch, logs)]
+        names = "accuracy", "causal", "batch", "calibrated"
+        assert [found[name][-1] for name in names] == pytest.approx(by_hand)
+        assert found["loss"][-1] == pytest.approx(torch.nn.functional.cross_entropy(causal, y).item())
+
+
+@pytest.mark.parametrize("form", WEIGH)
+def test_the_form_that_is_named_leads(form):
+    sim = finished(roomy(), RULE, often=EvaluateAt(prior=form))
+    for node in (0, 1, 2, 4, 5):
+        assert values(sim, "accuracy", node=node, view="global+prior") == values(sim, form, node=node)
+    means = [r for r in sim.records if r["metric"] == "accuracy_mean"]
+    assert [r["view"] for r in means] == ["global+prior", "global"] * 2
+    own = [values(sim, form, node=node)[-1] for node in (0, 1, 2, 4, 5)]
+    assert means[-2]["value"] == pytest.approx(np.mean(own)) == sim.accuracy
+
+
+def test_no_label_of_a_test_row_is_read():
+    federation = roomy()
+    sims = [finished(relabelled(federation, label), RULE, often=PRIOR) for label in range(4)]
+    assert len({str(values(sim, "prior")) for sim in sims}) == 1
+    for node in (0, 1, 2, 4, 5):
+        for name in ("causal", "batch", "calibrated"):
+            # A row is answered by one class, whatever it is said to be: one of the four runs is right.
+            found = [values(sim, name, node=node)[-1] for sim in sims]
+            assert sum(found) == pytest.approx(1.0)
+    firsts = [values(sim, "causal", node=0)[-1] for sim in sims]
+    assert max(firsts) < 1.0  # it doesn't say one class of all
+
+
+def test_nothing_else_changes():
+    rule = ftfa(LOCAL, 3)
+    plain, sim = finished(roomy(), rule), finished(roomy(), rule, often=PRIOR)
+    assert torch.equal(weights(plain), weights(sim))
+    rest = [r for r in sim.records if not str(r.get("view")).endswith("+prior")]
+    assert rest == plain.records
+    assert len(sim.records) > len(rest)
+
+
+@pytest.mark.parametrize("rule", [RULE, ftfa(LOCAL, 3), ifca(LOCAL, 3)], ids=["fedavg", "ftfa", "ifca"])
+def test_every_executor_comes_to_the_same(rule):
+    sims = [finished(roomy(), rule, often=PRIOR, plan=plan) for plan in (LOOP, WORKERS, STACKED)]
+    assert lines(sims[0]) == lines(sims[1])
+    views = {r["view"] for r in sims[0].records if r["metric"] == "accuracy_mean"}
+    assert len(views) == 2 * sum(not view.endswith("+prior") for view in views)
+    for one, other in zip(sims[0].records, sims[2].records, strict=True):
+        a, b = one["value"], other["value"]
+        if isinstance(a, dict):
+            a, b = ([n for n in v.values() if isinstance(n, float)] for v in (a, b))
+        assert a == pytest.approx(b, rel=1e-9, abs=1e-9)
+
+
+def test_resumed_at_any_event():
+    often = EvaluateAt(rounds=1, prior="causal")
+    straight = finished(roomy(), ftfa(LOCAL, 3), rounds=2, often=often)
+    again, _ = chained(roomy(), ftfa(LOCAL, 3), rounds=2, often=often)
+    assert lines(straight) == lines(again)
+
+
+def test_shifts_are_weighed_too_by_the_fit_of_the_last_evaluation():
+    levels = (0.0, 0.5, 1.0)
+    data = {"source": "synthetic", "rows": 600, "clients": 8, "partition": "shards", "classes_per_client": 2}
+    run = potluck.run(
+        Experiment(
+            data={**data, "shift": 0.5},
+            evaluate={"shifts": list(levels)},
+            serve={"prior": True},
+            model={"name": "linear"},
+            stop={"rounds": 2},
+            run={"executor": "loop"},
+        )
+    )
+    told = [r for r in run.lines if r["metric"] == "accuracy_shifted" and r["view"] == "global+prior"]
+    assert [r["value"]["shift"] for r in told] == list(levels)
+    last = {r["view"]: r["value"] for r in run.lines if r["metric"] == "accuracy_mean"}
+    at_half = told[1]["value"]
+    assert at_half["mean"] == last["global+prior"] == run.summary["accuracy_mean"]
+    assert at_half["mean"] == pytest.approx(at_half["causal"])
+    assert run.summary["view"] == "global+prior"
+    assert run.summary["global_view"] == "global"  # which is everybody's, not weighed by anybody's rows
+
+
+def test_attackers_fit_with_the_others_and_count_in_no_mean():
+    federation = roomy()
+    hostile = replace(federation, fleet=place_attackers(federation.fleet, 3, kind="noise", nodes=[0]))
+    sims = [finished(f, RULE, often=PRIOR) for f in (federation, hostile)]
+    facts = [values(sim, "prior")[0] for sim in sims]  # at the start, before anybody has lied
+    assert facts[0] == facts[1]
+    means = [values(sim, "accuracy_mean", view="global+prior")[0] for sim in sims]
+    own = [values(sims[0], "causal", node=node)[0] for node in (0, 1, 2, 4, 5)]
+    assert means == pytest.approx([np.mean(own), np.mean(own[1:])])
+
+
+# ----------------------------------------------------------------------------------------- on validation rows
+
+
+def test_settings_can_be_chosen_without_touching_test_rows():
+    federation = roomy()
+    x = pool().x.clone()
+    x[torch.from_numpy(pool().test)] = float("nan")
+    for node in range(6):
+        x[torch.tensor(federation.partition.rows(node, "test"))] = float("nan")
+    spoilt = replace(federation, pool=replace(pool(), x=x))
+    often = EvaluateAt(on="validation", prior="causal")
+    sims = [finished(f, RULE, often=often) for f in (federation, spoilt)]
+    assert lines(sims[0]) == lines(sims[1])
+    assert [v["rows"] for v in values(sims[0], "prior")] == [11, 8] * 2  # rows 0, 2, .. of each, and the rest
+    rows = [len(values(sims[0], "accuracy", node=node, view="global+prior")) for node in range(6)]
+    assert rows == [2, 2, 0, 2, 2, 2]
+
+
+def test_no_row_is_answered_by_a_fit_that_has_seen_its_label(monkeypatch):
+    random = torch.Generator().manual_seed(1)
+    known = [torch.randn(n, 3, dtype=torch.float64, generator=random) for n in (7, 4, 1)]
+    fits, score = [], prior_views.score_weighed
+
+    def scored(devices, scaling, form):
+        fits.append(scaling)
+        return score(devices, scaling, form)
+
+    monkeypatch.setattr(prior_views, "score_weighed", scored)
+    for label in (0, 1):
+        labels = [torch.arange(len(z)) % 3 for z in known]
+        for y in labels:
+            y[::2] = label
+        weigh_view([[Told(*device)] for device in zip(known, labels, strict=True)], "causal")
+    even, odd, other_even, other_odd = fits  # what rows 0, 2, .. are answered by, and the rest
+    assert all(torch.equal(a, b) for a, b in zip(even, other_even, strict=True))
+    assert not torch.equal(odd.bias, other_odd.bias)
+
+
+def test_both_halves_count_by_their_rows():
+    first, second = [9.0, 0.0], [0.0, 9.0]
+    devices = [
+        Told(torch.tensor([first, odd, second]).double(), torch.tensor([0, int(odd is first), 1]))
+        for odd in (first, second)
+    ]
+    found = weigh_view([[device] for device in devices], "batch")
+    # Rows 0 and 2 are what the model says, row 1 is the opposite; no temperature turns answers round.
+    assert [s["accuracy"] for s in found.scores[0]] == pytest.approx([2 / 3] * 2)
+    assert [s["rows"] for s in found.scores[0]] == [3, 3]
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_somebody_must_have_validation_rows():
+    nobody = roomy(validation=(0,) * 6)
+    with pytest.raises(
+        ConfigError, match=r"serve.prior = True: no device has validation rows.*data.validation"
+    ):
+        simulate(nobody, RULE, often=PRIOR)
+    some = roomy(validation=(5, 0, 0, 0, 0, 0))
+    for seed in range(20):
+        sim = simulate(some, RULE, often=EvaluateAt(prior="causal", panel=2), seed=seed)
+        if 0 not in sim.panel:
+            break
+    with pytest.raises(ConfigError, match=r"serve.prior = True: no device of the panel has validation rows"):
+        sim.run()
+
+
+def test_wrong_forms_are_named():
+    with pytest.raises(ConfigError, match=r"serve.form = 'online': must be 'causal' or 'batch'"):
+        EvaluateAt(prior="online")
+    with pytest.raises(ConfigError, match=r"serve.form = 'online': should be one of causal, batch"):
+        Experiment(serve={"prior": True, "form": "online"})
