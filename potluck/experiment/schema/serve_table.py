@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from potluck.experiment.schema.settings import Table
+from potluck.experiment.schema.table import Table
 
 
 class Serve(Table):
