@@ -29,6 +29,14 @@ tier's model is small enough for those, too, who aren't there yet when tiers are
 and those of the follower that had most.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 FIDELITY: Final = "paper and authors' code, both corrected"
+PUBLISHED: Final[Mapping[str, object]] = {
+    "rounds": 50,
+    "admission": {"judge": "surrogate"},
+    "share": "own",
+    "schedule": {"head_start": "all"},
+    "distillation": {"enabled": True, "a": 0.1, "temperature": 3.0},
+}
