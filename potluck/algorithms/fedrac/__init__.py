@@ -37,6 +37,7 @@ PUBLISHED: Final[Mapping[str, object]] = {
     "rounds": 50,
     "admission": {"judge": "surrogate"},
     "share": "own",
+    "use": "tier",
     "schedule": {"head_start": "all"},
     "distillation": {"enabled": True, "a": 0.1, "temperature": 3.0},
 }

@@ -70,9 +70,9 @@ class FedRAC(FedRACSettings):
             return replace(m, mixed=mix_tiers(self, m, ctx)), []
         if lane == MEASURE or lane in m.due:
             return plan_trials(self, m, lane, ctx)
-        together = lane == TOGETHER
-        going = self._find_going(m) if together else [lane]
-        ready, tasks, limit = ctx.ready(list(m.places) if together else m.members(lane)), list[Task](), 0.0
+        going = [lane] if isinstance(lane, int) else self._find_going(m)
+        who = m.members(lane) if isinstance(lane, int) else list(m.places)
+        ready, tasks, limit = ctx.ready(who), list[Task](), 0.0
         for tier in going:
             nodes = [n for n in ready if m.places[n].tier == tier]
             if tier == find_leader(m.left, m.done) and self.schedule.competent < 1:
@@ -82,8 +82,7 @@ class FedRAC(FedRACSettings):
                 tasks, limit = [*tasks, *more], max(limit, m.seconds[tier] + extra)
         if not tasks:
             return m, []
-        if together:  # after own work, in a device's queue too
-            tasks += plan_help(self, m, going, ready)
+        tasks += plan_help(self, m, going, ready)  # after own work, in a device's queue, too
         return m, [Until(limit if isfinite(limit) else None), *tasks]
 
     def merge(self, m: Tiers, lane: Lane, got: Got, ctx: Context) -> tuple[Tiers, list[Command]]:

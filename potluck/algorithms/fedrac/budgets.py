@@ -19,8 +19,8 @@ def share_time(
 ) -> Floats:
     """Seconds [tiers] for all rounds of each: a tier has `kappa` times the time of the next poorer one.
 
-    Followers train side by side after the leader (Eq. 9), or each tier teaches the next one (`chained`). Where
-    all train in the same rounds (`at_once`), each has all of it.
+    Followers train side by side after the leader (Eq. 9), or each tier teaches the next one (`chained`).
+    Where all train in the same rounds (`at_once`), each has all of it.
     """
     require(
         0 < kappa < 1, "kappa", kappa, "a richer tier has a share of the next one's time: between 0 and 1"
@@ -44,12 +44,18 @@ def estimate_time(
     kappa: float,
     chained: bool,
     at_once: bool = False,
+    reserve: bool = False,
 ) -> float:
-    """The least time in which everybody could train in the tier of its label, and some slack."""
+    """The least time in which everybody could train in the tier of its label, and some slack.
+
+    `reserve`: and the last tier's model besides.
+    """
     shares = share_time(1.0, int(labels.max()) + 1, kappa, chained, at_once)
-    total = 0.0
+    total, last = 0.0, len(costs.compute[0]) - 1
     for tier, share in enumerate(shares.tolist()):
         mine = labels == tier
         seconds = epochs[tier] * costs.rows[mine] * costs.compute[mine, tier] + costs.link[mine, tier]
+        if reserve and tier < last:
+            seconds += epochs[last] * costs.rows[mine] * costs.compute[mine, last] + costs.link[mine, last]
         total = max(total, float(seconds.max(initial=0.0)) * rounds[tier] / share)
     return SLACK * total

@@ -11,7 +11,7 @@ from potluck.algorithms.fedrac.device.teach import Teach
 from potluck.algorithms.fedrac.schedule import find_teacher
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.authoring import Context, Got, Job, ModelSpec, Node, Shuffled, Task, Train, Tree, value
+from potluck.authoring import Context, Got, Job, ModelSpec, Move, Node, Shuffled, Task, Train, Tree, value
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said
@@ -49,16 +49,22 @@ def split_tiers(got: Got) -> dict[int, Got]:
     """What came of each tier's tasks."""
     parts: dict[int, Got] = {}
     for reply in got.replies:
-        parts.setdefault(reply.task.tag.tier, Got([], [])).replies.append(reply)
+        parts.setdefault(_find_remark(reply.task).tier, Got([], [])).replies.append(reply)
     for lost in got.lost:
-        parts.setdefault(lost.what.tag.tier, Got([], [])).lost.append(lost)
+        parts.setdefault(_find_remark(lost.what).tier, Got([], [])).lost.append(lost)
     return dict(sorted(parts.items()))
 
 
 def leave_out_help(got: Got) -> Got:
     """The same without what richer devices did besides."""
-    replies = [reply for reply in got.replies if not reply.task.tag.helps]
-    return Got(replies, [lost for lost in got.lost if not lost.what.tag.helps])
+    replies = [reply for reply in got.replies if not _find_remark(reply.task).helps]
+    return Got(replies, [lost for lost in got.lost if not _find_remark(lost.what).helps])
+
+
+def _find_remark(what: Task | Move) -> Remark:
+    assert isinstance(what, Task)
+    assert isinstance(what.tag, Remark)
+    return what.tag
 
 
 def find_teachers(s: FedRACSettings, specs: Sequence[ModelSpec]) -> list[ModelSpec | None]:

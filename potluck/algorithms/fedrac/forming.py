@@ -71,7 +71,8 @@ def build_tiers(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[
     if total is None:
         costs, epochs = _find_costs(s, m, nodes, resources.scores, ctx.models), s.list_epochs(len(specs))
         homes = _find_homes(s, m, costs, labels, ctx) if s.admission.judge == "able" else labels
-        total = estimate_time(costs, homes, epochs, m.rounds, s.time.kappa, s.schedule.chained, s.at_once)
+        how = s.time.kappa, s.schedule.chained, s.at_once, s.at_once and s.admission.judge == "able"
+        total = estimate_time(costs, homes, epochs, m.rounds, *how)
     times = share_time(total, len(specs), s.time.kappa, s.schedule.chained, s.at_once)
     m = replace(m, seconds=tuple(float(t) / r for t, r in zip(times, m.rounds, strict=True)))
     places = find_places(s, m, ctx)
@@ -118,13 +119,12 @@ def find_places(s: FedRACSettings, m: Tiers, ctx: Context) -> dict[Node, Place]:
     return {nodes[place.who]: place for place in found.places}
 
 
-def weigh_work(
-    s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context
-) -> tuple[Costs, Terms, Need]:
+def weigh_work(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context) -> tuple[Costs, Terms, Need]:
     """What tiers' models cost these devices, what tiers ask, and the bytes that training takes."""
     able = s.admission.judge == "able"
     scores = _weigh_devices(s, m, nodes).scores
-    terms = Terms(np.array(m.seconds), s.list_epochs(len(m.specs)), s.local.batch, s.time.least_rows, whole=able)
+    epochs, seconds = s.list_epochs(len(m.specs)), np.array(m.seconds)
+    terms = Terms(seconds, epochs, s.local.batch, s.time.least_rows, whole=able, reserve=able and s.at_once)
     return _find_costs(s, m, nodes, scores, ctx.models), terms, _make_need(s, m, ctx)
 
 
@@ -153,7 +153,8 @@ def _find_homes(s: FedRACSettings, m: Tiers, costs: Costs, labels: Ints, ctx: Co
     needs = np.array([_make_need(s, m, ctx)(tier, s.local.batch) for tier in range(len(m.specs))])
     holds = needs <= costs.memory[:, None]
     holds[:, -1] = True
-    return np.maximum(labels, holds.argmax(1))
+    homes: Ints = np.maximum(labels, holds.argmax(1))
+    return homes
 
 
 def _refuse_closed(found: Assignment, able: Assignment, tiers: int) -> None:
@@ -164,8 +165,8 @@ def _refuse_closed(found: Assignment, able: Assignment, tiers: int) -> None:
     for tier in range(tiers - 1):
         admitted, could = len(found.members(tier)), len(able.members(tier))
         fix = (
-            f"its bounds admit {admitted} to tier {tier}, where {could} could train: give [landscape] the constants of "
-            "your losses, more admission.theta or admission.delta, or take judge = 'able'"
+            f"its bounds admit {admitted} to tier {tier}, where {could} could train: give [landscape] the "
+            "constants of your losses, more admission.theta or admission.delta, or take judge = 'able'"
         )
         require(admitted > 1 or could <= 1, "algorithms.fedrac.admission.judge", "bound", fix)
 

@@ -1,4 +1,4 @@
-"""What each of Fed-RAC's models has learnt from, class by class, so that devices know which one to heed where."""
+"""What each of Fed-RAC's models has learnt from, class by class: where devices are to heed which."""
 
 from dataclasses import replace
 

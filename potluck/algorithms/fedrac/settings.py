@@ -12,7 +12,7 @@ import numpy as np
 from potluck.algorithms.fedrac.bounds import Landscape
 from potluck.algorithms.fedrac.clustering.methods import Method
 from potluck.algorithms.fedrac.clustering.resources import WEIGHTS, Ints, check_weights
-from potluck.authoring import Count, Few, Train, nearest, require, value
+from potluck.authoring import Few, Train, nearest, require, value
 from potluck.core.ranges import MOST, FollowsRun
 
 Dimension = Literal["width", "depth"]
@@ -151,9 +151,7 @@ class Mixing:
     enabled: Annotated[bool, "whether to make one model of all at the end, beside theirs (view `global`)"] = (
         False
     )
-    back: Annotated[float, "how far models go towards that one after every round: 0 not at all, 1 all the way"] = (
-        0.0
-    )
+    back: Annotated[float, "how far models go to that one after every round: 0 not at all, 1 all the way"] = 0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
 
     def __post_init__(self) -> None:
@@ -188,7 +186,7 @@ class FedRACSettings:
 
     local: Train = Train()
     rounds: Annotated[
-        Count | tuple[Count, ...] | None,
+        int | tuple[int, ...] | None,
         FollowsRun(),
         "of each tier, or of the leader, the next one and so on; left out: those of the run",
     ] = None
@@ -199,13 +197,13 @@ class FedRACSettings:
     admission: Annotated[Admission, "whom a tier takes"] = Admission()
     share: Annotated[
         Sharing,
-        "who trains a tier's model: its members (own), or richer devices, too, in the time they have left (down)",
+        "who trains a tier's model: its members (own), or richer devices, too, if they have time left (down)",
     ] = "down"
     use: Annotated[
         Use,
-        "what devices use: their tier's model (tier), or that and poorer ones, by the rows of each class that "
-        "each has learnt from (known)",
-    ] = "tier"
+        "what devices use: their tier's model (tier), or that and all poorer ones, of each class by the rows "
+        "of it that each has learnt from (known)",
+    ] = "known"
     landscape: Annotated[Landscape, "what the bounds assume of losses"] = Landscape()
     schedule: Annotated[TierSchedule, "in which order tiers train"] = TierSchedule()
     distillation: Annotated[TierDistillation, "what followers learn from a richer tier"] = TierDistillation()
@@ -227,7 +225,7 @@ class FedRACSettings:
         confident, private = self.distillation.confident_rate, self.local.privacy is not None
         fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
         require(not (confident and private), "distillation.confident_rate", confident, fix)
-        fix = "asks devices which labels they hold, which train.privacy doesn't cover; leave one of them out"
+        fix = "asks devices for their labels, which train.privacy doesn't cover; take use = 'tier'"
         require(not (self.use == "known" and private), "use", self.use, fix)
         fix = "is a map that only a tier's members train; set share = 'own', or hint = 0"
         hint, down = self.distillation.hint, self.share == "down"

@@ -1,9 +1,9 @@
-"""Fed-RAC's shared work: the poorer tiers' models that devices train besides, in the time that they have left.
+"""Fed-RAC's shared work: the poorer tiers' models that devices train besides, if they have time left.
 
 A tier's own members have only their own rows, a quarter of all where there are four tiers. Whoever can hold
-a tier's model can hold the poorer ones, so richer devices train these too, the smallest first: it costs least,
-and is the one that everybody could fall back on. Nobody is given what it can't hold, and a device's work ends
-before its tier's time by the slack that rates and speeds need.
+a tier's model can hold the poorer ones, so richer devices train these, too, the smallest first: it costs
+least, and is what everybody can fall back on. Nobody is given what it can't hold, and all of a device's work
+ends before the round does, by the slack that rates and speeds need.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from potluck.authoring import Context, Node, Note
 
 
 def share_work(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[Note]]:
-    """Who helps whom now that places are as they are, and a note of how many help each tier if that is new."""
+    """Who helps whom with places as they are, and a note of how many help each tier if that is new."""
     if s.share == "own":
         return m, []
     nodes = sorted(m.places)
@@ -29,7 +29,8 @@ def share_work(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[N
         own, found = replace(m.places[node], who=who), list[Place]()
         used = measure_work(costs, own)
         for tier in (f for f in reversed(peopled) if f > own.tier):
-            work = find_place(costs, terms, need, who, tier, seconds=float(terms.seconds[tier]) / SLACK - used)
+            left = float(terms.seconds[tier]) / SLACK - used
+            work = find_place(costs, terms, need, who, tier, seconds=left)
             if work is not None and not work.late:
                 found.append(work)
                 used += measure_work(costs, work)

@@ -70,7 +70,7 @@ def find_least_scale(alpha: float, smallest: float = SMALLEST) -> float:
 
 
 def find_models(s: FedRACSettings, memory: Floats, labels: Ints, models: Nets) -> tuple[ModelSpec, ...]:
-    """A model for each tier: small enough for the least memory in its cluster, or from all that can be held."""
+    """A model for each tier: for the least memory in its cluster, or spread over what devices can hold."""
     tiers = int(labels.max()) + 1
 
     def size(scale: float) -> float:

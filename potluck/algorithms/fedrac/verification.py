@@ -23,7 +23,7 @@ def is_due(s: FedRACSettings, done: int) -> bool:
 
 
 def plan_trials(s: FedRACSettings, m: Tiers, lane: Lane, ctx: Context) -> tuple[Tiers, list[Command]]:
-    """Timed trials of everybody, or of a tier's members (of all tiers', if these train together) and of those that nobody has heard of yet.
+    """Timed trials of everybody, or of a tier's members and of those that nobody has heard of yet.
 
     Where devices are believed, they are only asked how many rows they have.
     """
@@ -33,7 +33,7 @@ def plan_trials(s: FedRACSettings, m: Tiers, lane: Lane, ctx: Context) -> tuple[
     if lane != MEASURE and not nodes:  # it trains when somebody comes
         return replace(m, due=tuple(f for f in m.due if f != lane)), []
     asked = LabelCounts(ctx.models[s.local.model].classes)
-    census = [Task(n, asked, {}) for n in nodes] if s.use == "known" else []
+    census: list[Command] = [Task(n, asked, {}) for n in nodes] if s.use == "known" else []
     if not s.verification.enabled:
         return m, census or [Task(n, Probe(), {"ballast": torch.zeros(0)}) for n in nodes]
     bits = torch.from_numpy(ctx.rng.integers(0, 256, BALLAST, dtype="uint8"))

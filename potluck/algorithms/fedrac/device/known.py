@@ -18,7 +18,7 @@ from potluck.jobs.objective import Objective
 
 @value
 class Known(Objective):
-    """Use several models: a class's probability is their mean, each by the rows of that class it learnt from."""
+    """Use several models: of each class their mean, by the rows of it that each has learnt from."""
 
     others: tuple[ModelSpec, ...] = ()
 
@@ -40,7 +40,7 @@ class Known(Objective):
 
 
 def heed(said: Tensor, knows: Tensor) -> Tensor:
-    """Probabilities [rows, classes] of what models say [models, rows, classes], by their rows [models, classes].
+    """Probabilities [rows, classes], of what models say [models, rows, classes] and know [models, classes].
 
     A class that nobody has learnt from is everybody's alike.
     """
