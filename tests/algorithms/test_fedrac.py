@@ -1,4 +1,4 @@
-"""Fed-RAC as it was published: tiers that can be told by hand, whose turn it is, what is refused and reported."""
+"""Fed-RAC as published: tiers that can be told by hand, whose turn it is, what is refused and reported."""
 
 import dataclasses
 import math
@@ -330,7 +330,9 @@ def test_who_comes_later_finds_a_model_that_it_can_hold():
     needs = training_bytes(sim.federation.models[sim.serve(8)["tier"].job.model], local.optim, 4)
     assert needs <= 5e3
     with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory"):
-        simulate(later(100.0), algorithms.make("fedrac", local, mode="published")).start()  # known before anything is done
+        simulate(
+            later(100.0), algorithms.make("fedrac", local, mode="published")
+        ).start()  # known before anything is done
 
 
 # ---------------------------------------------------------------------------------------------- bad input
