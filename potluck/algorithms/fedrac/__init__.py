@@ -19,8 +19,9 @@ the largest that anybody can hold to one that everybody can, so that a small pho
 nobody's smaller. Work is shared (`share = "down"`): the smallest model first, for which whoever is in a
 richer tier has time kept, then the next, while the round lasts. Members and helpers count by their rows.
 Nobody is taught, unless `distillation.enabled`, with labels at 0.5 and a temperature of 1. Rounds are the
-run's. `use = "known"` asks devices how many rows of each class they have. `mixing.back` feeds layer-wise
-averages back every round.
+run's; the time of one, if no `mar` is given, is enough for everybody's own model and the smallest. `use =
+"known"` asks devices how many rows of each class they have. `mixing.back` feeds layer-wise averages back
+every round.
 
 Readings and deviations of both. As published a tier is open to those whose score reaches its cluster's mean,
 or is nearer to it than to the next poorer one's (`judge = "surrogate"`): who could hold a richer tier's

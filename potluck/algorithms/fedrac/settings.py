@@ -148,9 +148,7 @@ class TierSchedule:
 class Mixing:
     """What tiers' models have in common: each is a part of the next richer one, layer by layer."""
 
-    enabled: Annotated[bool, "whether to make one model of all at the end, beside theirs (view `global`)"] = (
-        False
-    )
+    enabled: Annotated[bool, "whether to make one model of all at the end (view `global`)"] = False
     back: Annotated[float, "how far models go to that one after every round: 0 not at all, 1 all the way"] = 0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
 
@@ -186,9 +184,7 @@ class FedRACSettings:
 
     local: Train = Train()
     rounds: Annotated[
-        int | tuple[int, ...] | None,
-        FollowsRun(),
-        "of each tier, or of the leader, the next one and so on; left out: those of the run",
+        int | tuple[int, ...] | None, FollowsRun(), "of each tier; or of the leader, the next one and so on"
     ] = None
     goal: Annotated[float | None, "precision that rounds follow from (Eq. 7, by `landscape`) instead"] = None
     clustering: Annotated[Clustering, "which devices are alike"] = Clustering()
@@ -196,8 +192,7 @@ class FedRACSettings:
     time: Annotated[TimeLimits, "how long tiers may train"] = TimeLimits()
     admission: Annotated[Admission, "whom a tier takes"] = Admission()
     share: Annotated[
-        Sharing,
-        "who trains a tier's model: its members (own), or richer devices, too, if they have time left (down)",
+        Sharing, "who trains a tier's model: its members (own), or richer devices with time left, too (down)"
     ] = "down"
     use: Annotated[
         Use,
@@ -235,9 +230,9 @@ class FedRACSettings:
     def head_start(self) -> int | None:
         """Rounds of the leader before the others begin; None: all."""
         given = self.schedule.head_start
-        if given is None:
-            return None if self.distillation.enabled else 0
-        return None if given == "all" else given
+        if given is None and not self.distillation.enabled:
+            return 0
+        return given if isinstance(given, int) else None
 
     @property
     def at_once(self) -> bool:
@@ -246,8 +241,7 @@ class FedRACSettings:
 
     def list_rounds(self, tiers: int) -> list[int]:
         """Rounds of each tier; the last number is for all others too."""
-        rounds = ENDLESS if self.rounds is None else self.rounds
-        given = (rounds,) if isinstance(rounds, int) else rounds
+        given = self.rounds if isinstance(self.rounds, tuple) else (self.rounds or ENDLESS,)
         return [given[min(tier, len(given) - 1)] for tier in range(tiers)]
 
     def list_epochs(self, tiers: int) -> Ints:
