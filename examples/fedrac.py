@@ -16,10 +16,12 @@ def main(*settings: str, out: str = "runs/fedrac") -> None:
 
     run = compared.of("fedrac")[0]
     made = run.records.query("metric == 'tiers'")["value"].iloc[0]
+    helpers = run.records.query("metric == 'shared'")["value"].iloc[-1]["helpers"]
     where = find_members(run)
     phones = Counter(where.values())
     for tier, (width, size) in enumerate(zip(made["scales"], made["bytes"], strict=True)):
-        print(f"tier {tier}: {phones[tier]} phones, width {width:g}, a model of {size / 1000:.0f} kB")
+        work = f"{phones[tier]} phones and {helpers[tier]} of richer tiers"
+        print(f"tier {tier}: {work}, width {width:g}, a model of {size / 1000:.0f} kB")
     print(f"moved after they had been placed: {len(list_moves(run)) - len(where)}")
     print(f"report: {potluck.write_report(compared, Path(out) / 'report.html')}")
 

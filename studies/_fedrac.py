@@ -119,9 +119,9 @@ def fedrac(
     k: int | None = TIERS,
     **more: Mapping[str, Any] | bool,
 ) -> Arm:
-    """The leader's rounds, and then as many of the others; `k` tiers, or None: as the Dunn index says."""
+    """As published: the leader's rounds, then those of the others; `k` tiers, or None: as the index says."""
     tiers = {} if k is None else {"clustering": {"k": k}}
-    rule = overlay(tiers, {"time": {"kappa": KAPPA}}, more)
+    rule = overlay({"mode": "published"}, tiers, {"time": {"kappa": KAPPA}}, more)
     return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, tuned_as)  # or fewer: it ends by itself
 
 

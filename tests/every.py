@@ -19,9 +19,9 @@ FEW |= {"restarts": 1}  # IFCA
 FEW |= {"syncs": 2}  # FedGS
 FEW |= {"rounds": 8}  # DM-PFL goes through all of its phases
 FEW |= {"tier_count": 2, "interval": 2, "edges": 2, "edge_rounds": 1}  # TiFL and SHARE
-# Tables of settings, some of whose names others have too; Fed-RAC: two tiers.
-TIERED = {"clustering": {"smallest": 1, "fewer": 0}, "schedule": {"head_start": 2}}
-TABLES = {"fedrac": TIERED | {"verification": {"remeasure": 3}}}
+# Tables of settings, some of whose names others have too; Fed-RAC: two tiers, side by side or in turns.
+TIERED = {"clustering": {"smallest": 1, "fewer": 0}, "verification": {"remeasure": 3}}
+TABLES = {"fedrac": TIERED, "fedrac published": TIERED | {"schedule": {"head_start": 2}}}
 NAMES = algorithms.names()
 # As they were published, where that is something else: `auxo published`.
 PUBLISHED = [f"{name} published" for name in NAMES if algorithms.find_published(name)]
@@ -52,9 +52,9 @@ def parameters(name):
 def make(name, local=LOCAL, **params):
     """The algorithm with momentum where it allows it."""
     few = FEW | {"clients": 5} if split(name)[0] in EDGED else FEW  # Krum needs so many
-    few = {k: v for k, v in few.items() if k in parameters(name)}
+    few = {k: v for k, v in few.items() if k in parameters(name)} | TABLES.get(name, {})
     name, mode = split(name)
-    params = few | TABLES.get(name, {}) | mode | params
+    params = few | mode | params
     try:
         return algorithms.make(name, local, **params)
     except ConfigError:

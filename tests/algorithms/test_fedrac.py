@@ -1,4 +1,4 @@
-"""Fed-RAC whole: tiers that can be told by hand, whose turn it is, what is refused, what is reported."""
+"""Fed-RAC as published: tiers that can be told by hand, whose turn it is, what is refused and reported."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ MIDDLE = {"compute": 40.0, "down": 8e6, "memory": 4 * GIB}
 POOR = {"compute": 120.0, "down": 2e6, "memory": 1 * GIB}
 PHONES = [RICH] * 3 + [MIDDLE] * 3 + [POOR] * 3
 EVERY = EvaluateAt(rounds=1)
-FEW = {"rounds": 3, "clustering": {"smallest": 1, "fewer": 0}}
+FEW = {"mode": "published", "rounds": 3, "clustering": {"smallest": 1, "fewer": 0}}
 UNTAUGHT, BELIEVED = {"distillation": {"enabled": False}}, {"verification": {"enabled": False}}
 
 
@@ -245,12 +245,14 @@ def test_rounds_follow_from_a_precision():
 
 def test_bounds_may_judge():
     """Two of 3 steps each, R = 20, lr .1: 4 / (.1 * 3 * 20) + .6 / 2 + 6 * .0225 * 2 = 1.237 of theta."""
-    alone, all_rich = (
-        run(rounds=20, time={"mar": 1e9}, admission={"judge": "bound", "theta": theta})
-        for theta in (1.23, 1.24)
-    )
-    assert values(alone, "tiers")[0]["members"] == [1, 8, 0]  # theta is 1.2 times as much there
-    assert values(all_rich, "tiers")[0]["members"] == [9, 0, 0]  # there is time enough
+
+    def judged(theta):
+        return run(rounds=20, time={"mar": 1e9}, admission={"judge": "bound", "theta": theta})
+
+    assert values(judged(1.24), "tiers")[0]["members"] == [9, 0, 0]  # there is time enough
+    closed = r"judge = 'bound': its bounds admit 1 to tier 0, where 9 could train: .*, or take judge = 'able'"
+    with pytest.raises(ConfigError, match=closed):  # one alone is consistent, two aren't
+        judged(1.23)
     by_default = run(rounds=20, time={"mar": 1e9})
     assert values(by_default, "tiers")[0]["members"] == [3, 3, 3]  # who could train more stays with its like
 
@@ -328,7 +330,9 @@ def test_who_comes_later_finds_a_model_that_it_can_hold():
     needs = training_bytes(sim.federation.models[sim.serve(8)["tier"].job.model], local.optim, 4)
     assert needs <= 5e3
     with pytest.raises(ConfigError, match=r"devices 8 \(100 bytes\): too little memory"):
-        simulate(later(100.0), algorithms.make("fedrac", local)).start()  # known before anything is done
+        simulate(
+            later(100.0), algorithms.make("fedrac", local, mode="published")
+        ).start()  # known before anything is done
 
 
 # ---------------------------------------------------------------------------------------------- bad input
@@ -375,7 +379,7 @@ def test_too_few_participants():
 )
 def test_bad_settings_are_refused(params, said):
     with pytest.raises(ConfigError, match=rf"algorithms\.fedrac\.{said}"):
-        algorithms.make("fedrac", LOCAL, **params)
+        algorithms.make("fedrac", LOCAL, mode="published", **params)
 
 
 def test_a_file_sets_single_keys_of_a_table():

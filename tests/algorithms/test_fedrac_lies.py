@@ -35,7 +35,7 @@ def crowd(claims=(), phones=PHONES):
 
 
 def rule(**params):
-    few = {"rounds": 5, "clustering": {"smallest": 1, "k": 3}}
+    few = {"mode": "published", "rounds": 5, "clustering": {"smallest": 1, "k": 3}}
     return algorithms.make("fedrac", WIDE, **overlay(few, params))
 
 
@@ -118,7 +118,7 @@ def test_in_the_last_tier_the_late_are_given_less_to_do():
     lie = [{"nodes": [9], "memory": 25 / 11}]
     federation, few = (
         crowd(lie, phones),
-        {"rounds": 7, "clustering": {"smallest": 1, "k": 3}, "time": {"kappa": 0.9}},
+        {"mode": "published", "rounds": 7, "clustering": {"smallest": 1, "k": 3}, "time": {"kappa": 0.9}},
     )
     sim = finished(federation, algorithms.make("fedrac", local, **few), stop=StopAt(rounds=60))
     told = [r["value"] for r in sim.records if r["metric"] == "tier" and r["group"] == 9]

@@ -149,11 +149,13 @@ def test_mechanisms_are_at_work():
     for name in ("auxo", "cfl", "flhc", "flexcfl"):
         assert recorded[name]["split"]["lines"] >= 1
         assert len(STORED[name]["served"]) >= 2
-    assert recorded["fedrac"]["tiers"]["lines"] == 1
-    assert len(STORED["fedrac"]["served"]) >= 2
+    for name in ("fedrac", "fedrac published"):
+        assert recorded[name]["tiers"]["lines"] == 1
+        assert len(STORED[name]["served"]) >= 2
+    assert recorded["fedrac"]["shared"]["lines"] >= 1  # richer devices train poorer tiers' models
     assert recorded["dmpfl"]["phase"]["lines"] >= 3
     assert recorded["fedasync"]["staleness"]["lines"] == 200
-    for name in ("auxo", "dmpfl", "fedpvr", "fedrac", "maverick", "moon", "scaffold"):
+    for name in ("auxo", "dmpfl", "fedpvr", "fedrac published", "maverick", "moon", "scaffold"):
         assert STORED[name]["kept"]["memories"] > 0
     assert STORED["fedavg late"]["summary"]["lost"]["late"] > 0
 

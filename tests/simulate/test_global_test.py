@@ -111,7 +111,7 @@ def test_on_validation_rows_there_is_none():
         ("moon", "global", True),
         ("ifca", "chosen", True),
         ("heterofl", "level", True),
-        ("fedrac", "tier", True),
+        ("fedrac", "tier", False),
         ("auxo", "cohort", True),
         ("fedpvr", "global", True),
         ("dmpfl", "global", False),

@@ -4,8 +4,8 @@ from potluck.core.advice import Advice, Adviser, Arm, Measured, score
 from potluck.core.units import percent, size
 
 EVIDENCE = (
-    "in part: all of 40 phones took part in time where FedAvg lost 8, but models were 6.6 points worse "
-    "than FedAvg's without these; heterofl had all 40, too, and was 2.2 points better"
+    "in part, as published: all of 40 phones took part in time where FedAvg lost 8, but models were 6.6 "
+    "points worse than FedAvg's without these; heterofl had all 40, too, and was 2.2 points better"
 )
 
 
@@ -32,8 +32,7 @@ class FedRac(Adviser):
         return Advice("Fed-RAC", "fedrac", score(strength), why, EVIDENCE)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
-        """Followers wait for the leader: each gets half of the time."""
-        return (Arm("fedrac", {"rounds": max(1, rounds // 2)}),)
+        return (Arm("fedrac", {"rounds": rounds}),)
 
 
 ADVISER = FedRac()

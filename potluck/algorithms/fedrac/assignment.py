@@ -10,10 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
+from potluck.algorithms.fedrac.budgets import SLACK
 from potluck.algorithms.fedrac.clustering.resources import Bools, Floats, Ints
 from potluck.algorithms.fedrac.costs import Costs
 from potluck.authoring import require, value
 
+CLOSE = 1e-12  # by which sums of seconds may differ
 Need = Callable[[int, int], float]  # (tier, batch) -> bytes that training the tier's model takes
 
 
@@ -26,6 +28,8 @@ class Terms:
     batch: int = 32
     least_rows: float = 0.5  # share of its rows that a participant trains on at least
     least_steps: int = 1  # tau that no reduction goes below
+    whole: bool = False  # work and batches are reduced in the last tier only
+    reserve: bool = False  # who is in a richer tier has time for the last one's model, too
 
     def __post_init__(self) -> None:
         require(self.batch >= 1, "batch", self.batch, "train on one row at a time at least")
@@ -103,7 +107,8 @@ def assign(
             last = tier == tiers - 1
             if not last and allowed is not None and not allowed[who, tier]:
                 continue
-            place = _find_place(costs, terms, need, who, tier)
+            limit = None if last else _limit_seconds(costs, terms, who, tier)
+            place = find_place(costs, terms, need, who, tier, seconds=limit, whole=terms.whole and not last)
             if place is None:
                 if last:
                     unable.append(who)
@@ -116,11 +121,24 @@ def assign(
     return Assignment(tuple(places), tuple(sorted(unable)))
 
 
-def _find_place(costs: Costs, terms: Terms, need: Need, who: int, tier: int) -> Place | None:
-    """The most work that a participant can do in a tier's time, or the least, and late; None: no memory."""
+def find_place(
+    costs: Costs,
+    terms: Terms,
+    need: Need,
+    who: int,
+    tier: int,
+    *,
+    seconds: float | None = None,
+    whole: bool = False,
+) -> Place | None:
+    """The most work that a participant can do in a tier's time, or the least, and late; None: no memory.
+
+    `seconds`: another time than the tier's; `whole`: all of its work, in whole batches, or none.
+    """
+    limit = terms.seconds[tier] if seconds is None else seconds
     batch = terms.batch
     while need(tier, batch) > costs.memory[who]:
-        if batch == 1:
+        if batch == 1 or whole:
             return None
         batch //= 2
     compute, link = float(costs.compute[who, tier]), float(costs.link[who, tier])
@@ -128,14 +146,29 @@ def _find_place(costs: Costs, terms: Terms, need: Need, who: int, tier: int) -> 
     place: Place | None = None
     for work in _reduce_work(*full, terms.least_rows):
         epochs, rows = work
-        late = epochs * rows * compute + link > terms.seconds[tier]
+        late = bool(epochs * rows * compute + link > limit * (1 + CLOSE))
         less = Place(who, tier, epochs, rows, batch, work != full, late)
         if place is not None and less.steps < terms.least_steps:
             break
         place = less
-        if not late:
+        if whole or not late:
             break
     return place
+
+
+def _limit_seconds(costs: Costs, terms: Terms, who: int, tier: int) -> float:
+    """What a participant may spend in a tier other than the last: all of its time, or what is left of it."""
+    seconds = float(terms.seconds[tier])
+    if not terms.reserve:
+        return seconds
+    last = Place(who, len(terms.seconds) - 1, int(terms.epochs[-1]), int(costs.rows[who]), terms.batch)
+    return seconds / SLACK - measure_work(costs, last)
+
+
+def measure_work(costs: Costs, place: Place) -> float:
+    """Seconds that a place's work takes in a round."""
+    compute, link = costs.compute[place.who, place.tier], costs.link[place.who, place.tier]
+    return float(place.epochs * place.rows * compute + link)
 
 
 def _reduce_work(epochs: int, rows: int, least: float) -> Iterator[tuple[int, int]]:

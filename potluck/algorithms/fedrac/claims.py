@@ -26,6 +26,7 @@ class Device:
     latency: float  # seconds
     memory: float  # bytes
     rows: int
+    labels: tuple[float, ...] = ()  # rows of each class, where devices are asked
 
     @property
     def rate(self) -> float:

@@ -1,19 +1,29 @@
 """Fed-RAC's distillation: what members of a tier do in a round, and the lesson that they lack."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from typing import Final
 
+from potluck.algorithms.fedrac.assignment import Place
 from potluck.algorithms.fedrac.costs import count_features, lesson_seconds, streaming_factor
 from potluck.algorithms.fedrac.device.teach import Teach
 from potluck.algorithms.fedrac.schedule import find_teacher
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.authoring import Context, Job, ModelSpec, Node, Shuffled, Task, Train, Tree
+from potluck.authoring import Context, Got, Job, ModelSpec, Move, Node, Shuffled, Task, Train, Tree, value
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said
+
+
+@value
+class Remark:
+    """What a task was for: it comes back with the reply."""
+
+    tier: int
+    lesson: tuple[int, int] | None = None  # whose it learns by: the teacher's tier, the edition
+    helps: bool = False  # done by a device of a richer tier
 
 
 def plan_round(
@@ -22,9 +32,39 @@ def plan_round(
     """A round's tasks, and seconds that lessons may add to it."""
     teacher = find_teacher(tier, m.done, m.chained) if s.distillation.enabled else None
     if teacher is None:
-        jobs = {n: _make_job(s, m, tier, n) for n in nodes}
-        return m, _share_jobs([Task(n, jobs[n], {"params": m.params[tier]}) for n in nodes]), 0.0
+        return m, _plan_plain(s, m, Remark(tier), {n: m.places[n] for n in nodes}), 0.0
     return _plan_lessons(s, m, tier, teacher, nodes, ctx)
+
+
+def plan_help(s: FedRACSettings, m: Tiers, tiers: Sequence[int], nodes: Sequence[Node]) -> list[Task]:
+    """The work that these devices do for poorer tiers: by labels, since they have no lessons for it."""
+    tasks = list[Task]()
+    for tier in tiers:
+        works = {n: work for n in nodes for work in m.helps.get(n, ()) if work.tier == tier}
+        tasks += _plan_plain(s, m, Remark(tier, helps=True), works)
+    return tasks
+
+
+def split_tiers(got: Got) -> dict[int, Got]:
+    """What came of each tier's tasks."""
+    parts: dict[int, Got] = {}
+    for reply in got.replies:
+        parts.setdefault(_find_remark(reply.task).tier, Got([], [])).replies.append(reply)
+    for lost in got.lost:
+        parts.setdefault(_find_remark(lost.what).tier, Got([], [])).lost.append(lost)
+    return dict(sorted(parts.items()))
+
+
+def leave_out_help(got: Got) -> Got:
+    """The same without what richer devices did besides."""
+    replies = [reply for reply in got.replies if not _find_remark(reply.task).helps]
+    return Got(replies, [lost for lost in got.lost if not _find_remark(lost.what).helps])
+
+
+def _find_remark(what: Task | Move) -> Remark:
+    assert isinstance(what, Task)
+    assert isinstance(what.tag, Remark)
+    return what.tag
 
 
 def find_teachers(s: FedRACSettings, specs: Sequence[ModelSpec]) -> list[ModelSpec | None]:
@@ -59,19 +99,25 @@ def _plan_lessons(
         device, new = m.known[n], m.taught.get(n) != (teacher, edition)
         slower = streaming_factor(device, net) if new else 1.0
         objective = Teach(spec, how.a, how.temperature, how.hint, room, slower)
-        job = replace(_make_job(s, m, tier, n), objective=objective).scale_rate(factor)
+        job = replace(_make_job(s, m, m.places[n]), objective=objective).scale_rate(factor)
         if new:
             extra = max(extra, lesson_seconds(device, net))
             if slower == 1.0:  # it holds the teacher, if what it says of its memory is true
                 job = replace(job, needs=float(inference_bytes(net)))
-        tasks.append(Task(n, job, lesson if new else sent, (teacher, edition), SLOT))
+        remark = Remark(tier, (teacher, edition))
+        tasks.append(Task(n, job, lesson if new else sent, remark, SLOT))
     return m, _share_jobs(tasks), extra
 
 
-def _make_job(s: FedRACSettings, m: Tiers, tier: int, node: Node) -> Train:
-    place = m.places[node]
+def _plan_plain(s: FedRACSettings, m: Tiers, remark: Remark, works: Mapping[Node, Place]) -> list[Task]:
+    jobs = {n: _make_job(s, m, work) for n, work in works.items()}
+    return _share_jobs([Task(n, job, {"params": m.params[remark.tier]}, remark) for n, job in jobs.items()])
+
+
+def _make_job(s: FedRACSettings, m: Tiers, place: Place) -> Train:
     sampler = Shuffled(place.rows) if place.reduced else s.local.sampler
-    return replace(s.local, model=m.specs[tier], epochs=place.epochs, batch=place.batch, sampler=sampler)
+    model = m.specs[place.tier]
+    return replace(s.local, model=model, epochs=place.epochs, batch=place.batch, sampler=sampler)
 
 
 def _add_adapter(m: Tiers, tier: int, teacher: int, ctx: Context) -> Tiers:

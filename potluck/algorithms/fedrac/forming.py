@@ -7,7 +7,15 @@ from math import ceil, isfinite, log
 import numpy as np
 
 from potluck.algorithms.fedrac.admission import GROWTH, Bound, Surrogate, grow_threshold
-from potluck.algorithms.fedrac.assignment import Judge, Place, Terms, allow_by_score, assign
+from potluck.algorithms.fedrac.assignment import (
+    Assignment,
+    Judge,
+    Need,
+    Place,
+    Terms,
+    allow_by_score,
+    assign,
+)
 from potluck.algorithms.fedrac.bounds import drift, whole_rounds
 from potluck.algorithms.fedrac.budgets import estimate_time, share_time
 from potluck.algorithms.fedrac.clustering.methods import cluster, find_clusters, merge_small
@@ -15,7 +23,7 @@ from potluck.algorithms.fedrac.clustering.resources import Floats, Ints, Resourc
 from potluck.algorithms.fedrac.costs import Costs, estimate_costs
 from potluck.algorithms.fedrac.distillation import find_teachers
 from potluck.algorithms.fedrac.notes import CONSTANT_RESOURCES, LATE_AT_BEST, LEFT_OUT, TIERS
-from potluck.algorithms.fedrac.settings import Clustering, FedRACSettings
+from potluck.algorithms.fedrac.settings import ENDLESS, Clustering, FedRACSettings
 from potluck.algorithms.fedrac.sizing import (
     find_models,
     find_unable,
@@ -62,16 +70,19 @@ def build_tiers(s: FedRACSettings, m: Tiers, ctx: Context) -> tuple[Tiers, list[
     total = s.time.mar
     if total is None:
         costs, epochs = _find_costs(s, m, nodes, resources.scores, ctx.models), s.list_epochs(len(specs))
-        total = estimate_time(costs, labels, epochs, m.rounds, s.time.kappa, s.schedule.chained)
-    times = share_time(total, len(specs), s.time.kappa, s.schedule.chained)
+        homes = _find_homes(s, m, costs, labels, ctx) if s.admission.judge == "able" else labels
+        how = s.time.kappa, s.schedule.chained, s.at_once, s.at_once and s.admission.judge == "able"
+        total = estimate_time(costs, homes, epochs, m.rounds, *how)
+    times = share_time(total, len(specs), s.time.kappa, s.schedule.chained, s.at_once)
     m = replace(m, seconds=tuple(float(t) / r for t, r in zip(times, m.rounds, strict=True)))
     places = find_places(s, m, ctx)
     m = place_devices(m, places)
     found = {k: reached if isfinite(reached) else "infinite" for k, reached in index.items()}
     summary = {"index": found, "clusters": np.bincount(labels).tolist(), "members": list(m.sizes),
             "scales": [read_scale(spec, s.sizes.by) for spec in specs],
-            "bytes": [ctx.models[spec].nbytes for spec in specs], "mar": total,
-            "seconds": list(m.seconds), "rounds": list(m.rounds)}  # fmt: skip
+            "bytes": [ctx.models[spec].nbytes for spec in specs],
+            "mar": None if ENDLESS in m.rounds else total, "seconds": list(m.seconds),
+            "rounds": [None if rounds == ENDLESS else rounds for rounds in m.rounds]}  # fmt: skip
     late = [n for n, place in places.items() if place.late]
     notes += [Note(TIERS, summary), *(note_place(n, place, "resources") for n, place in places.items())]
     return m, [*notes, *([Note(LATE_AT_BEST, late)] if late else [])]
@@ -99,16 +110,22 @@ def find_places(s: FedRACSettings, m: Tiers, ctx: Context) -> dict[Node, Place]:
     clusters = find_nearest_clusters(m, nodes, scores)
     labels = np.array([clusters[n] for n in nodes])
     allowed = allow_by_score(scores, labels) if s.admission.judge == "surrogate" else None
-    found = assign(
-        _find_costs(s, m, nodes, scores, ctx.models),
-        Terms(np.array(m.seconds), s.list_epochs(len(m.specs)), s.local.batch, s.time.least_rows),
-        lambda tier, batch: measure_bytes(ctx.models, m.specs[tier], s.local, batch),
-        _make_judge(s, m, nodes, ctx),
-        close_tiers(m, nodes, allowed),
-    )
+    work, open_tiers = weigh_work(s, m, nodes, ctx), close_tiers(m, nodes, allowed)
+    found = assign(*work, _make_judge(s, m, nodes, ctx), open_tiers)
+    if s.admission.judge == "bound" and not m.places:
+        _refuse_closed(found, assign(*work, None, open_tiers), len(m.specs))
     if not s.sizes.leave_out:
         refuse_unable([nodes[i] for i in found.unable], _read_memory(ctx))
     return {nodes[place.who]: place for place in found.places}
+
+
+def weigh_work(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context) -> tuple[Costs, Terms, Need]:
+    """What tiers' models cost these devices, what tiers ask, and the bytes that training takes."""
+    able = s.admission.judge == "able"
+    scores = _weigh_devices(s, m, nodes).scores
+    epochs, seconds = s.list_epochs(len(m.specs)), np.array(m.seconds)
+    terms = Terms(seconds, epochs, s.local.batch, s.time.least_rows, whole=able, reserve=able and s.at_once)
+    return _find_costs(s, m, nodes, scores, ctx.models), terms, _make_need(s, m, ctx)
 
 
 def find_richest(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], share: float) -> list[Node]:
@@ -125,6 +142,33 @@ def _weigh_devices(s: FedRACSettings, m: Tiers, nodes: Sequence[Node]) -> Resour
 def _find_costs(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], scores: Floats, models: Nets) -> Costs:
     devices, teachers = [m.known[n] for n in nodes], find_teachers(s, m.specs)
     return estimate_costs(devices, scores, models, m.specs, m.rounds, teachers, s.distillation.hint > 0)
+
+
+def _make_need(s: FedRACSettings, m: Tiers, ctx: Context) -> Need:
+    return lambda tier, batch: measure_bytes(ctx.models, m.specs[tier], s.local, batch)
+
+
+def _find_homes(s: FedRACSettings, m: Tiers, costs: Costs, labels: Ints, ctx: Context) -> Ints:
+    """The tier of each cluster, or the next poorer one whose model a device can hold."""
+    needs = np.array([_make_need(s, m, ctx)(tier, s.local.batch) for tier in range(len(m.specs))])
+    holds = needs <= costs.memory[:, None]
+    holds[:, -1] = True
+    homes: Ints = np.maximum(labels, holds.argmax(1))
+    return homes
+
+
+def _refuse_closed(found: Assignment, able: Assignment, tiers: int) -> None:
+    """Refuse bounds that leave a tier to one device although more could train there.
+
+    One alone is consistent whatever the constants are, so bounds that can't hold look like tiers of one.
+    """
+    for tier in range(tiers - 1):
+        admitted, could = len(found.members(tier)), len(able.members(tier))
+        fix = (
+            f"its bounds admit {admitted} to tier {tier}, where {could} could train: give [landscape] the "
+            "constants of your losses, more admission.theta or admission.delta, or take judge = 'able'"
+        )
+        require(admitted > 1 or could <= 1, "algorithms.fedrac.admission.judge", "bound", fix)
 
 
 def _find_specs(
@@ -144,7 +188,7 @@ def _begin(
     big, whole = ctx.models[specs[0]], ctx.models[specs[0]].init(ctx.key)
     nets = [ctx.models[spec] for spec in specs]
     # Layers can be averaged across tiers only if their channels mean the same: parts of one model then.
-    params = [cut_model(whole, big, net) if s.mixing.enabled else net.init(ctx.key) for net in nets]
+    params = [cut_model(whole, big, net) if s.mixing.nested else net.init(ctx.key) for net in nets]
     rounds = s.list_rounds(len(specs))
     if s.goal is not None:
         rows = np.array([m.known[n].rows for n in nodes], np.float64)
@@ -154,7 +198,7 @@ def _begin(
     clusters = dict(zip(nodes, labels.tolist(), strict=True))
     none = (0,) * len(specs)
     return replace(m, specs=specs, params=tuple(params), rounds=tuple(rounds), done=none, sizes=none,
-                   clusters=clusters)  # fmt: skip
+                   clusters=clusters, at_once=s.at_once)  # fmt: skip
 
 
 def _make_judge(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context) -> Judge:

@@ -1,6 +1,9 @@
 """Fed-RAC's schedule: whose turn it is to train, who leads, and who teaches whom."""
 
 from collections.abc import Sequence
+from typing import Final
+
+TOGETHER: Final = "together"  # the lane of tiers that train in the same rounds
 
 
 def find_turns(left: Sequence[int], done: Sequence[int], head_start: int | None, chained: bool) -> list[int]:
@@ -30,8 +33,13 @@ def find_teacher(tier: int, done: Sequence[int], chained: bool) -> int | None:
     return above[-1] if chained else above[0]
 
 
-def count_rounds(left: Sequence[int], done: Sequence[int], chained: bool) -> int:
-    """Rounds one after another: the leader's and those of the follower that had most; of a chain, all."""
+def count_rounds(left: Sequence[int], done: Sequence[int], chained: bool, at_once: bool = False) -> int:
+    """Rounds one after another: the leader's and those of the follower that had most; of a chain, all.
+
+    `at_once`: tiers train in the same rounds.
+    """
+    if at_once:
+        return max(done)
     if chained:
         return sum(done)
     leader = find_leader(left, done)

@@ -5,7 +5,7 @@ Each table checks itself; `FedRACSettings` checks what concerns several, or one 
 
 from collections.abc import Sequence
 from math import inf
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
 
@@ -13,9 +13,13 @@ from potluck.algorithms.fedrac.bounds import Landscape
 from potluck.algorithms.fedrac.clustering.methods import Method
 from potluck.algorithms.fedrac.clustering.resources import WEIGHTS, Ints, check_weights
 from potluck.authoring import Few, Train, nearest, require, value
+from potluck.core.ranges import MOST, FollowsRun
 
 Dimension = Literal["width", "depth"]
-Criterion = Literal["surrogate", "bound"]
+Criterion = Literal["able", "surrogate", "bound"]
+Sharing = Literal["own", "down"]
+Use = Literal["tier", "known"]
+ENDLESS: Final = MOST  # rounds of a run that ends by seconds alone
 
 
 def _require_share(key: str, share: float) -> None:
@@ -88,9 +92,10 @@ class TimeLimits:
 class Admission:
     """Whom a tier takes of those who can train in time."""
 
-    judge: Annotated[Criterion, "by measured losses (surrogate), or by the paper's bounds (bound)"] = (
-        "surrogate"
-    )
+    judge: Annotated[
+        Criterion,
+        "all of them (able), or those near their cluster with even losses (surrogate), or by bounds (bound)",
+    ] = "able"
     delta: Annotated[float, "most mean loss of a tier, in losses of a guess; of `bound`: most precision"] = (
         1.0
     )
@@ -106,9 +111,9 @@ class Admission:
 class TierDistillation:
     """What followers learn from a richer tier's model."""
 
-    enabled: Annotated[bool, "whether they are taught at all; the schedule is the same without"] = True
-    a: Annotated[float, "how much labels count beside what the teacher says"] = 0.1
-    temperature: Annotated[float, "softens teacher and student"] = 3.0
+    enabled: Annotated[bool, "whether they are taught at all"] = False
+    a: Annotated[float, "how much labels count beside what the teacher says"] = 0.5
+    temperature: Annotated[float, "softens teacher and student"] = 1.0
     hint: Annotated[float, "how much the teacher's features count"] = 0.0
     confident_rate: Annotated[bool, "followers' learning rates fall if the leader is weak"] = False
 
@@ -124,27 +129,37 @@ class TierSchedule:
     """In which order tiers train."""
 
     chained: Annotated[bool, "each tier is taught by the next richer one, one after another"] = False
-    head_start: Annotated[int | None, "rounds of the leader before the others begin; left out: all"] = None
+    head_start: Annotated[
+        int | Literal["all"] | None,
+        "rounds of the leader before the others begin; left out: all if they are taught, else none",
+    ] = None
     competent: Annotated[float, "share of the leader's members that train: the richest"] = 1.0
 
     def __post_init__(self) -> None:
         start = self.head_start
-        fix = "must be 0 or more of the leader's rounds, or left out: all of them"
-        require(start is None or start >= 0, "head_start", start, fix)
+        fix = "must be 0 or more of the leader's rounds, or 'all'"
+        require(start in (None, "all") or (isinstance(start, int) and start >= 0), "head_start", start, fix)
         fix = "tiers of a chain train one after another; leave it out, or set chained = false"
-        require(start is None or not self.chained, "head_start", start, fix)
+        require(not (isinstance(start, int) and self.chained), "head_start", start, fix)
         require(0 < self.competent <= 1, "competent", self.competent, "must be a share above 0, up to 1")
 
 
 @value
 class Mixing:
-    """One model of all tiers' layers at the end, beside the tiers' own."""
+    """What tiers' models have in common: each is a part of the next richer one, layer by layer."""
 
-    enabled: Annotated[bool, "whether to make it (view `global`)"] = False
+    enabled: Annotated[bool, "whether to make one model of all at the end (view `global`)"] = False
+    back: Annotated[float, "how far models go to that one after every round: 0 not at all, 1 all the way"] = 0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
 
     def __post_init__(self) -> None:
+        require(0 <= self.back <= 1, "back", self.back, "must be between 0 (not at all) and 1 (all the way)")
         _require_above_zero("leader_weight", self.leader_weight)
+
+    @property
+    def nested(self) -> bool:
+        """Whether tiers' models begin as parts of one: only then do their channels mean the same."""
+        return self.enabled or self.back > 0
 
 
 @value
@@ -168,12 +183,22 @@ class FedRACSettings:
     """All of them; what runs in a tier is `local`."""
 
     local: Train = Train()
-    rounds: Annotated[int | tuple[int, ...], "of each tier; or of the leader, the next one and so on"] = 50
+    rounds: Annotated[
+        int | tuple[int, ...] | None, FollowsRun(), "of each tier; or of the leader, the next one and so on"
+    ] = None
     goal: Annotated[float | None, "precision that rounds follow from (Eq. 7, by `landscape`) instead"] = None
     clustering: Annotated[Clustering, "which devices are alike"] = Clustering()
     sizes: Annotated[ModelSizes, "how big the tiers' models are"] = ModelSizes()
     time: Annotated[TimeLimits, "how long tiers may train"] = TimeLimits()
     admission: Annotated[Admission, "whom a tier takes"] = Admission()
+    share: Annotated[
+        Sharing, "who trains a tier's model: its members (own), or richer devices with time left, too (down)"
+    ] = "down"
+    use: Annotated[
+        Use,
+        "what devices use: their tier's model (tier), or that and all poorer ones, of each class by the rows "
+        "of it that each has learnt from (known)",
+    ] = "known"
     landscape: Annotated[Landscape, "what the bounds assume of losses"] = Landscape()
     schedule: Annotated[TierSchedule, "in which order tiers train"] = TierSchedule()
     distillation: Annotated[TierDistillation, "what followers learn from a richer tier"] = TierDistillation()
@@ -183,7 +208,8 @@ class FedRACSettings:
 
     def __post_init__(self) -> None:
         fix = "give at least 1 round, or numbers for the leader, the next tier and so on"
-        rounds = self.rounds if isinstance(self.rounds, int) else min(self.rounds, default=0)
+        given = self.rounds
+        rounds = min(given, default=0) if isinstance(given, tuple) else 1 if given is None else given
         require(rounds >= 1, "rounds", self.rounds, fix)
         _require_limit("goal", self.goal)
         fix = "work is given in epochs here, since tiers reduce them; set train.epochs instead"
@@ -194,10 +220,28 @@ class FedRACSettings:
         confident, private = self.distillation.confident_rate, self.local.privacy is not None
         fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
         require(not (confident and private), "distillation.confident_rate", confident, fix)
+        fix = "asks devices for their labels, which train.privacy doesn't cover; take use = 'tier'"
+        require(not (self.use == "known" and private), "use", self.use, fix)
+        fix = "is a map that only a tier's members train; set share = 'own', or hint = 0"
+        hint, down = self.distillation.hint, self.share == "down"
+        require(not (hint and down), "distillation.hint", hint, fix)
+
+    @property
+    def head_start(self) -> int | None:
+        """Rounds of the leader before the others begin; None: all."""
+        given = self.schedule.head_start
+        if given is None and not self.distillation.enabled:
+            return 0
+        return given if isinstance(given, int) else None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all tiers train in the same rounds from the first to the last."""
+        return self.share == "down" and self.head_start == 0 and not self.schedule.chained
 
     def list_rounds(self, tiers: int) -> list[int]:
         """Rounds of each tier; the last number is for all others too."""
-        given = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
+        given = self.rounds if isinstance(self.rounds, tuple) else (self.rounds or ENDLESS,)
         return [given[min(tier, len(given) - 1)] for tier in range(tiers)]
 
     def list_epochs(self, tiers: int) -> Ints:

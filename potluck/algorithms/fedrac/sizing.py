@@ -4,6 +4,7 @@ The print has M_{i-1} = alpha M_i, which would make poorer tiers' models bigger;
 M_i = alpha M_{i-1}. Alpha acts on the width, as in the authors' notebook, or on the depth.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from potluck.authoring import ConfigError, ModelSpec, Nets, Node, Train, require
 from potluck.models.footprint import training_bytes
 
 SMALLEST = 1e-3  # scale of a model, below which none is tried
+FEWEST = 3  # tiers where somebody can't hold the whole model: between all and least there is something
 
 
 def find_scales(
@@ -43,6 +45,22 @@ def find_scales(
     return np.array(found)
 
 
+def spread_scales(
+    alpha: float, tiers: int, memory: Sequence[float] | Floats, size: Callable[[float], float]
+) -> Floats:
+    """Scales [tiers] where devices train what they can: the first is the largest that anybody can hold.
+
+    The last is one that everybody can hold, `memory` being everybody's; those between lie at even steps of
+    alpha. A small device among rich ones makes nobody's model smaller so.
+    """
+    ends = [find_scales(alpha, [limit], size)[0] for limit in (max(memory), min(memory))]
+    first, last = (round(math.log(end, alpha)) for end in ends)
+    last = max(last, first + tiers - 1)
+    steps = np.rint(np.linspace(first, last, tiers)) if tiers > 1 else np.array([last])
+    scales: Floats = alpha**steps
+    return scales
+
+
 def find_least_scale(alpha: float, smallest: float = SMALLEST) -> float:
     """The last scale that `find_scales` tries."""
     scale = 1.0
@@ -52,13 +70,19 @@ def find_least_scale(alpha: float, smallest: float = SMALLEST) -> float:
 
 
 def find_models(s: FedRACSettings, memory: Floats, labels: Ints, models: Nets) -> tuple[ModelSpec, ...]:
-    """A model for each tier, small enough for the least memory in it."""
-    least = [float(memory[labels == tier].min()) for tier in range(int(labels.max()) + 1)]
+    """A model for each tier: for the least memory in its cluster, or spread over what devices can hold."""
+    tiers = int(labels.max()) + 1
 
     def size(scale: float) -> float:
         return measure_bytes(models, scale_model(s.local.model, scale, s.sizes.by), s.local)
 
-    found = find_scales(s.sizes.alpha, least, size)
+    if s.admission.judge == "able":
+        if s.clustering.k is None and size(1.0) > memory.min():
+            tiers = max(tiers, FEWEST)
+        found = spread_scales(s.sizes.alpha, tiers, memory, size)
+    else:
+        least = [float(memory[labels == tier].min()) for tier in range(tiers)]
+        found = find_scales(s.sizes.alpha, least, size)
     return tuple(scale_model(s.local.model, float(scale), s.sizes.by) for scale in found)
 
 

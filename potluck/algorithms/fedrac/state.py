@@ -10,8 +10,8 @@ from potluck.algorithms.fedrac.assignment import Place
 from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.clustering.resources import Bools, Floats
 from potluck.algorithms.fedrac.notes import TIER
-from potluck.algorithms.fedrac.schedule import count_rounds
-from potluck.authoring import ModelSpec, Node, Note, Params, value
+from potluck.algorithms.fedrac.schedule import count_rounds, find_leader
+from potluck.authoring import Lane, ModelSpec, Node, Note, Params, value
 
 
 @value(eq=False)
@@ -36,9 +36,12 @@ class Tiers:
     frozen: dict[int, tuple[int, Params]] = field(default_factory=dict)  # teachers: edition, model
     adapters: dict[int, Tensor] = field(default_factory=dict)  # of hints, by tier
     means: dict[int, float] = field(default_factory=dict)  # loss of each tier's last round
-    due: tuple[int, ...] = ()  # tiers whose members are to be measured again before they train
+    due: tuple[Lane, ...] = ()  # those whose members are to be measured again before they train
     idle: int = 0  # attempts to measure that too few answered
     mixed: Params | None = None  # one model of all tiers' layers
+    at_once: bool = False  # tiers train in the same rounds
+    helps: dict[Node, tuple[Place, ...]] = field(default_factory=dict)  # poorer tiers' work that each does
+    knows: Tensor | None = None  # [tiers, classes] rows that each tier's model is trained on in a round
 
     @property
     def left(self) -> list[int]:
@@ -48,10 +51,19 @@ class Tiers:
 
     @property
     def round(self) -> int:
-        return count_rounds(self.left, self.done, self.chained) + self.idle
+        return count_rounds(self.left, self.done, self.chained, self.at_once) + self.idle
 
     def members(self, tier: int) -> list[Node]:
         return [node for node, place in self.places.items() if place.tier == tier]
+
+    def count_rows(self, leader_weight: float = 1.0) -> list[float]:
+        """Rows that each tier's model is trained on in a round; the leader's count so many times."""
+        rows, leader = [0.0] * len(self.specs), find_leader(self.left, self.done)
+        for node, place in self.places.items():
+            rows[place.tier] += self.known[node].rows * (leader_weight if place.tier == leader else 1.0)
+            for work in self.helps.get(node, ()):
+                rows[work.tier] += work.rows * (leader_weight if work.tier == leader else 1.0)
+        return rows
 
 
 def place_devices(m: Tiers, moves: Mapping[Node, Place]) -> Tiers:
