@@ -50,17 +50,17 @@ DISTIL = {"every": 200, "epochs": 5}
 
 
 def classter(name: str = "ClassTer", tuned_as: str | None = None, **more: Any) -> Arm:
-    """ClassTer in rounds."""
+    """ClassTer in rounds, as published but for what is said here."""
     return Arm(name, "classter", _distilling(more), tuned_as=tuned_as)
 
 
 def streaming(name: str = "ClassTer async", tuned_as: str | None = None, **more: Any) -> Arm:
-    """ClassTer without rounds."""
+    """ClassTer without rounds, likewise."""
     return Arm(name, "classter_async", _distilling(more), tuned_as=tuned_as)
 
 
 def _distilling(more: dict[str, Any]) -> dict[str, Any]:
-    return {**more, "distil": {**DISTIL, **more.get("distil", {})}}
+    return {"mode": "published", **more, "distil": {**DISTIL, **more.get("distil", {})}}
 
 
 def others() -> list[Arm]:

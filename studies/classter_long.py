@@ -9,7 +9,7 @@ from _tuning import try_rates
 from potluck.experiment.study import TRAFFIC, Scale, Study, overlay
 
 ROUNDS = 300
-# What Potluck would choose; each of them is looked at by itself in `classter_parts`.
+# What Potluck would have chosen before its mode was made; each is looked at by itself in `classter_parts`.
 CHOSEN = {
     "detect": {"contrast": 0.1},
     "distil": {"calibrate": "rows"},

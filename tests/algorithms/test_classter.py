@@ -31,7 +31,7 @@ class Three(Line):
 
 
 def rule(name="classter", local=LEARN, **params):
-    return algorithms.make(name, local, **{"clients": 3, **params})
+    return algorithms.make(name, local, **{"clients": 3, "mode": "published", **params})
 
 
 def begun(name="classter", **params):

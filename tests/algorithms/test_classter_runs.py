@@ -56,7 +56,7 @@ def crowd(held=None, **more):
 
 
 def rule(name="classter", **params):
-    few = {"clients": 4, "distil": {"every": 8}, "personal": {"epochs": 1}}
+    few = {"mode": "published", "clients": 4, "distil": {"every": 8}, "personal": {"epochs": 1}}
     return algorithms.make(name, LOCAL, **few | params)
 
 
@@ -237,7 +237,7 @@ def told(data=None, algorithm="classter", model="linear", train=None, **params):
         model={"name": model},
         train=train or {"batch": 8},
         stop={"rounds": 2},
-        algorithms={algorithm: params},
+        algorithms={algorithm: {"mode": "published", **params}},
         run={"executor": "loop"},
     )
 
@@ -293,7 +293,7 @@ def test_tokens_have_no_views():
     words = replace(DATA, x=torch.ones(len(DATA), 5, dtype=torch.int64))
     where = replace(crowd(), pool=words)
     with pytest.raises(ConfigError, match=r"doesn't fit tokens; .*contrast = 0 needs none"):
-        algorithms.make("classter", LOCAL).fits(where)
+        algorithms.make("classter", LOCAL, mode="published").fits(where)
     algorithms.make("classter", LOCAL, detect={"contrast": 0.0}).fits(where)
     algorithms.make("classter_async", LOCAL, detect={"contrast": 0.0}).fits(where)
 

@@ -7,6 +7,17 @@ hold the class, with contrast among its own rows; a device is given the least-tr
 server makes one general model of all detectors by distillation, on rows of its own that need no labels. Each
 device trains the last layer of that model on its rows, and at use trusts the general or its own, row by row.
 
+Deviations, in mode `potluck` alone: there is no contrast. What answers and teaches is the mean of a
+detector's last updates (`average`), since one device's word is a noisy one. Detectors begin alike, so that
+the general model can begin each time as the mean of their layers below all of their heads: a server with few
+rows has too few to learn layers from. After each distillation as many devices as a round has are sent all of
+this, and fit a temperature and a bias a class by sums, in waves, for the detectors and for the general model
+(`distil.calibrate = "devices"`): teachers are calibrated by the fit of the last time, and the general model's
+answers are weighed by the classes that a device meets (`Prior`, with that fit; it reads unlabelled rows of
+its own). On rows that no detector trains on (`kept`) they count which is right more often; the detectors are
+served until the general model is, and again when it isn't. A device tells by this how many rows of each class
+it holds. Sums that no rows can have are left out.
+
 Deviations and readings: the loss descends (the paper's line 5 climbs); the contrast is NT-Xent over both
 views of the batch's target rows, since the printed ratio has no normalisation; classification is binary
 cross-entropy; batches are half target rows, half others. Counters count updates, and assignments of one round
@@ -25,4 +36,17 @@ it no longer has the one that it was to train; of classes that it gains later no
 from collections.abc import Mapping
 from typing import Final
 
-PUBLISHED: Final[Mapping[str, object]] = {}  # its defaults are the paper's
+PUBLISHED: Final[Mapping[str, object]] = {
+    "detect": {"contrast": 1.0},
+    "distil": {
+        "every": 100,
+        "epochs": 10,
+        "lr": 1e-3,
+        "temperature": 2.0,
+        "calibrate": "noise",
+        "start": "last",
+    },
+    "personal": {"switch": "Entropy"},
+    "average": 1,
+    "kept": 0.0,
+}

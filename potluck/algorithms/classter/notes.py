@@ -7,6 +7,8 @@ NOTES = Notes(
         "converged": "updates after which its detector had converged",
         "calibration mean": "mean of its detector's outputs",
         "calibration deviation": "deviation of its detector's outputs",
+        "judged detectors": "share of rows kept back that its detectors are right about",
+        "judged general": "share of them that the general model is right about",
         "staleness": "updates by others while a device trained",
         "share": "weight of an update",
         "critical": "whether progress still speeds up (1) or not (0)",

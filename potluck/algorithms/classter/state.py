@@ -1,13 +1,14 @@
 """What ClassTer's server remembers: the detectors of all classes, and how far they have come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 import torch
 from torch import Tensor
 
+from potluck.algorithms.classter.judge import Asking, Fitted, Standing
 from potluck.algorithms.classter.staleness import Durations, Progress
-from potluck.authoring import Lane, Node, Params, value
+from potluck.authoring import Lane, Node, Params, tmap, value
 
 
 @value(eq=False)
@@ -48,10 +49,32 @@ class Detectors:
     distilled: int = 0  # updates before that was begun
     chosen: Mapping[Lane, list[Node]] = field(default_factory=dict)  # being enrolled, to be trained next
     round: int = 0
+    means: list[Params] | None = None  # of each class's last models; None: the last alone
+    asking: Asking | None = None
+    judged: int = 0  # updates in the general model that devices judged last
+    fitted: Mapping[str, Fitted] = field(default_factory=dict)
+    standing: Standing = Standing()
+
+    @property
+    def heard(self) -> list[Params]:
+        """The detectors that answer and teach."""
+        return self.models if self.means is None else self.means
 
     @property
     def total(self) -> int:
         return sum(self.updates)
+
+
+def follow_means(m: Detectors, before: Sequence[int], reach: int) -> Detectors:
+    """With what each class's new updates make of the mean of its last ones."""
+    if reach == 1:
+        return m
+    means = list(m.heard)
+    for c, (had, has) in enumerate(zip(before, m.updates, strict=True)):
+        if has > had:
+            share = min(1.0, (has - had) / min(has, reach))
+            means[c] = tmap(lambda old, new: torch.lerp(old, new, share), means[c], m.models[c])  # noqa: B023
+    return replace(m, means=means)
 
 
 def start_detectors(models: list[Params], arrivals: Arrivals | None) -> Detectors:

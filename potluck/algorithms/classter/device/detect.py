@@ -25,6 +25,7 @@ from potluck.jobs.around import AroundObjective
 from potluck.jobs.objective import Objective
 
 _NOISE, _VIEWS, _DROPS = 1, 2, 3  # streams of a batch's key
+_KEPT = keys.derive(0, int.from_bytes(b"keepback"))
 _FAR = 1e4  # a logit that counts nothing; finite, so that its gradient is 0 rather than no number
 
 
@@ -35,6 +36,8 @@ class Balanced:
     No target row comes twice in a batch, so that none is told from itself; the loss weighs both kinds alike,
     however few target rows there are. Without any there is nothing to train: no steps, no weight.
     """
+
+    kept: float = 0.0  # share of rows that nobody trains on
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         target, other = self._kinds(at, batch)
@@ -60,8 +63,9 @@ class Balanced:
     def _kinds(self, at: Local, batch: int) -> list[tuple[NDArray[np.int64], int]]:
         """Target rows and others, and how many of each come into a batch."""
         hits: NDArray[np.bool_] = (at.y == at.inbox["target"]).cpu().numpy()
-        target, other = np.flatnonzero(hits), np.flatnonzero(~hits)
-        size = max(2, min(batch, len(hits)))
+        free = ~keep_back(at.rows, at.y.cpu().numpy(), self.kept) if self.kept else np.ones_like(hits)
+        target, other = np.flatnonzero(hits & free), np.flatnonzero(~hits & free)
+        size = max(2, min(batch, len(target) + len(other)))
         half = size // 2
         if not len(target):
             return [(target, 0), (other, 0)]
@@ -159,6 +163,15 @@ class Fall(AroundObjective):
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
         return self.inner.ops(net, at, passes) + 2.0 * len(at.rows) * net.ops
+
+
+def keep_back(rows: NDArray[np.int64], y: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Which of a device's rows no detector trains on: always the same ones, but never all of a class."""
+    kept = keys.uniforms(_KEPT, rows) < share
+    for c in np.unique(y[kept]):
+        if kept[y == c].all():
+            kept[y == c] = False
+    return kept
 
 
 def binary_losses(logits: Tensor, wanted: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from potluck.core.errors import nearest, require
 from potluck.core.job import Batch, Local, ModelSpec, Net, Nets
 from potluck.core.ranges import LearningRate, Many, Repeats
 from potluck.core.trees import Params, Tree
+from potluck.jobs.calibrate import Scaling
 from potluck.jobs.losses import divergence
 from potluck.jobs.objective import Objective, weighted_mean
 from potluck.jobs.optim import Adam
@@ -28,7 +29,9 @@ from potluck.jobs.train import Train
 # would call so with too much certainty.
 _KEY = keys.derive(0, int.from_bytes(b"calibrate"))
 LEAST = 1e-3  # floor of a deviation
-Scale = Literal["noise", "rows", "none"]
+SILENT = -1e4  # what a detector says that nobody trained; finite, so that the others count
+Scale = Literal["noise", "rows", "none", "devices"]
+Start = Literal["last", "detectors"]
 MEAN, DEVIATION = "mean", "deviation"  # metrics of distillation, each with the number of its class
 
 
@@ -36,17 +39,17 @@ MEAN, DEVIATION = "mean", "deviation"  # metrics of distillation, each with the 
 class Calibration:
     """What a detector's logit is measured in: how it speaks of noise, or of rows that nobody labelled."""
 
-    by: Scale = "noise"  # rows: of those that are to be told (Potluck's own); none: logits as they are
+    by: Scale = "noise"  # rows: of those that are to be told; none: logits as they are; both Potluck's own
     count: int = 1000  # rows of noise
 
     def __post_init__(self) -> None:
-        known = ("noise", "rows", "none")
+        known = ("noise", "rows", "none", "devices")
         require(self.by in known, "distil.calibrate", self.by, nearest(str(self.by), known))
         require(self.count >= 2, "distil.noise", self.count, "must be at least 2: a deviation is taken")
 
     def scale(self, net: Net, models: Sequence[Params], x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation [classes] of every detector's logits; noise is of the form of these rows."""
-        if self.by == "none":
+        if self.by in ("none", "devices"):  # until devices have said how sure each is
             mean = torch.zeros(len(models), dtype=next(iter(models[0].values())).dtype, device=x.device)
             return mean, torch.ones_like(mean)
         answers = logits(net, models, self._noise(x) if self.by == "noise" else x)
@@ -67,6 +70,23 @@ class Calibration:
 def logits(net: Net, models: Sequence[Params], x: Tensor) -> Tensor:
     """[rows, classes] what every detector says of every row."""
     return torch.cat([net(params, x) for params in models], -1)
+
+
+def join_detectors(detector: Net, general: Net, models: Sequence[Params], last: Params) -> Params:
+    """A model of all classes with the mean of the detectors' layers and all of their heads, if they fit.
+
+    The mean is of use where all began alike. Detectors of another form leave the last model as it is.
+    """
+    heads = dict(zip(general.head_names, detector.head_names, strict=True))
+    joined: Params = {}
+    for name in last:
+        each = [one.get(heads.get(name, name)) for one in models]
+        found = [q for q in each if q is not None]
+        if len(found) < len(each):
+            return last
+        joined[name] = torch.cat(found) if name in heads else torch.stack(found).mean(0)
+    fits = all(p.shape == last[name].shape for name, p in joined.items())
+    return joined if fits else last
 
 
 def calibrate_logits(answers: Tensor, mean: Tensor, deviation: Tensor, trained: Tensor) -> Tensor:
@@ -91,9 +111,11 @@ class Distil(Objective):
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         detector = models[self.detector]
         mean, deviation = self.calibration.scale(detector, sent["models"], batch.x)
-        answers = calibrate_logits(
-            logits(detector, sent["models"], batch.x), mean, deviation, sent["trained"]
-        )
+        answers = logits(detector, sent["models"], batch.x)
+        if "scaling" in sent:
+            answers = _read(sent["scaling"], answers, sent["trained"])
+        else:
+            answers = calibrate_logits(answers, mean, deviation, sent["trained"])
         rows = len(batch.x)
         return {
             "teacher": (answers / self.heat).softmax(-1),
@@ -121,7 +143,7 @@ class Distil(Objective):
 
 @value
 class Loudest(Objective):
-    """Use all detectors as they are: the class whose detector says most, in deviations from noise."""
+    """Use all detectors as they are: the class whose detector says most, as they are calibrated."""
 
     calibration: Calibration = Calibration()
 
@@ -129,15 +151,25 @@ class Loudest(Objective):
         return {f"{k}/{name}": p for k, one in enumerate(sent["models"]) for name, p in one.items()}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
-        return sent["trained"]
+        return {name: sent[name] for name in ("trained", "scaling") if name in sent}
 
     def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
-        models: list[Params] = [{} for _ in range(held.shape[-1])]
+        trained = held["trained"]
+        models: list[Params] = [{} for _ in range(trained.shape[-1])]
         for path, p in params.items():
             k, name = path.split("/", 1)
             models[int(k)][name] = p
-        scale = self.calibration.scale(net, models, batch.x)
-        return calibrate_logits(logits(net, models, batch.x), *scale, held).clamp_min(-1e3)
+        answers = logits(net, models, batch.x)
+        if "scaling" not in held:
+            scale = self.calibration.scale(net, models, batch.x)
+            return calibrate_logits(answers, *scale, trained).clamp_min(-1e3)
+        return _read(held["scaling"], answers, trained)
+
+
+def _read(scaling: dict[str, Tensor], answers: Tensor, trained: Tensor) -> Tensor:
+    """The logs of what detectors' logits come to, as devices found how sure each is."""
+    known = {name: t.to(answers.dtype) for name, t in scaling.items()}
+    return Scaling(**known).read(answers.masked_fill(~trained, SILENT))
 
 
 @value
@@ -150,9 +182,12 @@ class Distillation:
     batch: Annotated[Many, "rows of a step"] = 64
     temperature: Annotated[float, "T_kd: softens teacher and student"] = 2.0
     calibrate: Annotated[
-        Scale, "what detectors' logits are measured by: noise, the server's rows, or none"
+        Scale, "what detectors' logits are measured by: devices' rows, the server's rows, noise, or none"
     ] = "noise"
     noise: Annotated[Many, "rows of noise"] = 1000
+    start: Annotated[
+        Start, "what it begins from: the last general model, or the mean of detectors, which begin alike then"
+    ] = "last"
 
     def __post_init__(self) -> None:
         for key in ("every", "epochs", "batch"):
@@ -160,6 +195,12 @@ class Distillation:
         for key in ("lr", "temperature"):
             number = getattr(self, key)
             require(0 < number < float("inf"), f"distil.{key}", number, "must be above 0")
+        require(
+            self.start in (known := ("last", "detectors")),
+            "distil.start",
+            self.start,
+            nearest(str(self.start), known),
+        )
 
     def job(self, general: ModelSpec, detector: ModelSpec) -> Train:
         objective = Distil(detector, self.temperature, Calibration(self.calibrate, self.noise))
