@@ -263,7 +263,10 @@ def _find_space(experiment: Experiment, table: Tune) -> Space:
 
 
 def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) -> Experiment:
-    """A run to its end, however good it is by then: who stops at a target can't be told apart."""
+    """A run to its end, however good it is by then: who stops at a target can't be told apart.
+
+    Of models as they come: a prior would be fitted on the very rows by which settings are chosen.
+    """
     stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
     ends: dict[str, Any] = {
         "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
@@ -278,4 +281,5 @@ def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) 
         tune=None,
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
+        serve={},
     )

@@ -13,9 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from potluck.core.codec import value
-from potluck.core.job import Cost, Local, ModelSpec, Result
-
 ROUNDS = 12  # of asking everybody for sums; mostly the last four change nothing
 RIDGE = 1.0  # of the normal prior: 1 / T deviates from 1, and a bias from 0, by so much
 FLAT, STEEP = 0.01, 100.0  # bounds of 1 / T
@@ -137,24 +134,3 @@ def count_bytes(classes: int, itemsize: int = 8) -> tuple[int, int]:
     """What a device is sent for a fit, and what it sends: in every round 1 / T and biases, and its sums."""
     size = 1 + classes
     return ROUNDS * size * itemsize, ROUNDS * (classes + 1 + size + size * size) * itemsize
-
-
-@value
-class TellSums:
-    """One round of a fit as a task: sums of the device's own rows, by a model as it is, at what was sent."""
-
-    model: ModelSpec
-
-    def cost(self, at: Local) -> Cost:
-        net = at.models[self.model]
-        size = 1 + net.classes
-        sends = Sums(
-            *(torch.zeros(s, dtype=torch.float64) for s in ((net.classes,), (), (size,), (size, size)))
-        )
-        return Cost(float(len(at.rows) * net.ops), sends._asdict())
-
-    def run(self, at: Local) -> Result:
-        with torch.no_grad():
-            logits = at.models[self.model](at.inbox["params"], at.x).double()
-        weight = torch.ones(len(logits), dtype=logits.dtype, device=logits.device)
-        return Result(sum_up(logits, at.y, weight, at.inbox["at"])._asdict())

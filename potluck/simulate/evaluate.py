@@ -19,7 +19,7 @@ from potluck.core.errors import DivergedError, require
 from potluck.core.job import trains
 from potluck.core.messages import Choice, Node, Task
 from potluck.core.trees import finite
-from potluck.data import Partition, Shift, read_shift
+from potluck.data import Partition, Shift, order_of_stream, read_shift
 from potluck.engine.host import Host
 from potluck.engine.local import Home, look_up
 from potluck.engine.offers import Chosen, Settled, find_offers, settle
@@ -175,8 +175,12 @@ class Evaluator:
         items = []
         for node, _, task, _ in offers:
             assert trains(task.job), f"{type(task.job).__name__} can't be scored"
-            root = node == self.host.root
-            test = self.federation.test_rows(self.host.now) if root else partition.rows(node, self.often.on)
+            if node == self.host.root:
+                test = self.federation.test_rows(self.host.now)
+            elif task.job.whole:
+                test = order_of_stream(partition, node, self.often.on)
+            else:
+                test = partition.rows(node, self.often.on)
             seed = seed_score(self.host.seed, serial, node)
             items.append(Item(task.job, look_up(self.home, node, task.send, task.slot, seed, test)))
         return items
@@ -190,14 +194,15 @@ class Evaluator:
         known, items = self.federation.find_partition(self.host.now), self._place(offers, serial, tests[0])
         stretches = []
         for offer in offers:
-            own = [known.rows(offer.node, "validation")]
-            stretches.append(own + [p.rows(offer.node, "test") for p in tests if self.often.on == "test"])
+            met = [order_of_stream(p, offer.node, self.often.on) for p in tests]
+            stretches.append([known.rows(offer.node, "validation"), *met])
         told = list_answers(items, stretches, self.executor)
         found: list[list[tuple[Node, str, Scores]]] = [[] for _ in tests]
         lines = []
         for view in dict.fromkeys(offer.view for offer in offers):
             mine = [i for i, offer in enumerate(offers) if offer.view == view]
-            weighed = weigh_view([told[i] for i in mine], self.often.prior)
+            apart = self.often.on == "validation"
+            weighed = weigh_view([told[i] for i in mine], self.often.prior, apart)
             lines += [Line("prior", facts, view=view + SUFFIX) for facts in weighed.fits]
             for out, scores in zip(found, weighed.scores, strict=True):
                 out += [(offers[i].node, view + SUFFIX, s) for i, s in zip(mine, scores, strict=True)]

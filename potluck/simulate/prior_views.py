@@ -3,18 +3,20 @@
 The devices of a view fit one temperature and one bias a class together, by sums (`jobs.calibrate`). Each then
 weighs its model's answers by how common classes are among the rows that it meets, whose labels it doesn't see
 (`jobs.prior`). Attackers take part in the fit, as they would, though no lie about it is modelled. Where
-models are evaluated on validation rows, no row is answered by a fit that has seen its label: every second row
-of a device is answered by a fit on the others, and weighed among its own half.
+models are evaluated on validation rows, no row is answered by a fit that has seen its label: half of all rows
+are answered by a fit on the other half, and weighed among a device's own of their half.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from potluck.core.errors import require
+from potluck.core.keys import derive, hash_all
 from potluck.jobs.calibrate import (
     ROUNDS,
     Scaling,
@@ -31,6 +33,7 @@ from potluck.simulate.served_scores import Scores, Told
 
 SUFFIX = "+prior"  # of a view's name
 Facts = dict[str, float | list[float]]
+_KEY = derive(0, int.from_bytes(b"halves"))
 
 
 class Weighed(NamedTuple):
@@ -47,17 +50,27 @@ class Fit(NamedTuple):
     facts: Facts
 
 
-def weigh_view(devices: Sequence[Sequence[Told]], form: Form) -> Weighed:
-    """Each device's validation rows, then stretches that it is tested on; if there are none, the former."""
+def weigh_view(devices: Sequence[Sequence[Told]], form: Form, apart: bool) -> Weighed:
+    """Each device's rows to fit on, then stretches to test on; `apart`: that may be of the former's rows."""
     known, *tests = zip(*devices, strict=True)
-    if tests:
+    if not apart:
         fit = fit_together(known)
         return Weighed([score_weighed(test, fit.scaling, form) for test in tests], [fit.facts])
-    halves = [[Told(logits[which::2], labels[which::2]) for logits, labels in known] for which in (0, 1)]
-    fits = [fit_together(half) for half in halves]
-    one, other = (score_weighed(h, f.scaling, form) for h, f in zip(halves, reversed(fits), strict=True))
-    both = [join_halves(*pair) for pair in zip(one, other, strict=True)]
-    return Weighed([both], [fit.facts for fit in fits])
+    fits = [fit_together([_take_half(d, which) for d in known]) for which in (0, 1)]
+    scores = []
+    for test in tests:
+        halves = [
+            score_weighed([_take_half(d, which) for d in test], fits[1 - which].scaling, form)
+            for which in (0, 1)
+        ]
+        scores.append([join_halves(*pair) for pair in zip(*halves, strict=True)])
+    return Weighed(scores, [fit.facts for fit in fits])
+
+
+def _take_half(told: Told, which: int) -> Told:
+    """The rows of one half of all rows there are, by hash."""
+    mine = torch.from_numpy((hash_all(_KEY, told.rows) & np.uint64(1)) == which)
+    return Told(told.rows[mine.numpy()], told.logits[mine], told.labels[mine])
 
 
 def fit_together(devices: Sequence[Told]) -> Fit:

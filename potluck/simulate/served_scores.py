@@ -22,6 +22,7 @@ Scores = dict[str, float]  # means over the rows that a model was tested on, and
 class Told(NamedTuple):
     """What a model says of some rows, in their order, and what they are."""
 
+    rows: NDArray[np.int64]  # of the pool
     logits: Tensor  # [rows, classes]
     labels: Tensor
 
@@ -45,7 +46,7 @@ def list_answers(
         labels = item.at.pool.y[torch.from_numpy(once).to(item.at.pool.y.device)].cpu()
         width = item.at.models[item.job.model].classes
         logits = found.told["logits"].double().cpu() if len(once) else torch.zeros(0, width).double()
-        out.append([Told(logits[torch.from_numpy(p)], labels[torch.from_numpy(p)]) for p in parts])
+        out.append([Told(once[p], logits[torch.from_numpy(p)], labels[torch.from_numpy(p)]) for p in parts])
     return out
 
 

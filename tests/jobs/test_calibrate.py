@@ -6,17 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Line, local, numbers
 
-from potluck.core.job import ModelSpec
-from potluck.core.trees import form
-from potluck.execute.reference import run_alone
 from potluck.jobs import calibrate
 from potluck.jobs.calibrate import (
     FLAT,
     STEEP,
-    Sums,
-    TellSums,
     begin_search,
     count_bytes,
     end_search,
@@ -26,8 +20,6 @@ from potluck.jobs.calibrate import (
     take_step,
     tame,
 )
-
-SPEC = ModelSpec()
 
 
 def table(*rows):
@@ -160,22 +152,6 @@ def test_many_devices_at_once_find_what_each_does():
             assert torch.allclose(stacked[i], single, atol=1e-12)
 
 
-def test_a_round_as_a_task_tells_the_same_sums():
-    job, at = TellSums(SPEC), table(1.5, 0.1, -0.1)
-    x, y, sent = [-2.0, 1.0, 3.0], [0, 1, 0], {"params": numbers(0.7, 0.2), "at": at}
-    there = local(x, y, sent, models={SPEC: _Two()})
-    done, cost = run_alone(job, there), job.cost(there)
-    logits = Line()(sent["params"], table(*([n] for n in x)))
-    by_hand = sum_up(logits, table(*y).long(), ones(3), at)
-    assert all(torch.equal(a, b) for a, b in zip(Sums(**done.body), by_hand, strict=True))
-    assert form(done.body) == form(cost.sends)
-    assert cost.ops == 3 * 2
-
-
 def test_bytes_of_a_fit():
     # Of two classes: 3 numbers there, and 2 + 1 + 3 + 9 back, in 12 rounds.
     assert count_bytes(2) == (12 * 3 * 8, 12 * 15 * 8)
-
-
-class _Two(Line):
-    classes = 2

@@ -27,14 +27,14 @@ from potluck.algorithms.ftfa import ftfa
 from potluck.algorithms.ifca.algorithm import ifca
 from potluck.core import keys
 from potluck.core.errors import ConfigError
-from potluck.data import StoredPartition
+from potluck.data import Shift, StoredPartition, arrange, divide, order_of_stream
 from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment
 from potluck.fleet import place_attackers
 from potluck.jobs.calibrate import ROUNDS, begin_search, end_search, share_of, sum_up, take_step
 from potluck.jobs.prior import WEIGH, weigh_in_order, weigh_together
-from potluck.simulate import prior_views
-from potluck.simulate.prior_views import weigh_view
+from potluck.simulate import evaluate, prior_views
+from potluck.simulate.prior_views import join_halves, weigh_view
 from potluck.simulate.served_scores import Told
 
 RULE = FedAvg(clients=4, local=LOCAL)
@@ -64,7 +64,7 @@ def relabelled(federation, label):
 def logits(sim, split, node):
     federation = sim.federation
     _, params = sim.find_models()["global"]
-    rows = torch.tensor(federation.partition.rows(node, split))
+    rows = torch.tensor(order_of_stream(federation.partition, node, split))
     return federation.models[SPEC](params, federation.pool.x[rows]), federation.pool.y[rows]
 
 
@@ -133,7 +133,7 @@ def test_nothing_else_changes():
 
 @pytest.mark.parametrize("rule", [RULE, ftfa(LOCAL, 3), ifca(LOCAL, 3)], ids=["fedavg", "ftfa", "ifca"])
 def test_every_executor_comes_to_the_same(rule):
-    sims = [finished(roomy(), rule, often=PRIOR, plan=plan) for plan in (LOOP, WORKERS, STACKED)]
+    sims = [finished(roomy(), rule, often=PRIOR, plan=plan, rounds=1) for plan in (LOOP, WORKERS, STACKED)]
     assert lines(sims[0]) == lines(sims[1])
     views = {r["view"] for r in sims[0].records if r["metric"] == "accuracy_mean"}
     assert len(views) == 2 * sum(not view.endswith("+prior") for view in views)
@@ -145,9 +145,8 @@ def test_every_executor_comes_to_the_same(rule):
 
 
 def test_resumed_at_any_event():
-    often = EvaluateAt(rounds=1, prior="causal")
-    straight = finished(roomy(), ftfa(LOCAL, 3), rounds=2, often=often)
-    again, _ = chained(roomy(), ftfa(LOCAL, 3), rounds=2, often=often)
+    straight = finished(roomy(), ftfa(LOCAL, 3), rounds=1, often=PRIOR)
+    again, _ = chained(roomy(), ftfa(LOCAL, 3), rounds=1, often=PRIOR)
     assert lines(straight) == lines(again)
 
 
@@ -185,6 +184,23 @@ def test_attackers_fit_with_the_others_and_count_in_no_mean():
     assert means == pytest.approx([np.mean(own), np.mean(own[1:])])
 
 
+def test_rows_are_met_in_the_order_of_the_stream():
+    """Sorted by class they would be easy to follow; the first of a stream are answered without its rest."""
+    held = divide(pool(), "shards", 8, 1, classes_per_client=1, test=0.4)
+    onset = Shift(0.5, "onset")
+    made = arrange(pool(), held, 1, levels=(Shift(0.5), onset), kind="shards", classes_per_client=1)
+    first = made.phases[0]
+    federation = replace(small((9,) * 8), pool=made.pool, partition=first.partition, shifts=first.shifts)
+    often = EvaluateAt(prior="causal", shifts=(Shift(0.5), onset))
+    sim = finished(federation, RULE, often=often, rounds=8)
+    told = {
+        (r["value"].get("kind"), r["view"]): r["value"] for r in sim.records if "shift" in str(r["metric"])
+    }
+    assert told[None, "global"]["mean"] == told["onset", "global"]["mean"]  # the same rows
+    assert told[None, "global+prior"]["batch"] == told["onset", "global+prior"]["batch"]
+    assert told[None, "global+prior"]["loss"] != told["onset", "global+prior"]["loss"]
+
+
 # ----------------------------------------------------------------------------------------- on validation rows
 
 
@@ -198,41 +214,74 @@ def test_settings_can_be_chosen_without_touching_test_rows():
     often = EvaluateAt(on="validation", prior="causal")
     sims = [finished(f, RULE, often=often) for f in (federation, spoilt)]
     assert lines(sims[0]) == lines(sims[1])
-    assert [v["rows"] for v in values(sims[0], "prior")] == [11, 8] * 2  # rows 0, 2, .. of each, and the rest
+    halves = [v["rows"] for v in values(sims[0], "prior")]
+    assert halves[:2] == halves[2:]
+    assert sum(halves[:2]) == 19
+    assert min(halves) > 3
     rows = [len(values(sims[0], "accuracy", node=node, view="global+prior")) for node in range(6)]
     assert rows == [2, 2, 0, 2, 2, 2]
 
 
 def test_no_row_is_answered_by_a_fit_that_has_seen_its_label(monkeypatch):
+    """Also where a row is another device's, as in a rehearsal."""
     random = torch.Generator().manual_seed(1)
-    known = [torch.randn(n, 3, dtype=torch.float64, generator=random) for n in (7, 4, 1)]
-    fits, score = [], prior_views.score_weighed
+    rows = np.arange(40).reshape(4, 10)
+    logits = torch.randn(40, 3, dtype=torch.float64, generator=random)
+    labels = torch.arange(40) % 3
+    seen, fit, score = [], prior_views.fit_together, prior_views.score_weighed
+
+    def fitted(devices):
+        found = fit(devices)
+        seen.append((found.scaling, {int(row) for d in devices for row in d.rows}))
+        return found
 
     def scored(devices, scaling, form):
-        fits.append(scaling)
+        mine = next(rows for known, rows in seen if known is scaling)
+        assert mine.isdisjoint(int(row) for d in devices for row in d.rows)
         return score(devices, scaling, form)
 
+    monkeypatch.setattr(prior_views, "fit_together", fitted)
     monkeypatch.setattr(prior_views, "score_weighed", scored)
-    for label in (0, 1):
-        labels = [torch.arange(len(z)) % 3 for z in known]
-        for y in labels:
-            y[::2] = label
-        weigh_view([[Told(*device)] for device in zip(known, labels, strict=True)], "causal")
-    even, odd, other_even, other_odd = fits  # what rows 0, 2, .. are answered by, and the rest
-    assert all(torch.equal(a, b) for a, b in zip(even, other_even, strict=True))
-    assert not torch.equal(odd.bias, other_odd.bias)
+    told = [Told(mine, logits[torch.tensor(mine)], labels[torch.tensor(mine)]) for mine in rows]
+    found = weigh_view(
+        [[one, one, other] for one, other in zip(told, told[::-1], strict=True)], "causal", True
+    )
+    assert {row for _, mine in seen for row in mine} == set(range(40))
+    assert [[s["rows"] for s in test] for test in found.scores] == [[10] * 4] * 2
+    assert found.scores[0] == found.scores[1][::-1]
 
 
 def test_both_halves_count_by_their_rows():
-    first, second = [9.0, 0.0], [0.0, 9.0]
-    devices = [
-        Told(torch.tensor([first, odd, second]).double(), torch.tensor([0, int(odd is first), 1]))
-        for odd in (first, second)
-    ]
-    found = weigh_view([[device] for device in devices], "batch")
-    # Rows 0 and 2 are what the model says, row 1 is the opposite; no temperature turns answers round.
-    assert [s["accuracy"] for s in found.scores[0]] == pytest.approx([2 / 3] * 2)
-    assert [s["rows"] for s in found.scores[0]] == [3, 3]
+    three = {"rows": 3.0, "accuracy": 1.0, "loss": 0.5}
+    assert join_halves(three, {"rows": 1.0, "accuracy": 0.0, "loss": 2.5}) == pytest.approx(
+        {"rows": 4.0, "accuracy": 0.75, "loss": 1.0}
+    )
+    nothing = {"rows": 0.0}
+    assert join_halves(three, nothing) == join_halves(nothing, three) == three
+    assert join_halves(nothing, nothing) == nothing
+
+
+def test_shifts_are_rehearsed_with_others_rows_and_fitted_on_own_ones(monkeypatch):
+    held = divide(pool(), "shards", 8, 1, classes_per_client=1, validation=0.3)
+    made = arrange(pool(), held, 1, levels=(Shift(1.0),), kind="shards", classes_per_client=1)
+    first = made.phases[0]
+    federation = replace(small((9,) * 8), pool=made.pool, partition=first.partition, shifts=first.shifts)
+    asked, answers = [], evaluate.list_answers
+
+    def listed(items, stretches, executor):
+        asked.append(stretches)
+        return answers(items, stretches, executor)
+
+    monkeypatch.setattr(evaluate, "list_answers", listed)
+    often = EvaluateAt(on="validation", prior="causal", shifts=(Shift(1.0),))
+    sim = finished(federation, RULE, often=often)
+    *_, last = asked
+    for node, (own, met) in enumerate(last):
+        assert np.array_equal(own, first.partition.rows(node, "validation"))
+        assert np.array_equal(met, order_of_stream(first.shifts[Shift(1.0)], node, "validation"))
+        assert not set(own.tolist()) & set(met.tolist())
+    views = [r["view"] for r in sim.records if r["metric"] == "accuracy_shifted"]
+    assert views == ["global+prior", "global"]
 
 
 # ------------------------------------------------------------------------------------------------ refusals
