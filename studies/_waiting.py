@@ -52,7 +52,7 @@ CROWD: dict[str, Any] = {
 QUICK: dict[str, Any] = {
     "data": {"source": "digits", "limit": 400, "clients": 15, "alpha": 0.5, "smallest": 5},
     "model": {"name": "mlp", "width": 0.05},
-    "fleet": {"source": "mobile", "edges": 3, "compute": 2e4},  # so slow that small models take as long
+    "fleet": {"source": "mobile", "edges": 3, "compute": 6e4},  # so slow that small models take as long
     "train": {"batch": 10, "epochs": 1, "lr": 0.1},
     "run": {"executor": "stacked", "graphs": False},
     "algorithms": {"fedavg": {"clients": 15}},
