@@ -74,7 +74,6 @@ executor = "loop"
 snapshot_every = 1e9
 """
 
-_PAPERS_EDGES = 'mix="half",edge_view="mixed",robust={kind="AdaptiveKrum"}'
 _GROUPS = 'data.groups={kind="permutation",count=2}'
 # Parameters are the defaults, but where nothing would happen in so small a crowd.
 SETTINGS = {
@@ -101,11 +100,6 @@ VARIANTS = {
     "fedbuff on and off": (
         "fedbuff",
         ('fleet.availability="on_off"', "fleet.period=2.0", "fleet.jitter={every=0.5,compute=0.5}"),
-    ),
-    "fededge published": ("fededge", (f"algorithms.fededge={{{_PAPERS_EDGES}}}",)),
-    "maverick published": (
-        "maverick",
-        (f'algorithms.maverick={{mu_p=10.0,contrast="log",{_PAPERS_EDGES}}}',),
     ),
     "flexcfl changes": ("flexcfl", ('data.changes=[{at=3.0,kind="labels",share=0.5}]',)),
     "scaffold forgets": ("scaffold", ("fleet.forget=0.3", "fleet.stragglers={share=0.2,slower=3.0}")),
