@@ -149,7 +149,7 @@ class Mixing:
     """What tiers' models have in common: each is a part of the next richer one, layer by layer."""
 
     enabled: Annotated[bool, "whether to make one model of all at the end (view `global`)"] = False
-    back: Annotated[float, "how far models go to that one after every round: 0 not at all, 1 all the way"] = 0
+    back: Annotated[float, "how far models go to that one after every round: from 0, not at all, to 1"] = 0.0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
 
     def __post_init__(self) -> None:
