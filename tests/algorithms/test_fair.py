@@ -455,7 +455,10 @@ def test_compare_at_tuned_rates(command, tmp_path):
     ("arguments", "message"),
     [
         (["--algorithms", "fedavgg"], r"tune = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),
-        (["--algorithms", "fedavg,FedAvg"], r"tune = \['fedavg', 'fedavg'\]: 'fedavg' is named twice"),
+        (
+            ["--algorithms", "fedavg,FedAvg"],
+            r"tune = \['fedavg', 'fedavg'\]: 'fedavg' is named twice; leave .*",
+        ),
         (["--set", "tune.lr=[0.1]"], r"--set: tune: lr = \[0.1\]: .*write \[tune.grid\] train.lr = \[...\]"),
         (["--set", "data.clients=399"], r"small.toml: data.clients = 399: .*"),
         (["--out", "small.toml/x"], r"out = '.*': can't be written .*"),

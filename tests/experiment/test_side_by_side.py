@@ -88,6 +88,7 @@ class Told:
 
     def on_start(self, name):
         self.started.append(name)
+        self.far[name] = 0.0  # trials of several scenarios share their names
 
     def on_end(self, name, accuracy, seconds, runs, left):
         assert 0 <= accuracy <= 1
