@@ -736,6 +736,42 @@ def test_what_the_server_holds_does_not_grow_with_the_population():
     assert many < few * 1.05
 
 
+CROWD = Experiment(  # two kinds by labels, of whom hardly anybody comes twice
+    data={
+        "source": "digits",
+        "partition": "procedural",
+        "smallest": 30,
+        "largest": 60,
+        "groups": {"kind": "labels", "count": 2, "share": 0.95},
+    },
+    model={"name": "linear"},
+    train={"lr": 0.1},
+    stop={"rounds": 6},
+    evaluate={"rounds": 6, "panel": 5},
+    run={"executor": "stacked", "graphs": False},
+    algorithm="auxo",
+    algorithms={"auxo": {"clients": 60, "cohorts": 2}},
+)
+
+
+def test_a_hundred_thousand_split_as_soon_as_a_thousand_and_a_cohort_holds_the_same(monkeypatch):
+    learn, crowd = Auxo._learn, {}
+
+    def learn_and_keep(rule, m, lane, got, ctx):
+        m, commands = learn(rule, m, lane, got, ctx)
+        crowd["now"] = m
+        return m, commands
+
+    monkeypatch.setattr(Auxo, "_learn", learn_and_keep)
+    held, split = {}, {}
+    for clients in (1_000, 100_000):
+        made = run(CROWD.with_overrides([f"data.clients={clients}"]))
+        split[clients] = [r["value"]["round"] for r in made.lines if r["metric"] == "split"]
+        held[clients] = len(codec.encode(crowd["now"].cohorts))
+    assert split[100_000] == split[1_000] == [5]
+    assert abs(held[100_000] / held[1_000] - 1) < 0.05
+
+
 def test_a_server_that_forgot_a_split_goes_on_from_its_snapshot_and_the_devices_memory():
     auxo = algorithms.make("auxo", LOCAL, **{**FORCED, "force": (2, 30)})
     sim = finished(small(), auxo, rounds=6)

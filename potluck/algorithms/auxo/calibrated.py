@@ -121,7 +121,7 @@ class Calibrated:
             names = list(seen.learnt)
             fits = None
             if all(name in s.like for name in names):
-                fits = _measure_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
+                fits = clustering.compare_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
                 gain = [line[names.index(seen.cohort)] for line in fits]
                 others = [dict(zip(names, line, strict=True)) for line in fits]
             home = self._find_homes(fits, names, seen)
@@ -242,13 +242,3 @@ def _bring_to_host(kinds: CalibratedState) -> CalibratedState:
     """What is remembered stays off a GPU; a resumed run finds all its tensors there."""
     mean = None if kinds.mean is None else kinds.mean.cpu()
     return CalibratedState(mean, tmap(Tensor.cpu, kinds.centre), kinds.rounds, tmap(Tensor.cpu, kinds.like))
-
-
-def _measure_fits(rows: Tensor, like: Tensor) -> Tensor:
-    """How much nearer than on average each is to what members of each cohort look like [rows, cohorts].
-
-    In units of the round's typical nearness, so that models that have learnt more don't speak more softly.
-    """
-    far = torch.cdist(rows, like).square()
-    nearer = far.mean(1, keepdim=True) - far
-    return nearer / nearer.max(1).values.mean().clamp_min(1e-12)

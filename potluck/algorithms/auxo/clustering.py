@@ -156,3 +156,13 @@ def count_changes(old: Sides, new: Sides, sides: int) -> NDArray[np.float64]:
     known = old != UNKNOWN
     np.add.at(table, (old[known], new[known]), 1)
     return table
+
+
+def compare_fits(rows: Tensor, like: Tensor) -> Tensor:
+    """How much nearer than on average each is to what members of each cohort look like [rows, cohorts].
+
+    In units of the round's typical nearness, so that models that have learnt more don't speak more softly.
+    """
+    far = torch.cdist(rows, like).square()
+    nearer = far.mean(1, keepdim=True) - far
+    return nearer / nearer.max(1).values.mean().clamp_min(1e-12)
