@@ -243,14 +243,21 @@ def test_sums_that_no_rows_can_have_are_left_out(lie):
 
 
 def test_the_general_model_is_judged_as_it_would_be_used():
-    at = device(0, rows=80)
-    asked = {"at": {k: table(1.0, -12.0, 0.0, 0.0) for k in KINDS}, "offset": table(0.0, 0.0, 0.0)}
-    at.inbox, at._keep = asked, {"said": torch.stack([at.pool.x] * 2)}
-    kept, one, other = Question(SPEC, ONE, 0.4, weighs=True).run(at).body["right"].tolist()
-    assert 20 < kept < 45
-    # Seven of ten rows are of the first class: known from what the model says of all of them.
-    assert other > one
-    assert Question(SPEC, ONE, 0.4).run(at).body["right"].tolist() == [kept, one, one]
+    weak = np.arange(60) % 4 == 0
+    at = local([0.0] * 60, [0] * 60, {}, models={SPEC: Said(), ONE: Columns()})
+    said = torch.where(torch.tensor(weak).unsqueeze(1), table(0.0, 0.5, -9.0), table(5.0, 0.0, 0.0))
+    at._keep = {"said": torch.stack([said, said])}
+    at.inbox = {"at": {k: table(1.0, 0.0, 0.0, 0.0) for k in KINDS}, "offset": table(0.0, 0.0, 0.0)}
+    last = keep_back(at.rows, at.y.numpy(), 0.4)
+    plain = (last & ~weak).sum()
+    assert plain < last.sum()
+    # Three of four rows are of the first class beyond doubt: then the others are likely of it, too.
+    assert Question(SPEC, ONE, 0.4, weighs=True).run(at).body["right"].tolist() == [
+        last.sum(),
+        plain,
+        last.sum(),
+    ]
+    assert Question(SPEC, ONE, 0.4).run(at).body["right"].tolist() == [last.sum(), plain, plain]
 
 
 def test_a_detector_that_nobody_trained_says_least():

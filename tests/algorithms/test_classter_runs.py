@@ -306,7 +306,7 @@ def test_tables_fill_in_what_they_leave_out():
     assert (rule.distillation.every, rule.distillation.epochs) == (20, 10)
     crop = {"kind": "ByShape", "images": {"flip": True}}
     assert algorithms.make("classter", LOCAL, detect={"augment": crop}) == algorithms.make(
-        "classter", LOCAL, detect=Detect(augment=ByShape(Crop(flip=True)))
+        "classter", LOCAL, detect=Detect(0.0, augment=ByShape(Crop(flip=True)))
     )
 
 

@@ -9,6 +9,7 @@ NOTES = Notes(
         "calibration deviation": "deviation of its detector's outputs",
         "judged detectors": "share of rows kept back that its detectors are right about",
         "judged general": "share of them that the general model is right about",
+        "judged served": "whether the general model is served from then on (1) or the detectors (0)",
         "staleness": "updates by others while a device trained",
         "share": "weight of an update",
         "critical": "whether progress still speeds up (1) or not (0)",
