@@ -23,7 +23,6 @@ from typing import Any
 from _cohorts import AGREES, COHORTS, EFFORT, OVER, Arm, plain
 from _tuning import try_rates
 
-from potluck.algorithms.auxo import PUBLISHED
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Scale, Study
 
 TABLE = {
@@ -107,8 +106,8 @@ STUDIES = {
             cohorts("Auxo"),
             cohorts("rates by share", criterion={"kind": "Calibrated", "scaling": 1.0}),
             cohorts("no least loss", criterion={"kind": "Calibrated", "sure": 0}),
-            cohorts("published", **PUBLISHED),
-            cohorts("published, main directions", **{**PUBLISHED, "criterion": DIRECTIONS}),
+            cohorts("published", mode="published"),
+            cohorts("published, main directions", mode="published", criterion=DIRECTIONS),
         ],
         scenarios={"4 kinds": KINDS["4 kinds"]},
         measures=MEASURES,
