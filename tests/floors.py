@@ -45,12 +45,11 @@ SYSTEMS = ("auxo", "classter", "classter_async", "fedrac", "maverick", "shufflef
 _ROUNDS = ("stop.seconds=1e6", "evaluate.seconds=1e6")
 BELOW = {
     "digits": {
-        "fededge": ("four times as long", ("stop.seconds=400", "evaluate.seconds=20")),
+        "classter_async": ("four times as long", ("stop.seconds=400", "evaluate.seconds=20")),
         "fedgs": ("four times as long", ("stop.seconds=400", "evaluate.seconds=20")),
         "heterofl": ("180 rounds of each", (*_ROUNDS, "stop.rounds=180", "evaluate.rounds=9")),
     },
     "har": {
-        "fededge": ("four times as long", ("stop.seconds=8000", "evaluate.seconds=400")),
         "moon": ("120 rounds of each", (*_ROUNDS, "stop.rounds=120", "evaluate.rounds=6")),
         "scaffold": ("rate 0.03", ("train.lr=0.03",)),
     },
