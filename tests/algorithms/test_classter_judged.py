@@ -74,23 +74,19 @@ def test_a_general_model_begins_as_the_mean_of_layers_below_all_heads():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.floats(0, 1), st.integers(0, 10**6))
-def test_rows_kept_back_are_always_the_same_and_never_all_of_a_class(labels, share, first):
-    rows, y = np.arange(first, first + len(labels)), np.array(labels)
-    kept = keep_back(rows, y, share)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.floats(0, 1))
+def test_rows_kept_back_are_always_the_same_and_never_all_of_a_class(labels, share):
+    y = np.array(labels)
+    kept = keep_back(y, share)
     assert all(not kept[y == c].all() for c in set(labels))
-    among = (
-        np.arange(len(rows)) % 2 == 0
-    )  # the same whatever else a device holds, but for what is left of a class
-    again = keep_back(rows[among], y[among], share)
-    assert not (again & ~kept[among] & np.isin(y[among], y[kept])).any()
-    assert not keep_back(rows, y, 0.0).any()
+    assert (keep_back(y, share) == kept).all()
+    assert not keep_back(y, 0.0).any()
 
 
 def test_no_detector_trains_on_rows_kept_back():
     y = [1, 0] * 40
     at = local([0.0] * 80, y, {"target": torch.tensor(1)})
-    kept = keep_back(at.rows, np.array(y), 0.25)
+    kept = keep_back(np.array(y), 0.25)
     drawn = Balanced(0.25).draw(at, 10, 5, None)
     used = np.unique(drawn.index[drawn.weight > 0])
     assert 10 <= kept.sum() <= 30
@@ -188,7 +184,7 @@ def test_devices_fit_what_all_their_rows_in_one_place_would():
         torch.testing.assert_close(torch.cat([fitted.slope.reshape(1), fitted.bias]), best)
     assert float(best[0]) < 0.9  # it was too sure
     assert float(best[1]) < float(best[2]) - 1  # and partial
-    kept = [keep_back(at.rows, at.y.numpy(), 0.2) for at in devices]
+    kept = [keep_back(at.y.numpy(), 0.2) for at in devices]
     assert wave.rows == sum(k.sum() for k in kept) > 10
     last = torch.tensor(np.concatenate(kept))
     plain = (x.argmax(-1) == y)[last].sum()
@@ -248,7 +244,7 @@ def test_the_general_model_is_judged_as_it_would_be_used():
     said = torch.where(torch.tensor(weak).unsqueeze(1), table(0.0, 0.5, -9.0), table(5.0, 0.0, 0.0))
     at._keep = {"said": torch.stack([said, said])}
     at.inbox = {"at": {k: table(1.0, 0.0, 0.0, 0.0) for k in KINDS}, "offset": table(0.0, 0.0, 0.0)}
-    last = keep_back(at.rows, at.y.numpy(), 0.4)
+    last = keep_back(at.y.numpy(), 0.4)
     plain = (last & ~weak).sum()
     assert plain < last.sum()
     # Three of four rows are of the first class beyond doubt: then the others are likely of it, too.

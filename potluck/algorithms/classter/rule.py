@@ -118,7 +118,9 @@ class ClassWise:
         due = new >= self.distillation.every or (new and (ctx.stop or done))
         distil = (DISTIL,) if due else ()
         # First, so that those who are asked in waves aren't sent to train in between.
-        judge = (JUDGE,) if self.question is not None and m.judged < m.distilled else ()
+        judge = (
+            (JUDGE,) if self.question is not None and m.general is not None and m.judged < m.distilled else ()
+        )
         return (
             (*judge, *self.pace.lanes(self.clients), *distil)
             if ctx.working and not done

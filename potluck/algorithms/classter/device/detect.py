@@ -63,7 +63,7 @@ class Balanced:
     def _kinds(self, at: Local, batch: int) -> list[tuple[NDArray[np.int64], int]]:
         """Target rows and others, and how many of each come into a batch."""
         hits: NDArray[np.bool_] = (at.y == at.inbox["target"]).cpu().numpy()
-        free = ~keep_back(at.rows, at.y.cpu().numpy(), self.kept) if self.kept else np.ones_like(hits)
+        free = ~keep_back(at.y.cpu().numpy(), self.kept) if self.kept else np.ones_like(hits)
         target, other = np.flatnonzero(hits & free), np.flatnonzero(~hits & free)
         size = max(2, min(batch, len(target) + len(other)))
         half = size // 2
@@ -165,9 +165,10 @@ class Fall(AroundObjective):
         return self.inner.ops(net, at, passes) + 2.0 * len(at.rows) * net.ops
 
 
-def keep_back(rows: NDArray[np.int64], y: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Which of a device's rows no detector trains on: always the same ones, but never all of a class."""
-    kept = keys.uniforms(_KEPT, rows) < share
+def keep_back(y: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Which of a device's rows no detector trains on: the same ones each time, but never all of a class."""
+    # By their places: what rows are called elsewhere isn't known on a real device.
+    kept = keys.uniforms(_KEPT, np.arange(len(y))) < share
     for c in np.unique(y[kept]):
         if kept[y == c].all():
             kept[y == c] = False

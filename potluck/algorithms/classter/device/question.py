@@ -45,7 +45,7 @@ class Question:
         weight = torch.ones(n, dtype=said.dtype, device=said.device)
         kept = torch.zeros(0, dtype=torch.bool)
         if n:
-            kept = torch.from_numpy(keep_back(at.rows, y.cpu().numpy(), self.share))
+            kept = torch.from_numpy(keep_back(y.cpu().numpy(), self.share))
         kept = kept.to(said.device)
         body: dict[str, Tree] = {}
         right = [kept.sum()]
