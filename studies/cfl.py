@@ -24,6 +24,7 @@ def page(results: Results) -> str:
 
 STUDY = Study(
     title="CFL with full participation",
+    results="auxo",
     question="100 clients of about 28 digits in four hidden groups, all of them in every round.",
     arms=[
         Arm("no cohorts", "fedavg", {"clients": 100}),

@@ -22,6 +22,7 @@ def page(results: Results) -> str:
 
 STUDY = Study(
     title="Clustered methods, four groups",
+    results="auxo",
     question="2,116 clients in four hidden groups, all online; 100 a round in total, whatever the method. "
     "Who is fastest to the best accuracy of one model for all, at what effort, and how even is the service?",
     arms=[

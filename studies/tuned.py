@@ -32,6 +32,7 @@ OWN: dict[str, Any] = {
 
 STUDY = Study(
     title="Twelve methods, tuned alike",
+    results="baselines",
     question="Who is still ahead of FedAvg when every method has had the same number of trials, over its own "
     "keys as well as the learning rate?",
     arms=[

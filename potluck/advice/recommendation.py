@@ -1,6 +1,6 @@
 """Which system should help, and why: every system's own advice, and whether any of it is a recommendation.
 
-Thresholds come from this project's own studies where there are some (docs/reproduction.md), else from the
+Thresholds come from this project's own studies where there are some (docs/results), else from the
 papers' settings; the reason is beside each. What a study here didn't confirm is said with the advice, and
 lowers no score: whether it holds on other data is what a pilot is for.
 """

@@ -128,7 +128,7 @@ def study(
             jobs=read_jobs(jobs),
         )
     text = reproduction.write_section(results)
-    page = page or reproduction.find_page(results.plan.study)
+    page = page or reproduction.find_page(results.name, results.plan.study)
     written = not no_page and reproduction.replace_section(page, results, text)
     if not print_json(study_runner.summarise(results), as_json) and not quiet:
         echo(text)

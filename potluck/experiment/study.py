@@ -111,7 +111,7 @@ class Study:
     measures: Sequence[Measure] = (ACCURACY, WORST, TIME, TRAFFIC)
     notes: str = ""  # Markdown: what a paper says, what to make of the numbers
     page: "Callable[[Results], str] | None" = None  # Markdown, instead of tables of all measures
-    results: str | None = None  # the page of docs/results that it is written into; else docs/reproduction.md
+    results: str | None = None  # the page of docs/results; else what its name begins with, auxo for auxo_yogi
 
     def plan(self, scale: str, settings: Sequence[str] = ()) -> "StudyPlan":
         """What is to be run at a scale; a setting such as `run.workers=4` is laid over everything."""

@@ -26,8 +26,10 @@ from potluck.report.columns import (
     tell_points,
 )
 
-PAGES = Path("docs")
-HEAD = """# {title}
+PAGES = Path("docs/results")
+HEAD = """# {title}: results
+
+## How to read the sections
 
 Every section is written by `potluck study NAME --scale paper`, from the file `studies/NAME.py` or, if
 it is a variant, from the file whose name its own begins with. Sections marked as quick show that a study
@@ -39,9 +41,9 @@ the shared model where devices use models of their own.
 """
 
 
-def find_page(study: Study) -> Path:
-    """The page that a study is written into, unless told."""
-    return PAGES / "reproduction.md" if study.results is None else PAGES / "results" / f"{study.results}.md"
+def find_page(name: str, study: Study) -> Path:
+    """The page that a study is written into, unless told: its own, or its family's (auxo for auxo_yogi)."""
+    return PAGES / f"{study.results or name.partition('_')[0]}.md"
 
 
 def write_section(results: Results) -> str:

@@ -105,7 +105,7 @@ def test_a_study_runs_and_tells(command, here):
     assert accuracies["plain"] == [summary["accuracy_mean"] for summary in runs]
     mean, half = metrics.paired_difference(accuracies["q = 2"], accuracies["plain"])
     assert f"{100 * mean:+.1f} ± {100 * half:.1f}" in out
-    page = (here / "docs" / "reproduction.md").read_text()
+    page = (here / "docs" / "results" / "two.md").read_text()
     assert out.startswith(page.partition("-->\n\n")[2].partition("\n<!-- end")[0])
 
     before = {path: marks(path) for path in folder.iterdir()}
@@ -230,12 +230,12 @@ def test_a_table_with_the_global_test_says_which_models_it_is_of(here):
 
 
 def test_sections_are_replaced_and_quick_ones_give_way(command, here):
-    page = here / "docs" / "reproduction.md"
+    page = here / "docs" / "results" / "two.md"
     assert command("study", "two", "-q")[0] == 0
-    (here / "studies" / "three.py").write_text(TWO.replace("Two of them", "Another"))
-    assert command("study", "studies/three.py", "-q")[0] == 0
+    (here / "studies" / "two_more.py").write_text(TWO.replace("Two of them", "Another"))
+    assert command("study", "studies/two_more.py", "-q")[0] == 0
     quick = page.read_text()
-    assert quick.startswith("# Reproduction\n")
+    assert quick.startswith("# Two: results\n")
     assert [quick.count(mark) for mark in ("<!-- study ", "<!-- end of ", "(quick)", "A quick run")] == [
         2
     ] * 4
@@ -247,7 +247,7 @@ def test_sections_are_replaced_and_quick_ones_give_way(command, here):
     assert paper.count("<!-- study ") == 2
     code, _, err = command("study", "two")
     assert code == 0
-    assert "docs/reproduction.md has this study at paper scale, so this quick one is left out" in err
+    assert "docs/results/two.md has this study at paper scale, so this quick one is left out" in err
     assert page.read_text() == paper
     assert command("study", "two", "--page", "other.md", "-q")[0] == 0
     assert "(quick)" in (here / "other.md").read_text()
@@ -257,9 +257,9 @@ def test_a_study_may_have_a_page_of_results(command, here):
     (here / "studies" / "two.py").write_text(TWO.replace("Study(", 'Study(results="classter",', 1))
     assert command("study", "two", "-q")[0] == 0
     page = (here / "docs" / "results" / "classter.md").read_text()
-    assert page.startswith("# Classter\n")
+    assert page.startswith("# Classter: results\n")
     assert "<!-- study two, quick -->" in page
-    assert not (here / "docs" / "reproduction.md").exists()
+    assert not (here / "docs" / "results" / "two.md").exists()
     assert command("study", "two", "-q", "--page", "other.md")[0] == 0
     assert "<!-- study two, quick -->" in (here / "other.md").read_text()
 
@@ -363,7 +363,7 @@ def test_a_variant_has_its_own_name_folder_and_section(command, here):
     assert "`potluck study two_of_one --scale quick`" in out
     folder = here / "runs" / "studies" / "two_of_one-quick"
     assert json.loads((folder / "study.json").read_text())["study"] == "two_of_one"
-    assert "<!-- study two_of_one, quick -->" in (here / "docs" / "reproduction.md").read_text()
+    assert "<!-- study two_of_one, quick -->" in (here / "docs" / "results" / "two.md").read_text()
     by_path, study = study_runner.find("studies/two_of_one.py")
     assert (by_path.name, study.title) == ("two.py", "One of them")
     assert "did you mean 'two_of_one'?" in command("study", "two_of_oen")[2]
