@@ -42,7 +42,7 @@ the shared model where devices use models of their own.
 
 
 def find_page(name: str, study: Study) -> Path:
-    """The page that a study is written into, unless told: its own, or its family's (auxo for auxo_yogi)."""
+    """The page that a study is written into: its own, or that of its family, which its name begins with."""
     return PAGES / f"{study.results or name.partition('_')[0]}.md"
 
 

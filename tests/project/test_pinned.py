@@ -1,4 +1,4 @@
-"""Every algorithm's small run in float64 against stored values: numbers to 1e-9, choices exactly.
+"""Every algorithm's small run in float64 against stored values: numbers to 1e-7, choices exactly.
 
 Values are in pinned_values.json; `python tests/pinned.py --renew NAME,...` stores anew those of the runs that
 it names. `pinned.py` says what is run, and compares two checkouts to the bit.
@@ -22,7 +22,9 @@ import torch
 
 pytestmark = pytest.mark.slow
 
-RELATIVE = 1e-9
+# Processors round in different ways, and Adam divides a gradient by sqrt(v) + 1e-8: where one is nothing but
+# rounding, steps differ.
+RELATIVE = 1e-7
 READABLE = 300  # characters of a last record that is kept as it is
 _DTYPES = {"F64": "f8", "F32": "f4", "I64": "i8", "I32": "i4", "U8": "u1", "BOOL": "?"}
 STORED = json.loads(pinned.VALUES.read_text()) if pinned.VALUES.is_file() else {}
@@ -98,7 +100,7 @@ def show_last(value):
 
 
 def find_differences(found, stored, where="", size=0.0):
-    """What differs, in words: floats by more than a billionth (of `size`, if larger), all else at all."""
+    """What differs, in words: floats by more than RELATIVE (of `size`, if larger), all else at all."""
     if isinstance(found, dict) and isinstance(stored, dict):
         for key in dict.fromkeys([*found, *stored]):
             if key in found and key in stored:
