@@ -103,7 +103,11 @@ def page(results: Results) -> str:
 
 
 def tell_times(results: Results, scenario: str) -> str:
-    """By view: the time of every arm, and how many times sooner than it the first arm's own is."""
+    """By view: the time of every arm, and how many times sooner than it the first arm's own is.
+
+    A target that wasn't reached counts as reached at the end, which favours whoever missed it; `*` marks that.
+    """
+    end = float(results.plan.experiment(scenario)["stop"]["seconds"])
     arms = [arm.name for arm in results.plan.arms]
     head, columns = [""], [arms]
     for view in VIEWS:
