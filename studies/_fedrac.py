@@ -122,7 +122,8 @@ def fedrac(
     """As published: the leader's rounds, then those of the others; `k` tiers, or None: as the index says."""
     tiers = {} if k is None else {"clustering": {"k": k}}
     rule = overlay({"mode": "published"}, tiers, {"time": {"kappa": KAPPA}}, more)
-    return Arm(name, "fedrac", rule, {"stop": {"rounds": 2 * 60}}, tuned_as)  # or fewer: it ends by itself
+    ends = {"stop": {"rounds": TIERS * 60}}  # or sooner, by itself: in a chain tiers take turns
+    return Arm(name, "fedrac", rule, ends, tuned_as)
 
 
 def columns(small: float, clouds: int) -> list[Arm]:

@@ -17,8 +17,9 @@ The design, written down before the first run:
 - What counts is the mean over phones of the model that each is served, on the test set that nobody trains
   on; of devices that use several models, of these together. Besides: their own test rows, the poorest tier.
 - Expected: by default at most 0.5 point behind FedAvg's smallest model and HeteroFL in every crowd, and ahead
-  of both by 1 point in two of five; the poorest tier not below what it reaches with nothing shared. Published
-  whichever way it comes out.
+  of both by 1 point in two of five; the poorest tier not below what it reaches with nothing shared
+  (tiers have other members and more time there, but the weakest two phones are in the poorest of either).
+  Published whichever way it comes out.
 """
 
 from dataclasses import replace
