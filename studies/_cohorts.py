@@ -13,7 +13,7 @@ from potluck.experiment import Run
 from potluck.experiment.study import ACCURACY, TRAFFIC, WORST, Arm, Measure, Results
 from potluck.metrics import series
 from potluck.report import cohorts
-from potluck.report.reproduction import make_markdown_table
+from potluck.report.reproduction import make_markdown_table, make_tables
 
 TABLE = {
     "data": {"source": "mnist", "partition": "split_users", "rows_per_client": 28},
@@ -59,6 +59,12 @@ def agree(run: Run, *, seen: bool) -> float | None:
     return None if fits is None else fits.rand
 
 
+def measure_fall(run: Run) -> float | None:
+    """How far the index over devices ever seen ends below its best."""
+    points = [point.value for point in cohorts.trace_agreement(run, seen=True)]
+    return max(points) - points[-1] if points else None
+
+
 # A device never seen counts by the model that it would use: that of least loss on its own rows.
 AGREES = (
     Measure("adjusted Rand index, devices ever seen", partial(agree, seen=True), "number", "more"),
@@ -66,6 +72,7 @@ AGREES = (
     Measure("adjusted Rand index, whole panel", partial(agree, seen=False), "number", "more"),
     Measure("devices of the panel", cohorts.count_evaluated),
 )
+FALL = Measure("how far that of devices ever seen ends below its best", measure_fall, "number", "less")
 COHORTS = Measure("cohorts", cohorts.count_cohorts)
 BEST10 = Measure("best 10 %", "accuracy_best10", "share")
 VARIANCE = Measure("variance", "accuracy_variance", "number", "less")
@@ -120,6 +127,12 @@ def curves(results: Results, scenario: str) -> str:
     columns = [list(lines), *cells]
     title = f"Adjusted Rand index by round, over devices ever seen (none before a split), {scenario}:"
     return f"{title}\n\n" + make_markdown_table(["", *map(str, rounds)], columns)
+
+
+def page(results: Results) -> str:
+    """All measures, then Rand indices over time for each scenario."""
+    parts = [make_tables(results), *(curves(results, scenario) for scenario in results.plan.scenarios)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _times(values: list[float], of: int) -> str:
