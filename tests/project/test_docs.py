@@ -209,3 +209,13 @@ def test_a_change_is_a_line_and_a_release_has_a_date():
     releases = dict(re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE))
     assert potluck.__version__ in releases
     assert len(releases) == text.count("\n## ") - 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in potluck.__all__ if inspect.isfunction(getattr(potluck, name))]
+)
+def test_public_functions_say_what_their_arguments_are(name):
+    told = inspect.getdoc(getattr(potluck, name))
+    assert [
+        each for each in inspect.signature(getattr(potluck, name)).parameters if f"`{each}`" not in told
+    ] == []
