@@ -1,6 +1,7 @@
 """What passes between aggregators: tasks down, answers up, alarms to themselves."""
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from potluck.core.codec import value
 from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Wake
@@ -20,6 +21,7 @@ class OpenRequest:
     sent: float
     arrives: float
     bytes: int
+    heard: bool = False  # its time alone doesn't tell: a call at the moment of its arrival may come first
 
 
 @value(frozen=False, eq=False)
@@ -86,7 +88,7 @@ class Links:
         if asked is None:
             return False
         to, now = asked.to, self.clock.now
-        if now < asked.arrives:  # it turns back half-way
+        if not asked.heard:  # it turns back on its way
             self.state.messages -= 1
             passed = count_bytes(asked.bytes, now - asked.sent, asked.arrives - asked.sent)
             self.accounts.transfer(self.topology.tier(to), passed, 0)
@@ -98,10 +100,12 @@ class Links:
         """Take a message off its way; False when nobody waits for it any more."""
         if isinstance(event, Task):
             parent = self.topology.parent(node)
-            asked = None if parent is None else self.owing[parent].get(event.id)
+            assert parent is not None
+            asked = self.owing[parent].get(event.id)
             if asked is None:
                 return False  # it was cancelled on its way
             self.accounts.transfer(self.topology.tier(node), asked.bytes, 0)
+            self.owing[parent][event.id] = replace(asked, heard=True)
         self.state.messages -= 1
         if isinstance(event, Reply):
             return self.owing[node].pop(event.task.id, None) is not None
