@@ -110,7 +110,10 @@ class Inner(Rule[M], Protocol[M]):
 
 @runtime_checkable
 class Cohort(Rule[M], Protocol[M]):
-    """A rule that can run inside another that shares out clients and learning rates."""
+    """A rule with one model that can run inside another, which shares out clients and learning rates.
+
+    One model: whoever groups devices compares their changes of it. Rules with several don't have this.
+    """
 
     def resize(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
 

@@ -28,7 +28,7 @@ from potluck.core.trees import Params
 from potluck.jobs.least_loss import LeastLoss
 from potluck.jobs.train import Train
 from potluck.rules.vectors import Metric, Vector, distances, flatten
-from potluck.rules.wrap import find_model, is_cohort
+from potluck.rules.wrap import find_model, require_cohort
 
 ROOT = ""  # where everybody stands at first
 DOOR = "door"  # the lane in which devices without a group are sorted
@@ -78,8 +78,7 @@ class GroupRounds(Generic[M]):
             "must be at least 1: devices a round, over all groups",
         )
         require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
-        fix = "can't train a part of the devices; take a rule in rounds with one model, such as 'fedyogi'"
-        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
+        require_cohort(self.inner)
         fix = f"sorting trains {self.sort.model.name!r}: give `local` and the inner rule the same model"
         require(model is None or model == self.sort.model, "inner.local.model", model, fix)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeGuard, runtime_checkable
 
 from potluck.core.context import Context
+from potluck.core.errors import require
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Choice, Command, Lane, Node, Task
 from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Rule
@@ -72,6 +73,12 @@ def is_inner(rule: Rule[M]) -> TypeGuard[Inner[M]]:
 def is_cohort(rule: Rule[M]) -> TypeGuard[Cohort[M]]:
     """Whether a rule can be given a share of the clients."""
     return isinstance(unwrap(rule), Cohort)
+
+
+def require_cohort(rule: Rule[M]) -> None:
+    """Refuse, as somebody's `inner`, a rule that groups of devices can't each train by."""
+    fix = "has no one model that a part of the devices could train; take a rule in rounds that has, "
+    require(is_cohort(rule), "inner", type(unwrap(rule)).__name__, fix + "such as 'fedavg' or 'fedyogi'")
 
 
 @runtime_checkable

@@ -54,7 +54,9 @@ class Office:
     tiers = ("edge",)
 
     def __init__(self, calls, asks_first):
-        ask = lambda ctx: Task(ctx.children[0], None, {"n": torch.zeros(125, dtype=torch.float64)}, id=ID)
+        def ask(ctx):
+            return Task(ctx.children[0], None, {"n": torch.zeros(125, dtype=torch.float64)}, id=ID)
+
         commands = [ask, Wake(calls)] if asks_first else [Wake(calls), ask]
         self.cloud = Script(*commands, then=lambda e, ctx: [Cancel(ID)] if isinstance(e, Wake) else [])
         self.edge = Script(then=self.reply)

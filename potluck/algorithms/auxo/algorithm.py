@@ -40,7 +40,7 @@ from potluck.authoring import (
 )
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.wrap import find_overcommit, is_cohort
+from potluck.rules.wrap import find_overcommit, require_cohort
 
 DOOR: Final = "door"  # the lane in which devices check in
 
@@ -70,8 +70,7 @@ class Auxo:
     recalls: ClassVar[tuple[str, ...]] = (SLOT,)
 
     def __post_init__(self) -> None:
-        fix = "can't share out its clients: take a rule with rounds and one model, such as fedavg or fedyogi"
-        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
+        require_cohort(self.inner)
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         require(self.cohorts >= 1, "cohorts", self.cohorts, "must be at least 1")
         fix = "must be at least 1: check-ins per participant; more let a selector such as Oort choose"
