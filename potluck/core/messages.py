@@ -4,6 +4,7 @@ Every message is a value: it can be stored, compared by hand in a test, and sent
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from potluck.core.codec import value
@@ -111,8 +112,9 @@ class Answer:
     """An aggregator's reply to its parent."""
 
     task: Task
-    body: Tree
+    body: Tree  # as rules read it: unpacked, whatever devices sent
     weight: float
+    metrics: Mapping[str, float] = field(default_factory=dict)  # means over those below
 
 
 @value(eq=False, light=True)
@@ -145,7 +147,8 @@ class Reply:
 class Lost:
     """A task or a move that will not be done: late, gone (device left), bad (update refused), refused.
 
-    As a command: an answer came, but what was made of it had to be undone, so it counts as lost.
+    As a command: an answer came, but what was made of it had to be undone, so it counts as lost. Of the
+    parent's own task: it won't be answered.
     """
 
     what: Task | Move
@@ -159,4 +162,4 @@ class Stop:
 
 
 Command = Task | Tell | Move | Until | Cancel | Wake | Note | Answer | Lost
-Event = Task | Cancel | Reply | Lost | Wake | Stop
+Event = Task | Tell | Cancel | Reply | Lost | Wake | Stop

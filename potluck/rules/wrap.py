@@ -4,15 +4,14 @@ A rule around another has the hooks of that one: ask `is_inner` and `is_cohort`,
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeGuard, runtime_checkable
 
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Choice, Command, Lane, Node, Task
-from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Rule
-from potluck.core.trees import Tree
+from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Report, Rule
 from potluck.jobs.train import Train
 
 
@@ -49,7 +48,7 @@ class AroundRule(Generic[M]):
         assert is_inner(self.inner)
         return self.inner.adopt(m, task, ctx)
 
-    def report(self, m: M, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: M, task: Task, ctx: Context) -> Report | None:
         assert is_inner(self.inner)
         return self.inner.report(m, task, ctx)
 
@@ -93,6 +92,17 @@ def find_model(rule: Rule[M]) -> ModelSpec | None:
     """The model that a rule trains; None if it doesn't say."""
     found = unwrap(rule)
     return found.local.model if isinstance(found, OneModel) else None
+
+
+def find_training(part: object) -> list[Train]:
+    """All training that a rule's fields hold, and those of its parts."""
+    if isinstance(part, Train):
+        return [part]
+    if isinstance(part, tuple | list):
+        return [job for each in part for job in find_training(each)]
+    if is_dataclass(part) and not isinstance(part, type):
+        return [job for f in fields(part) for job in find_training(getattr(part, f.name))]
+    return []
 
 
 @runtime_checkable

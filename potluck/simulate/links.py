@@ -1,10 +1,10 @@
-"""What passes between aggregators: tasks down, answers up, alarms to themselves."""
+"""What passes between aggregators: tasks and words down, answers up, alarms to themselves."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from potluck.core.codec import value
-from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Wake
+from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Tell, Wake
 from potluck.core.trees import finite, nbytes
 from potluck.engine.accounts import Accounts
 from potluck.engine.checks import find_weight_problem
@@ -63,6 +63,21 @@ class Links:
         self.owing[me][task.id] = OpenRequest(task.to, self.clock.now, self.clock.now + seconds, size)
         self._send(self.clock.now + seconds, task.to, task)
 
+    def tell(self, tell: Tell) -> None:
+        """Tell an aggregator below; nothing is heard of it."""
+        size = nbytes(tell.send)
+        seconds = float(self.machines.latency[tell.to] + 8 * size / self.machines.down[tell.to])
+        self.accounts.transfer(self.topology.tier(tell.to), size, 0)
+        self._send(self.clock.now + seconds, tell.to, tell)
+
+    def decline(self, me: Node, lost: Lost) -> None:
+        """Let the parent know that its task won't be answered, if it still wants it."""
+        parent = self.topology.parent(me)
+        assert parent is not None
+        assert isinstance(lost.what, Task)
+        if lost.what.id in self.owing[parent]:
+            self._send(self.clock.now + float(self.machines.latency[me]), parent, lost)
+
     def answer(self, me: Node, answer: Answer) -> None:
         """Send an answer to the parent, unless it no longer wants it."""
         parent = self.topology.parent(me)
@@ -77,9 +92,9 @@ class Links:
         most = self._take_most(me)
         self.state.promised[parent] += most
         good = finite(answer.body) and find_weight_problem(answer.weight, most) is None
-        event = (
-            Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
-        )
+        event: Event = Lost(answer.task, "bad")
+        if good:
+            event = Reply(answer.task, answer.body, answer.weight, answer.metrics, spent)
         self._send(self.clock.now + up, parent, event)
 
     def cancel(self, me: Node, task: Hashable) -> bool:

@@ -95,10 +95,10 @@ class Conductor:
             raise ConfigError(f"algorithm: it moves rows between devices, which can't be deployed yet; {fix}")
         self.queues.accept(me, item)
 
-    def ask(self, me: Node, task: Task) -> None:
+    def ask(self, me: Node, item: Task | Tell) -> None:
         raise AssertionError("a flat federation has no aggregators below")
 
-    def answer(self, me: Node, answer: Answer) -> None:
+    def answer(self, me: Node, said: Answer | Lost) -> None:
         raise AssertionError("a flat federation has nobody above")
 
     def wake(self, me: Node, wake: Wake, serial: int) -> None:
