@@ -115,6 +115,7 @@ class Answer:
     body: Tree  # as rules read it: unpacked, whatever devices sent
     weight: float
     metrics: Mapping[str, float] = field(default_factory=dict)  # means over those below
+    why: Why | None = None  # there is none: the task is lost to the parent
 
 
 @value(eq=False, light=True)
@@ -147,8 +148,7 @@ class Reply:
 class Lost:
     """A task or a move that will not be done: late, gone (device left), bad (update refused), refused.
 
-    As a command: an answer came, but what was made of it had to be undone, so it counts as lost. Of the
-    parent's own task: it won't be answered.
+    As a command: an answer came, but what was made of it had to be undone, so it counts as lost.
     """
 
     what: Task | Move

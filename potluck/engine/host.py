@@ -47,7 +47,7 @@ class Carrier(Protocol):
 
     def accept(self, me: Node, item: Task | Tell | Move) -> None: ...  # for a device, or for the point itself
     def ask(self, me: Node, item: Task | Tell) -> None: ...  # an aggregator below
-    def answer(self, me: Node, said: Answer | Lost) -> None: ...  # the parent; lost: its task, unanswered
+    def answer(self, me: Node, answer: Answer) -> None: ...  # the parent
     def wake(self, me: Node, wake: Wake, serial: int) -> None: ...  # the serial tells if it counts
     def note(self, note: Note) -> None: ...
     def lose(self, me: Node, lost: Lost) -> None: ...  # an answer that was heard, and came to nothing

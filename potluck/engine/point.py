@@ -93,9 +93,7 @@ class Point:
                     self.own.alarms.pop(c.id, None)
             elif isinstance(c, Wake):
                 self.set_alarm(c)
-            elif isinstance(c, Answer) or (
-                isinstance(c, Lost) and isinstance(c.what, Task) and c.what.to == me
-            ):
+            elif isinstance(c, Answer):
                 carrier.answer(me, c)
             elif isinstance(c, Lost):
                 carrier.lose(me, c)

@@ -53,7 +53,7 @@ def take_in(errand: Errand, place: int, e: Reply | Lost) -> list[Command]:
         return []
     made = fold_replies([errand.got[i] for i in sorted(errand.got)])
     if made is None:
-        return [Lost(errand.asked, errand.lost[min(errand.lost)].why)]
+        return [Answer(errand.asked, None, 0.0, why=errand.lost[min(errand.lost)].why)]
     return [Answer(errand.asked, *made)]
 
 

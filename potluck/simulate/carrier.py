@@ -22,11 +22,8 @@ class Carrier:
         else:
             self.links.tell(item)
 
-    def answer(self, me: Node, said: Answer | Lost) -> None:
-        if type(said) is Answer:
-            self.links.answer(me, said)
-        else:
-            self.links.decline(me, said)
+    def answer(self, me: Node, answer: Answer) -> None:
+        self.links.answer(me, answer)
 
     def wake(self, me: Node, wake: Wake, serial: int) -> None:
         self.links.wake(me, wake, serial)

@@ -52,7 +52,7 @@ class Holdings:
 
         Of an aggregator below the cloud: those of all devices below it, in whose place it stands.
         """
-        if node > self.root:
+        if node >= self.devices and node != self.root:
             return sum(self.count(int(below), at) for below in self.topology.children(node))
         if node >= self.devices or node in self.moved.rows:
             return len(self.rows(node, at))

@@ -70,20 +70,16 @@ class Links:
         self.accounts.transfer(self.topology.tier(tell.to), size, 0)
         self._send(self.clock.now + seconds, tell.to, tell)
 
-    def decline(self, me: Node, lost: Lost) -> None:
-        """Let the parent know that its task won't be answered, if it still wants it."""
-        parent = self.topology.parent(me)
-        assert parent is not None
-        assert isinstance(lost.what, Task)
-        if lost.what.id in self.owing[parent]:
-            self._send(self.clock.now + float(self.machines.latency[me]), parent, lost)
-
     def answer(self, me: Node, answer: Answer) -> None:
         """Send an answer to the parent, unless it no longer wants it."""
         parent = self.topology.parent(me)
         assert parent is not None
         asked = self.owing[parent].get(answer.task.id)
         if asked is None:
+            return
+        if answer.why is not None:
+            far = float(self.machines.latency[me])
+            self._send(self.clock.now + far, parent, Lost(answer.task, answer.why))
             return
         size = nbytes(answer.body)
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])

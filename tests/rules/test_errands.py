@@ -59,7 +59,7 @@ def test_who_finds_nobody_says_so():
     heard = [office.hear(Lost(t, "gone")) for t in asked]
     assert heard[:2] == [[], []]
     ((said,),) = heard[2:]
-    assert (type(said), said.what.id, said.why) == (Lost, ASKED.id, "gone")
+    assert (type(said), said.task.id, said.why) == (Answer, ASKED.id, "gone")
 
 
 def test_an_errand_is_called_off():

@@ -8,8 +8,12 @@ from federations import LOCAL, chained, finished, small, weights
 from support import Script
 
 from potluck import algorithms
-from potluck.core.messages import Answer, Cancel, Reply, Task, Wake
+from potluck.algorithms.auxo.device import SLOT, CheckIn, TakeFeedback, unpack_request
+from potluck.algorithms.fedavg import FedAvg
+from potluck.core.messages import Answer, Cancel, Lost, Reply, Task, Tell, Wake
 from potluck.engine.schedule import StopAt
+from potluck.fleet import Intervals
+from potluck.jobs import LabelSet
 from potluck.rules.state import GlobalState
 
 TOLD = GlobalState.report
@@ -85,6 +89,60 @@ def test_a_call_may_meet_the_task_that_it_calls_off(run, calls, asks_first, hear
     assert not office.cloud.of(Reply)
     assert sim.links.state.messages == 0
     assert sim.accounts.down == {"edge": passed}
+
+
+# ------------------------------------------------------------------------------------------------- errands
+
+
+class Enquiry:
+    """A cloud that asks, and tells, aggregators which run FedAvg."""
+
+    tiers = ("edge",)
+
+    def __init__(self, *commands):
+        self.cloud, self.edge = Script(*commands), FedAvg(4, LOCAL)
+
+    def at(self, tier):
+        return self.cloud if tier == "cloud" else self.edge
+
+
+FEEDBACK = {"cohort": "", "side": {}, "leaves": [""], "gain": 0.5, "others": {}}
+
+
+def test_what_a_parent_asks_beside_training_goes_down_and_comes_back():
+    labels = [Task(edge, LabelSet(4), {}, id=(None, 1, edge)) for edge in (11, 12)]
+    told = Tell(12, TakeFeedback(), {"feedback": FEEDBACK}, SLOT)
+    enquiry = Enquiry(*labels, told, Wake(5.0))
+    where = small(edges=2, compute=4e5)
+    ask = Task(12, CheckIn(), {"leaves": [""], "epsilon": 0.0}, slot=SLOT, id=(None, 2, 0))
+    enquiry.cloud.then = lambda e, ctx: [ask] if isinstance(e, Wake) else []
+    sim = finished(where, enquiry, stop=StopAt(seconds=9.0))
+    found = {reply.task.id: reply for _, reply in enquiry.cloud.of(Reply)}
+    first, second, third = (found[task.id] for task in (*labels, ask))
+    y = where.pool.y
+    for reply, devices in ((first, range(5)), (second, range(5, 10))):
+        rows = [sim.devices.rows(n) for n in devices]
+        held = {label for r in rows for label in y[torch.tensor(r)].tolist()}
+        assert reply.body["holds"].nonzero().flatten().tolist() == sorted(held)
+        assert reply.weight == sum(map(len, rows))
+        # Down and up over the edge's link, and the slowest device's answer between.
+        assert reply.spent.down == pytest.approx(0.005)
+        assert reply.spent.up == pytest.approx(0.005 + 8 * 4 / 1e9)
+        true = where.fleet.true.take(list(devices))
+        assert reply.spent.compute == pytest.approx((2 * true.latency + 8 * 4 / true.up).max())
+    # The edge remembers for those below it, and answers of what it remembers.
+    assert sim.memories.get(12, SLOT)["reward"] == {"": pytest.approx(0.45)}  # .9 of the gain
+    assert unpack_request(third.body, [""])["affinity"] == pytest.approx(0.45)
+    assert unpack_request(third.body, [""])["times"] == 1
+    assert not sim.accounts.took_part.any()  # nobody trained
+
+
+def test_an_errand_that_nobody_answers_is_lost():
+    enquiry = Enquiry(Task(11, LabelSet(4), {}, id=(None, 1, 0)))
+    never = Intervals.of([[]] * 10)
+    finished(small(edges=2, availability=never), enquiry, stop=StopAt(seconds=9.0))
+    ((_, lost),) = enquiry.cloud.of(Lost)
+    assert lost.why == "gone"
 
 
 class Stack:

@@ -98,7 +98,7 @@ class Conductor:
     def ask(self, me: Node, item: Task | Tell) -> None:
         raise AssertionError("a flat federation has no aggregators below")
 
-    def answer(self, me: Node, said: Answer | Lost) -> None:
+    def answer(self, me: Node, answer: Answer) -> None:
         raise AssertionError("a flat federation has nobody above")
 
     def wake(self, me: Node, wake: Wake, serial: int) -> None:
