@@ -13,6 +13,7 @@ from potluck.core.errors import ConfigError, PotluckError, error_context
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Recalls, Runnable, Tiered
 from potluck.engine.acceptance import check
+from potluck.engine.judges import place_judge
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment import training_room
@@ -97,6 +98,7 @@ def prepare(
         mark = b"" if algorithm is None else _mark(algorithm)
         if federation is None:
             federation = build_federation(full, pool)
+        rule = place_judge(rule, federation.fleet)
         if federation.memories:
             federation = replace(federation, memories=_recall(rule, federation.memories))
         if full.data.source == "python":  # what no file tells
