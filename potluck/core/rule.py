@@ -17,7 +17,7 @@ from potluck.core.context import Context
 from potluck.core.job import Job
 from potluck.core.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
 from potluck.core.parts import role
-from potluck.core.trees import Tree
+from potluck.core.trees import Params, Tree
 
 
 class RuleState(Protocol):
@@ -136,6 +136,13 @@ class Cohort(Rule[M], Protocol[M]):
     """
 
     def resize(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A rule whose devices train parts of its model: how their changes are compared."""
+
+    def comparable(self, reply: Reply, ctx: Context) -> Params: ...  # what all of them have
 
 
 @runtime_checkable

@@ -10,8 +10,9 @@ from typing import Any, Generic, Protocol, Self, TypeGuard, runtime_checkable
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.job import ModelSpec
-from potluck.core.messages import Choice, Command, Lane, Node, Task
-from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Report, Rule
+from potluck.core.messages import Choice, Command, Lane, Node, Reply, Task
+from potluck.core.rule import Cohort, Compares, FederationFacts, Fits, Got, Inner, M, Recalls, Report, Rule
+from potluck.core.trees import Params
 from potluck.jobs.train import Train
 
 
@@ -78,6 +79,13 @@ def require_cohort(rule: Rule[M]) -> None:
     """Refuse, as somebody's `inner`, a rule that groups of devices can't each train by."""
     fix = "has no one model that a part of the devices could train; take a rule in rounds that has, "
     require(is_cohort(rule), "inner", type(unwrap(rule)).__name__, fix + "such as 'fedavg' or 'fedyogi'")
+
+
+def take_comparable(rule: Rule[M], reply: Reply, ctx: Context) -> Params:
+    """What changes of all members have, by which groups are found."""
+    found = unwrap(rule)
+    delta: Params = found.comparable(reply, ctx) if isinstance(found, Compares) else reply.body["delta"]
+    return delta
 
 
 @runtime_checkable

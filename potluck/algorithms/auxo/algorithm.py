@@ -40,7 +40,7 @@ from potluck.authoring import (
 )
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.wrap import find_overcommit, require_cohort
+from potluck.rules.wrap import find_overcommit, require_cohort, take_comparable
 
 DOOR: Final = "door"  # the lane in which devices check in
 
@@ -116,7 +116,8 @@ class Auxo:
     def serve(self, m: Crowd, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         served = {name: self.inner.serve(cohort.inner, node, ctx) for name, cohort in m.cohorts.items()}
         if node == ctx.me:
-            return {f"cohort {name}": next(iter(views.values())) for name, views in served.items()}
+            first = {name: next(iter(views.values())) for name, views in served.items()}
+            return {f"cohort {name}": served[name].get("global", task) for name, task in first.items()}
         out: dict[str, Task | Choice] = {}
         for view in next(iter(served.values())):
             tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
@@ -193,7 +194,7 @@ class Auxo:
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
         updates, head = (
-            [r.body["delta"] for r in replies],
+            [take_comparable(self.inner, r, ctx) for r in replies],
             ctx.models[_find_model(replies[0].task)].head_names,
         )
         people = len(ctx.children)
