@@ -45,7 +45,6 @@ __all__ = [
     "check",
     "check_made",
     "complete",
-    "complete_part",
     "describe",
     "fidelity",
     "find",
@@ -55,7 +54,6 @@ __all__ = [
     "follow_run",
     "list_modes",
     "make",
-    "make_part",
     "names",
     "register",
 ]
@@ -156,21 +154,6 @@ def complete(name: str, rounds: int | None = None, /, **params: object) -> dict[
 
     name = canonical(name)
     return list_settings(fit_algorithm(name, params, f"algorithms.{name}", Terms(rounds=rounds)))
-
-
-def make_part(build: Build, local: Train, path: str, given: Mapping[str, object]) -> Any:
-    """What a callable makes of these parameters, checked as an algorithm's are; `path`: their table."""
-    from potluck.algorithms._parameters import Terms, fit
-
-    return fit(build, given, path, Terms(local)).make()
-
-
-def complete_part(build: Build, path: str, given: Mapping[str, object]) -> dict[str, Json]:
-    """The parameters of a callable and all defaults beside them, as TOML holds them."""
-    from potluck.algorithms._parameters import Terms, fit
-    from potluck.algorithms._written import list_settings
-
-    return list_settings(fit(build, given, path, Terms()))
 
 
 def describe(name: str) -> Description:

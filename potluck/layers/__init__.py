@@ -5,7 +5,7 @@ cohorts around sizes around the base rule. `matrix` says which of them go togeth
 """
 
 from potluck.layers.matrix import LAYERS, Row, find_refusal, list_matrix, sort_layers
-from potluck.layers.stack import complete_base, complete_layers, stacked
+from potluck.layers.stacking import complete_base, complete_layers, stacked
 
 __all__ = [
     "LAYERS",

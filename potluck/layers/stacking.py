@@ -4,19 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from potluck import algorithms
+from potluck.algorithms._parameters import Terms, fit
+from potluck.algorithms._written import list_settings
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require
 from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
-from potluck.layers import tables
+from potluck.layers import between
 from potluck.layers.matrix import require_offered, sort_layers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
 Table = Mapping[str, object]
 TIERS: Mapping[str, tuple[str, Callable[..., Rule]]] = {  # from the cloud downward
-    "edges": ("edge", tables.edges),
-    "users": ("user", tables.users),
+    "edges": ("edge", between.edges),
+    "users": ("user", between.users),
 }
 COHORTS = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
 SIZES = "heterofl"
@@ -47,7 +49,7 @@ def stacked(
     else:
         cloud = algorithms.make(base, local, rounds, **own)
     below = [
-        (tier, algorithms.make_part(make, local, f"layer.{name}", layers[name]))
+        (tier, fit(make, layers[name], f"layer.{name}", Terms(local)).make())
         for name, (tier, make) in TIERS.items()
         if name in names
     ]
@@ -60,7 +62,7 @@ def complete_layers(names: Sequence[str], given: Mapping[str, Table]) -> dict[st
     for name in sort_layers(names):
         own = given.get(name, {})
         if name in TIERS:
-            found[name] = algorithms.complete_part(TIERS[name][1], f"layer.{name}", own)
+            found[name] = list_settings(fit(TIERS[name][1], own, f"layer.{name}", Terms()))
         elif name == "cohorts":
             kind, settings = _read_kind(own)
             table = algorithms.complete(kind, **settings)
