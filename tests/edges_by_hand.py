@@ -46,8 +46,8 @@ class Hand:
         self.open += tasks(said)
         return [c for c in said if isinstance(c, Answer)], tasks(said), dict(notes(said))
 
-    def told(self, w, b, serial):
-        return self.hear(Task(self.me, Train(), {"params": numbers(w, b)}, id=(None, serial, 0)))
+    def told(self, w, b, serial, job=Train(), slot=None):
+        return self.hear(Task(self.me, job, {"params": numbers(w, b)}, slot=slot, id=(None, serial, 0)))
 
     def trained(self, sent, w, b=0.0):
         """Devices come back, one after another, all with the same change."""

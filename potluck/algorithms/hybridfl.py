@@ -49,11 +49,11 @@ from potluck.authoring import (
     Note,
     Params,
     Portion,
+    Report,
     Seconds,
     Select,
     Task,
     Train,
-    Tree,
     Uniform,
     Until,
     add,
@@ -152,7 +152,7 @@ class Region:
     def adopt(self, m: RegionState, task: Task, ctx: Context) -> RegionState:
         return replace(m, inner=self.inner.adopt(m.inner, task, ctx))
 
-    def report(self, m: RegionState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: RegionState, task: Task, ctx: Context) -> Report | None:
         return self.inner.report(m.inner, task, ctx)
 
     def serve(self, m: RegionState, node: Node, ctx: Context) -> Mapping[str, Task | Choice]:

@@ -191,6 +191,9 @@ def algorithms(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Describe this one.", show_default=False)
     ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show which layers go around which algorithm, and why not.")
+    ] = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,6 +206,13 @@ def algorithms(
     from potluck import algorithms as registry
     from potluck.cli import tables
 
+    if layers:
+        from potluck.layers import list_matrix
+
+        matrix = list_matrix(registry.names() if name is None else [registry.canonical(name)])
+        if not print_json([asdict(row) for row in matrix], as_json):
+            tables.console.print(tables.show_layers(matrix))
+        return
     if name is not None:
         described = registry.describe(name)
         if not print_json(asdict(described), as_json):

@@ -12,6 +12,7 @@ from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
+from potluck.layers import LAYERS, Row
 from potluck.metrics import Outcome, Privacy
 from potluck.report.choices import CHOICE_HEAD, JUDGED_BY, list_choices, tell_choice
 from potluck.report.columns import (
@@ -118,6 +119,21 @@ def show_algorithms(descriptions: list[Description]) -> Table:
     for d in descriptions:
         table.add_row(d.name, Text(d.paper), d.fidelity)
     return table
+
+
+def show_layers(matrix: list[Row]) -> RenderableType:
+    """Which layers go around which base rule; below, why others don't."""
+    table = _make_plain("algorithm", *LAYERS)
+    reasons: dict[str, str] = {}
+    for row in matrix:
+        letters = []
+        for layer in LAYERS:
+            reason = row.refused.get(layer)
+            if reason is not None:
+                reasons.setdefault(reason, "abcdefghijklmnopqrstuvwxyz"[len(reasons)])
+            letters.append("yes" if reason is None else reasons[reason])
+        table.add_row(row.algorithm, *letters)
+    return Group(table, "", *(Text(f"{letter}: {reason}") for reason, letter in reasons.items()))
 
 
 def show_algorithm(d: Description) -> RenderableType:

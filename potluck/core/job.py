@@ -6,7 +6,7 @@ computed by any runtime, whenever it likes.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -160,6 +160,24 @@ class Unpacks(Protocol):
     def unpack(self, body: Tree, sent: Tree, models: Nets) -> Tree: ...  # a reply's body as rules read it
 
 
+@runtime_checkable
+class Folds(Protocol):
+    """A job with a way of its own of making one answer of several devices', by their weights."""
+
+    def fold(self, bodies: Sequence[Tree], weights: Sequence[float]) -> Tree: ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A job that says where it is done if an aggregator is asked for it.
+
+    "memory": on the aggregator's machine, with its memory. "rows", as jobs that don't say: by all below it.
+    """
+
+    @property
+    def at(self) -> Literal["memory", "rows"]: ...
+
+
 @value(eq=False)
 class Rows:
     """Which of its rows a job trains on, batch by batch, padded to one shape."""
@@ -263,6 +281,7 @@ _TRAINING: _Known = {}
 _OPAQUE: _Known = {}
 _UNPACKS: _Known = {}
 _NOISY: _Known = {}
+_FOLDS: _Known = {}
 
 
 def trains(job: Job) -> TypeGuard[Training]:
@@ -281,6 +300,17 @@ def unpacks(job: Job) -> TypeGuard[Unpacks]:
     """Whether a job may send less than rules read."""
     known = _UNPACKS.get(type(job))
     return _ask(job, Unpacks, _UNPACKS) if known is None else known
+
+
+def folds(job: Job) -> TypeGuard[Folds]:
+    """Whether a job has a way of its own of making one answer of several."""
+    known = _FOLDS.get(type(job))
+    return _ask(job, Folds, _FOLDS) if known is None else known
+
+
+def in_memory(job: Job) -> bool:
+    """Whether an aggregator does a job itself, with its own memory."""
+    return isinstance(job, Placed) and job.at == "memory"
 
 
 def find_noise(job: Job) -> Noise | None:

@@ -4,6 +4,7 @@ Every message is a value: it can be stored, compared by hand in a test, and sent
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from potluck.core.codec import value
@@ -111,8 +112,10 @@ class Answer:
     """An aggregator's reply to its parent."""
 
     task: Task
-    body: Tree
+    body: Tree  # as rules read it: unpacked, whatever devices sent
     weight: float
+    metrics: Mapping[str, float] = field(default_factory=dict)  # means over those below
+    why: Why | None = None  # there is none: the task is lost to the parent
 
 
 @value(eq=False, light=True)
@@ -159,4 +162,4 @@ class Stop:
 
 
 Command = Task | Tell | Move | Until | Cancel | Wake | Note | Answer | Lost
-Event = Task | Cancel | Reply | Lost | Wake | Stop
+Event = Task | Tell | Cancel | Reply | Lost | Wake | Stop

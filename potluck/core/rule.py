@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from potluck.core.context import Context
+from potluck.core.job import Job
 from potluck.core.messages import Choice, Command, Event, Lane, Lost, Node, Reply, Task, Why
 from potluck.core.parts import role
-from potluck.core.trees import Tree
+from potluck.core.trees import Params, Tree
 
 
 class RuleState(Protocol):
@@ -26,6 +27,8 @@ class RuleState(Protocol):
     def round(self) -> int: ...  # how often the served model changed
 
 
+# Of an answer to a parent: body, weight, and what devices tell beside, if that is passed on.
+Report: TypeAlias = tuple[Tree, float] | tuple[Tree, float, Mapping[str, float]]
 S = TypeVar("S", default=Any)  # of an algorithm's state
 M = TypeVar("M", bound=RuleState, default=Any)
 
@@ -105,14 +108,41 @@ class Inner(Rule[M], Protocol[M]):
     """A rule that may sit below a parent; it is asked at a boundary only, never in mid-round."""
 
     def adopt(self, m: M, task: Task, ctx: Context) -> M: ...
-    def report(self, m: M, task: Task, ctx: Context) -> tuple[Tree, float] | None: ...  # None: not yet
+    def report(self, m: M, task: Task, ctx: Context) -> Report | None: ...  # None: not yet
+
+
+@runtime_checkable
+class Takes(Protocol):
+    """A rule below a parent that answers some jobs by rounds of its own which aren't training."""
+
+    @property
+    def takes(self) -> tuple[type[Job], ...]: ...
+
+
+@runtime_checkable
+class Relays(Protocol):
+    """A rule below a parent that passes on the parent's training, and answers as one device would."""
+
+    @property
+    def moves(self) -> bool: ...  # whether rows go from one of its members to another
+    def check_job(self, job: Job) -> None: ...  # raises ConfigError if it can't pass it on
 
 
 @runtime_checkable
 class Cohort(Rule[M], Protocol[M]):
-    """A rule that can run inside another that shares out clients and learning rates."""
+    """A rule with one model that can run inside another, which shares out clients and learning rates.
+
+    One model: whoever groups devices compares their changes of it. Rules with several don't have this.
+    """
 
     def resize(self, clients: int, rate: float) -> Self: ...  # rate: a factor on its learning rate
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A rule whose devices train parts of its model: how their changes are compared."""
+
+    def comparable(self, reply: Reply, ctx: Context) -> Params: ...  # what all of them have
 
 
 @runtime_checkable

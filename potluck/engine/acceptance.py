@@ -1,12 +1,14 @@
 """Which runs are refused before they begin: those that a federation can't carry."""
 
 from potluck.core.errors import ConfigError, require
-from potluck.core.rule import Fits, Runnable
+from potluck.core.rule import Fits, Runnable, Tiered
 from potluck.data import read_shift
-from potluck.engine.point import find_topology, place_algorithms
+from potluck.engine.point import find_relays, find_topology, place_algorithms
 from potluck.engine.schedule import EvaluateAt
 from potluck.federation import Federation
 from potluck.rules import Rounds
+from potluck.rules.as_one import require_foldable
+from potluck.rules.wrap import find_training
 
 
 def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> None:
@@ -26,3 +28,17 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     if isinstance(rule, Fits):
         rule.fits(federation)
     place_algorithms(algorithm, find_topology(algorithm, federation.fleet))
+    _check_passing(federation, algorithm)
+
+
+def _check_passing(federation: Federation, algorithm: Runnable) -> None:
+    """Refuse training above who can't pass it on, or whose members' answers can't become one."""
+    if not isinstance(algorithm, Tiered):
+        return
+    tiers = ("cloud", *algorithm.tiers)
+    for tier, rule in find_relays(algorithm).items():
+        for upper in tiers[: tiers.index(tier)]:
+            for job in find_training(algorithm.at(upper)):
+                rule.check_job(job)
+                form = federation.models[job.model].init(0)
+                require_foldable(job, form, f"{tier}s")

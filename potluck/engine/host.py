@@ -46,7 +46,7 @@ class Carrier(Protocol):
     """Does what an aggregation point commands."""
 
     def accept(self, me: Node, item: Task | Tell | Move) -> None: ...  # for a device, or for the point itself
-    def ask(self, me: Node, task: Task) -> None: ...  # an aggregator below
+    def ask(self, me: Node, item: Task | Tell) -> None: ...  # an aggregator below
     def answer(self, me: Node, answer: Answer) -> None: ...  # the parent
     def wake(self, me: Node, wake: Wake, serial: int) -> None: ...  # the serial tells if it counts
     def note(self, note: Note) -> None: ...

@@ -65,7 +65,8 @@ def look_up(
     slot: Hashable,
     seed: int,
     test: NDArray[np.int64] | None = None,
+    keeper: Node | None = None,  # whose memory it is; None: the device's own
 ) -> Local:
     """What a job would see on a device now."""
-    rows, keep = home.rows(node), home.memories.get(node, slot)
+    rows, keep = home.rows(node), home.memories.get(node if keeper is None else keeper, slot)
     return Local(node, rows, sent, keep, seed, home.models, home.pool, test)

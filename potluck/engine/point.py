@@ -21,11 +21,12 @@ from potluck.core.messages import (
     Until,
     Wake,
 )
-from potluck.core.rule import Algorithm, Rule, Runnable, Tiered
+from potluck.core.rule import Algorithm, Relays, Rule, Runnable, Tiered
 from potluck.engine.context import EventContext
 from potluck.engine.host import Carrier, Host
 from potluck.fleet import Fleet, Topology
-from potluck.rules import as_algorithm
+from potluck.rules import Rounds, as_algorithm
+from potluck.rules.wrap import unwrap
 
 LOOK = "look again"  # tag of the alarm of a point that waits for devices
 
@@ -83,6 +84,8 @@ class Point:
                     carrier.ask(me, c)
             elif isinstance(c, Note):
                 carrier.note(c)
+            elif isinstance(c, Tell) and c.to >= devices and c.to != me:
+                carrier.ask(me, c)
             elif isinstance(c, Tell | Move):
                 carrier.accept(me, c)
             elif isinstance(c, Cancel):
@@ -128,6 +131,24 @@ def find_topology(algorithm: Runnable, fleet: Fleet) -> Topology:
     """Who is below whom when a fleet runs an algorithm."""
     tiers = algorithm.tiers if isinstance(algorithm, Tiered) else ()
     return Topology.build(len(fleet), tiers, fleet.groups)
+
+
+def find_relays(algorithm: Runnable) -> dict[str, Relays]:
+    """By tier, from the cloud downward: who passes on training from above."""
+    tiers = algorithm.tiers if isinstance(algorithm, Tiered) else ()
+    found: dict[str, Relays] = {}
+    for tier in tiers:
+        assert isinstance(algorithm, Tiered)
+        placed = as_algorithm(algorithm.at(tier))
+        rule = unwrap(placed.rule) if isinstance(placed, Rounds) else placed
+        if isinstance(rule, Relays):
+            found[tier] = rule
+    return found
+
+
+def find_moving(algorithm: Runnable) -> list[str]:
+    """The tiers within whose members rows move."""
+    return [tier for tier, rule in find_relays(algorithm).items() if rule.moves]
 
 
 def place_algorithms(algorithm: Runnable, topology: Topology) -> dict[Node, Algorithm]:

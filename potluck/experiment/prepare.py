@@ -13,6 +13,7 @@ from potluck.core.errors import ConfigError, PotluckError, error_context
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Recalls, Runnable, Tiered
 from potluck.engine.acceptance import check
+from potluck.engine.judges import place_judge
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment import training_room
@@ -20,6 +21,7 @@ from potluck.experiment.build import Memories, build_federation, build_training,
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
+from potluck.layers import complete_base, complete_layers, stacked
 from potluck.models import Models
 from potluck.rules.guard import guard
 from potluck.simulate import Simulation
@@ -97,6 +99,7 @@ def prepare(
         mark = b"" if algorithm is None else _mark(algorithm)
         if federation is None:
             federation = build_federation(full, pool)
+        rule = place_judge(rule, federation.fleet)
         if federation.memories:
             federation = replace(federation, memories=_recall(rule, federation.memories))
         if full.data.source == "python":  # what no file tells
@@ -123,13 +126,15 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             algorithms.check(name, **_parameters(experiment, name))
         found: dict[str, codec.Json] = {"tune": None}
         if algorithm is not None:
-            found |= {"algorithm": type(algorithm).__name__, "algorithms": {}}
+            found |= {"algorithm": type(algorithm).__name__, "algorithms": {}, "layers": [], "layer": {}}
         else:
             name = algorithms.canonical(experiment.algorithm)
-            table = algorithms.complete(name, experiment.stop.rounds, **_parameters(experiment, name))
+            given, rounds = _parameters(experiment, name), experiment.stop.rounds
+            table = complete_base(name, experiment.layers, rounds, given)
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
-            found |= {"algorithm": name, "algorithms": {name: table}}
+            layer: codec.Json = {**complete_layers(experiment.layers, experiment.layer)}
+            found |= {"algorithm": name, "algorithms": {name: table}, "layer": layer}
         return experiment.model_copy(update=found).resolve()
 
 
@@ -140,7 +145,8 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
-            algorithm = algorithms.make(name, local, rounds, **_parameters(experiment, name))
+            layers = {each: experiment.layer.get(each, {}) for each in experiment.layers}
+            algorithm = stacked(name, local, _parameters(experiment, name), rounds, **layers)
         else:
             algorithms.check_made(algorithm)
             algorithm = algorithms.follow_run(algorithm, rounds)

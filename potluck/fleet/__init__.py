@@ -16,6 +16,7 @@ from potluck.fleet.generate import mix, mobile, uniform
 from potluck.fleet.intervals import Intervals
 from potluck.fleet.jitter import Jitter
 from potluck.fleet.measurements import fedrac40, table, trace
+from potluck.fleet.pooled import list_claims, pool_claims
 from potluck.fleet.profiles import COLUMNS, Fleet, Profiles
 from potluck.fleet.topology import CLOUD, DEVICE, Topology
 
@@ -45,10 +46,12 @@ __all__ = [
     "build",
     "compute_seconds",
     "fedrac40",
+    "list_claims",
     "list_machines",
     "mix",
     "mobile",
     "place_attackers",
+    "pool_claims",
     "slow_by_swapping",
     "table",
     "trace",

@@ -120,6 +120,14 @@ class Topology:
         above = self._links.parents[: self.devices]
         return np.flatnonzero((above >= nodes.start) & (above < nodes.stop))
 
+    def list_below(self, tier: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All nodes right below those of a tier, and whom each of them is below."""
+        assert self._links is not None
+        nodes = self.members(tier)
+        start, stop = self._links.starts[[nodes.start - self.devices, nodes.stop - self.devices]]
+        below = self._links.order[start:stop]
+        return below, self._links.parents[below].astype(np.int64)
+
     def path(self, node: int) -> tuple[int, ...]:
         """Parent, grandparent and so on up to the root."""
         path: list[int] = []

@@ -1,9 +1,12 @@
 """Jobs that train nothing: ask a device what it is, or how fast."""
 
+from collections.abc import Sequence
+
 import torch
 
 from potluck.core.codec import value
 from potluck.core.job import Cost, Local, Result
+from potluck.core.trees import Tree
 
 
 @value
@@ -29,6 +32,10 @@ class LabelCounts:
 
     def run(self, at: Local) -> Result:
         return Result({"counts": torch.bincount(at.y, minlength=self.classes)}, weight=float(len(at.rows)))
+
+    def fold(self, bodies: Sequence[Tree], weights: Sequence[float]) -> Tree:
+        """Rows of several devices, counted together."""
+        return {"counts": torch.stack([body["counts"] for body in bodies]).sum(0)}
 
 
 @value

@@ -10,23 +10,24 @@ Carried over, it is W_G + mean (W_I - A), where A is what an edge last told the 
 that it learnt since, and once. What an answer held is in W_G, or lost with it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import ClassVar, Generic, Literal, Self, TypeAlias, get_args
 
 from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.errors import require
+from potluck.core.errors import ConfigError, require
 from potluck.core.job import Job
 from potluck.core.messages import Choice, Command, Lane, Node, Note, Reply, Task, TaskId
-from potluck.core.rule import Got, Inner, M, Rule
+from potluck.core.rule import Got, Inner, M, Report, Rule
 from potluck.core.trees import Params, Tree, add, sub, tmap
 from potluck.jobs import Kept, Remember, Train, use_model
+from potluck.rules.as_one import average_metrics
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
 from potluck.rules.state import GlobalState
 from potluck.rules.vectors import length
-from potluck.rules.wrap import AroundRule
+from potluck.rules.wrap import AroundRule, find_model
 
 Mix: TypeAlias = Literal["carry", "half"]
 EdgeView: TypeAlias = Literal["own", "mixed"]
@@ -48,6 +49,9 @@ class EdgeState(Generic[M]):
     own: Params | None = None  # its model before mixing, until its devices have trained again
     since: int = 0  # local rounds since the last answer; E
     summary: tuple[int, float | None] | None = None  # of the last answer, to be noted: rounds, and distance
+    job: Job | None = None  # the cloud's, where it is passed on
+    slot: Hashable = None  # whose model it is: of which of the cloud's cohorts
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last local round
 
     @property
     def round(self) -> int:
@@ -64,6 +68,9 @@ class Edge(Generic[M]):
     upload_before_mix: bool = False
     edge_view: EdgeView = "own"
     shows: bool = False  # devices are sent the global model too, as `global`
+    passes: bool = False  # devices do the cloud's training in place of the inner rule's
+
+    moves: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.mix in get_args(Mix), "mix", self.mix, "must be 'carry' or 'half'")
@@ -78,6 +85,20 @@ class Edge(Generic[M]):
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.inner, robust))
 
+    def check_job(self, job: Job) -> None:
+        """Refuse training of which more than a change is told: of several rounds, there is no one answer."""
+        if not (self.passes and isinstance(job, Train)):
+            return
+        model, told = find_model(self.inner), job.objective
+        fix = f"edges train {model and model.name!r} between the cloud's models; give all one model"
+        require(model is None or job.model == model, "model", job.model, fix)
+        if told.packs or told.sends({}):
+            raise ConfigError(
+                f"algorithm: devices tell more than the change of a model ({type(told).__name__}), and edges "
+                "that hold rounds between the cloud's models have no one answer to that; take another, such "
+                "as 'fedavg', or edges with go_on = false"
+            )
+
     def start(self, ctx: Context) -> EdgeState[M]:
         self._count_rounds(ctx)  # refuses a list that doesn't name this edge
         return EdgeState(self.inner.start(ctx))
@@ -90,6 +111,9 @@ class Edge(Generic[M]):
 
     def plan(self, m: EdgeState[M], lane: None, ctx: Context) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
+        if self.passes and m.job is not None:
+            passed = m.job
+            commands = rewrite_tasks(commands, job=lambda _: passed, slot=m.slot)
         if self.shows:
             commands = rewrite_tasks(commands, send=lambda sent: {**sent, "global": m.shared})
         notes: list[Command] = []
@@ -103,24 +127,30 @@ class Edge(Generic[M]):
         self, m: EdgeState[M], lane: None, got: Got, ctx: Context
     ) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.merge(m.inner, lane, got, ctx)
-        m = replace(m, inner=inner, since=m.since + 1, own=None)
+        metrics = average_metrics(got.replies) if self.passes else {}
+        m = replace(m, inner=inner, since=m.since + 1, own=None, metrics=metrics)
         return self._mix(m, ctx), [*commands, *note_training(got.replies, ctx.me)]
 
     def adopt(self, m: EdgeState[M], task: Task, ctx: Context) -> EdgeState[M]:
         came: Params = task.send["params"]
+        if self.passes:
+            self.check_job(task.job)
+            m = replace(m, job=task.job)
         m = replace(m, came=came, due=task.id)
-        if m.shared is None:
+        if m.shared is None or task.slot != m.slot:  # another model: nothing to mix it with
+            m = replace(m, slot=task.slot, first=True, own=None, since=0)
             return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, base=came)
         return self._mix(replace(m, first=False), ctx)
 
-    def report(self, m: EdgeState[M], task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: EdgeState[M], task: Task, ctx: Context) -> Report | None:
         if m.came is not None:
             return None
-        return {"delta": sub(m.answer, task.send["params"])}, 1.0  # one edge, one vote
+        return {"delta": sub(m.answer, task.send["params"])}, 1.0, m.metrics  # one edge, one vote
 
     def serve(self, m: EdgeState[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
         shown = m.inner if m.own is None else self._load(m.inner, m.own, ctx)
-        return dict(self.inner.serve(shown, node, ctx))
+        views = dict(self.inner.serve(shown, node, ctx))
+        return {name: replace(view, slot=m.slot) for name, view in views.items()} if self.passes else views
 
     def _mix(self, m: EdgeState[M], ctx: Context) -> EdgeState[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
@@ -240,8 +270,12 @@ def rewrite_tasks(
     commands: Sequence[Command],
     job: Callable[[Job], Job] = lambda job: job,
     send: Callable[[dict[str, Tree]], dict[str, Tree]] = lambda sent: sent,
+    slot: Hashable = None,
 ) -> list[Command]:
-    """The same commands with other jobs and inboxes in tasks; what tasks share, they still share."""
+    """The same commands with other jobs and inboxes in tasks; what tasks share, they still share.
+
+    With a slot, tasks are in this memory.
+    """
     jobs: dict[int, Job] = {}
     sends: dict[int, dict[str, Tree]] = {}
     out: list[Command] = []
@@ -251,7 +285,8 @@ def rewrite_tasks(
                 jobs[id(c.job)] = job(c.job)
             if id(c.send) not in sends:
                 sends[id(c.send)] = send(c.send)
-            c = replace(c, job=jobs[id(c.job)], send=sends[id(c.send)])
+            memory = c.slot if slot is None else slot
+            c = replace(c, job=jobs[id(c.job)], send=sends[id(c.send)], slot=memory)
         out.append(c)
     return out
 

@@ -23,12 +23,12 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import require
 from potluck.core.messages import Choice, Command, Node, Note, Reply, Task, Until
-from potluck.core.rule import Cohort, Got, M
+from potluck.core.rule import Cohort, Compares, Got, M
 from potluck.core.trees import Params
 from potluck.jobs.least_loss import LeastLoss
 from potluck.jobs.train import Train
 from potluck.rules.vectors import Metric, Vector, distances, flatten
-from potluck.rules.wrap import find_model, is_cohort
+from potluck.rules.wrap import find_model, require_cohort, unwrap
 
 ROOT = ""  # where everybody stands at first
 DOOR = "door"  # the lane in which devices without a group are sorted
@@ -78,8 +78,12 @@ class GroupRounds(Generic[M]):
             "must be at least 1: devices a round, over all groups",
         )
         require(limit is None or limit > 0, "deadline", limit, "must be above 0 seconds, or left out")
-        fix = "can't train a part of the devices; take a rule in rounds with one model, such as 'fedyogi'"
-        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
+        require_cohort(self.inner)
+        whole = not isinstance(unwrap(self.inner), Compares)
+        fix = (
+            "trains parts of a model, and members are sorted by changes of all of it; take such as 'fedyogi'"
+        )
+        require(whole, "inner", type(unwrap(self.inner)).__name__, fix)
         fix = f"sorting trains {self.sort.model.name!r}: give `local` and the inner rule the same model"
         require(model is None or model == self.sort.model, "inner.local.model", model, fix)
 

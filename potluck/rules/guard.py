@@ -58,22 +58,26 @@ class RobustRule(AroundRule[M]):
         lost = [*got.lost, *(Lost(task, "bad") for task in odd)]
         m, commands = self.inner.merge(m, lane, Got(heard, lost), ctx)
         sides = zip(verdicts, alike.values(), strict=True)
-        judged = sorted(r.task.to for v, replies in sides for r in replies if v.judged)
+        judged = sorted(r.task.to for v, replies in sides for r in replies if v.judged and r.task.to < ctx.me)
         slot = got.replies[0].task.slot  # of an inner rule: the group that it trains
         group = lane if lane is not None else slot if slot is not None else ctx.me
         counts = {"replies": len(got.replies), "odd": len(odd), "changed": sum(v.changed for v in verdicts)}
         notes: list[Command] = [Note("guarded", {**counts, "judged": judged}, group)]
-        if odd:
-            notes.append(Note("anomalous", [task.to for task in odd], group))
+        devices, hubs = ([t.to for t in odd if (t.to < ctx.me) is below] for below in (True, False))
+        if devices:
+            notes.append(Note("anomalous", devices, group))
+        if hubs:  # who stands for several is no attacker: one of these may be
+            notes.append(Note("anomalous_members", hubs, group))
         return m, [*commands, *notes]
 
 
 @value
 class RobustTiers:
-    """An algorithm of several tiers, guarded where devices are heard: in the lowest one."""
+    """An algorithm of several tiers, guarded in one: the lowest, where devices are heard, unless said."""
 
     inner: Tiered
     robust: Robust
+    tier: str | None = None  # "cloud" is one too
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ class RobustTiers:
 
     def at(self, tier: str) -> Rule | Algorithm:
         found = self.inner.at(tier)
-        if tier != self.tiers[-1]:
+        if tier != (self.tiers[-1] if self.tier is None else self.tier):
             return found
         return guard_rule(found, self.robust) if isinstance(found, Rule) else guard_loop(found, self.robust)
 

@@ -3,7 +3,8 @@
 A lane that should be open and isn't is planned; a plan without tasks parks it until the next event. Replies
 are matched by (lane, serial, place), never by node. A barrier closes when everyone has answered or is lost,
 when enough have, or at its deadline; what is late by then is cancelled and reported to the rule as lost.
-Below a parent, its task is adopted and answered at a boundary only: when no barrier is open.
+Below a parent, its training is adopted and answered at a boundary only: when no barrier is open; what else it
+asks for is an errand.
 
 A merge that makes a number NaN or infinite is undone: the rule merges again, with all answers lost as bad.
 """
@@ -32,10 +33,12 @@ from potluck.core.messages import (
     Stop,
     Task,
     TaskId,
+    Tell,
     Until,
     Wake,
 )
 from potluck.core.rule import Algorithm, Got, M, Rule, S
+from potluck.rules.errands import ERRAND, Errand, begin_errand, drop, is_errand, pass_on, take_in
 from potluck.rules.sound import NOT_FINITE, find_cause, find_largest, is_sound
 from potluck.rules.wrap import is_inner
 
@@ -75,6 +78,7 @@ class LoopState(Generic[M]):
     queue: list[Task] = field(default_factory=list)  # and those that came after it
     stop: bool = False
     undone: int = 0  # merges since the last whose answers could be taken in
+    errands: dict[int, Errand] = field(default_factory=dict)  # of the parent, by serial
 
 
 @value
@@ -99,10 +103,18 @@ class Rounds(Generic[M]):
                 out = self._close(s, lane, ctx)
             case Lost(what=Move(id=(lane, serial, _))) if lane in s.open and s.open[lane].serial == serial:
                 s.open[lane].astray.append(e)
+            case Task() if is_errand(e, self.rule):
+                s.serial += 1
+                s.errands[s.serial] = begin_errand(e, s.serial, ctx)
+                out = [*s.errands[s.serial].due]
             case Task():
                 s.queue.append(e)
+            case Tell():
+                out = pass_on(e, ctx)
             case Cancel():
                 s.queue = [task for task in s.queue if task.id != e.id]
+                for serial in [n for n, errand in s.errands.items() if errand.asked.id == e.id]:
+                    out = drop(s.errands.pop(serial))
                 if s.owed is not None and s.owed.id == e.id:
                     s.owed, s.fresh = None, False
             case Stop():
@@ -126,6 +138,13 @@ class Rounds(Generic[M]):
         if at is None:
             return []
         lane, serial, place = at
+        if lane == ERRAND:
+            if serial not in s.errands:
+                return []  # it was called off
+            said = take_in(s.errands[serial], place, e)
+            if said:
+                del s.errands[serial]
+            return said
         b = s.open.get(lane)
         if b is None or b.serial != serial:
             return []  # of a barrier that has closed
@@ -234,9 +253,11 @@ def _name_round(s: LoopState[M], ctx: Context) -> str:
 
 
 def _unpack(reply: Reply, ctx: Context) -> Reply:
-    """A reply as rules read it: some jobs send less than that."""
+    """A reply as rules read it: some jobs send less than that, but what aggregators answer is open."""
     job = reply.task.job
-    body = job.unpack(reply.body, reply.task.send, ctx.models) if unpacks(job) else reply.body
+    if reply.task.to > ctx.me or not unpacks(job):
+        return reply
+    body = job.unpack(reply.body, reply.task.send, ctx.models)
     return reply if body is reply.body else replace(reply, body=body)
 
 

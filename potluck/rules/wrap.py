@@ -4,14 +4,15 @@ A rule around another has the hooks of that one: ask `is_inner` and `is_cohort`,
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeGuard, runtime_checkable
 
 from potluck.core.context import Context
+from potluck.core.errors import require
 from potluck.core.job import ModelSpec
-from potluck.core.messages import Choice, Command, Lane, Node, Task
-from potluck.core.rule import Cohort, FederationFacts, Fits, Got, Inner, M, Recalls, Rule
-from potluck.core.trees import Tree
+from potluck.core.messages import Choice, Command, Lane, Node, Reply, Task
+from potluck.core.rule import Cohort, Compares, FederationFacts, Fits, Got, Inner, M, Recalls, Report, Rule
+from potluck.core.trees import Params
 from potluck.jobs.train import Train
 
 
@@ -48,7 +49,7 @@ class AroundRule(Generic[M]):
         assert is_inner(self.inner)
         return self.inner.adopt(m, task, ctx)
 
-    def report(self, m: M, task: Task, ctx: Context) -> tuple[Tree, float] | None:
+    def report(self, m: M, task: Task, ctx: Context) -> Report | None:
         assert is_inner(self.inner)
         return self.inner.report(m, task, ctx)
 
@@ -74,6 +75,19 @@ def is_cohort(rule: Rule[M]) -> TypeGuard[Cohort[M]]:
     return isinstance(unwrap(rule), Cohort)
 
 
+def require_cohort(rule: Rule[M]) -> None:
+    """Refuse, as somebody's `inner`, a rule that groups of devices can't each train by."""
+    fix = "has no one model that a part of the devices could train; take a rule in rounds that has, "
+    require(is_cohort(rule), "inner", type(unwrap(rule)).__name__, fix + "such as 'fedavg' or 'fedyogi'")
+
+
+def take_comparable(rule: Rule[M], reply: Reply, ctx: Context) -> Params:
+    """What changes of all members have, by which groups are found."""
+    found = unwrap(rule)
+    delta: Params = found.comparable(reply, ctx) if isinstance(found, Compares) else reply.body["delta"]
+    return delta
+
+
 @runtime_checkable
 class OneModel(Protocol):
     """A rule that says which training it is about."""
@@ -86,6 +100,17 @@ def find_model(rule: Rule[M]) -> ModelSpec | None:
     """The model that a rule trains; None if it doesn't say."""
     found = unwrap(rule)
     return found.local.model if isinstance(found, OneModel) else None
+
+
+def find_training(part: object) -> list[Train]:
+    """All training that a rule's fields hold, and those of its parts."""
+    if isinstance(part, Train):
+        return [part]
+    if isinstance(part, tuple | list):
+        return [job for each in part for job in find_training(each)]
+    if is_dataclass(part) and not isinstance(part, type):
+        return [job for f in fields(part) for job in find_training(getattr(part, f.name))]
+    return []
 
 
 @runtime_checkable

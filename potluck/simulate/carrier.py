@@ -16,8 +16,11 @@ class Carrier:
         self.devices, self.queues, self.links, self.record = devices, devices.queues, links, record
         self.accept: Callable[[Node, Task | Tell | Move], None] = devices.queues.accept
 
-    def ask(self, me: Node, task: Task) -> None:
-        self.links.ask(me, task)
+    def ask(self, me: Node, item: Task | Tell) -> None:
+        if type(item) is Task:
+            self.links.ask(me, item)
+        else:
+            self.links.tell(item)
 
     def answer(self, me: Node, answer: Answer) -> None:
         self.links.answer(me, answer)

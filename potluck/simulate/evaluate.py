@@ -89,8 +89,9 @@ class Evaluator:
         found = {}
         for view, offer in find_offers(self.host, self.points, node, serial).items():
             if isinstance(offer, Choice):
-                seed = seed_choice(self.host.seed, node)
-                found[view] = settle(offer, look_up(self.home, node, offer.send, offer.slot, seed))
+                seed, keeper = seed_choice(self.host.seed, node), self._find_keeper(node, offer.slot)
+                at = look_up(self.home, node, offer.send, offer.slot, seed, keeper=keeper)
+                found[view] = settle(offer, at)
             else:
                 found[view] = Settled(offer)
         return found
@@ -244,6 +245,12 @@ class Evaluator:
         return [
             Line("backdoor_success", statistics.mean(share[name] for name in chosen.uses), view=chosen.view)
         ]
+
+    def _find_keeper(self, node: Node, slot: Hashable) -> Node:
+        """Who remembers for a node: itself, or the nearest above that has such a memory."""
+        above = () if node == self.host.root else self.host.topology.path(node)
+        has = (n for n in (node, *above) if self.home.memories.get(n, slot) is not None)
+        return next(has, node)
 
     def _find_honest(self) -> dict[Node, None]:
         """The panel's devices that don't attack, in order: means are over these alone."""

@@ -35,6 +35,7 @@ class Holdings:
 
     def __init__(self, federation: Federation, topology: Topology, moved: Moved) -> None:
         self.federation, self.devices, self.root = federation, topology.devices, topology.root
+        self.topology = topology
         self.moved = moved
 
     def rows(self, node: Node, at: float) -> Rows:
@@ -47,7 +48,12 @@ class Holdings:
         return self.federation.find_partition(at).rows(node, "train")
 
     def count(self, node: Node, at: float) -> int:
-        """How many these are: of a device whose rows no move has touched, without looking for them."""
+        """How many these are: of a device whose rows no move has touched, without looking for them.
+
+        Of an aggregator below the cloud: those of all devices below it, in whose place it stands.
+        """
+        if node >= self.devices and node != self.root:
+            return sum(self.count(int(below), at) for below in self.topology.children(node))
         if node >= self.devices or node in self.moved.rows:
             return len(self.rows(node, at))
         return self.federation.find_partition(at).size(node)

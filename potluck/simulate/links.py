@@ -1,9 +1,10 @@
-"""What passes between aggregators: tasks down, answers up, alarms to themselves."""
+"""What passes between aggregators: tasks and words down, answers up, alarms to themselves."""
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from potluck.core.codec import value
-from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Wake
+from potluck.core.messages import Answer, Cancel, Event, Lost, Node, Reply, Spent, Task, Tell, Wake
 from potluck.core.trees import finite, nbytes
 from potluck.engine.accounts import Accounts
 from potluck.engine.checks import find_weight_problem
@@ -20,6 +21,7 @@ class OpenRequest:
     sent: float
     arrives: float
     bytes: int
+    heard: bool = False  # its time alone doesn't tell: a call at the moment of its arrival may come first
 
 
 @value(frozen=False, eq=False)
@@ -61,12 +63,23 @@ class Links:
         self.owing[me][task.id] = OpenRequest(task.to, self.clock.now, self.clock.now + seconds, size)
         self._send(self.clock.now + seconds, task.to, task)
 
+    def tell(self, tell: Tell) -> None:
+        """Tell an aggregator below; nothing is heard of it."""
+        size = nbytes(tell.send)
+        seconds = float(self.machines.latency[tell.to] + 8 * size / self.machines.down[tell.to])
+        self.accounts.transfer(self.topology.tier(tell.to), size, 0)
+        self._send(self.clock.now + seconds, tell.to, tell)
+
     def answer(self, me: Node, answer: Answer) -> None:
         """Send an answer to the parent, unless it no longer wants it."""
         parent = self.topology.parent(me)
         assert parent is not None
         asked = self.owing[parent].get(answer.task.id)
         if asked is None:
+            return
+        if answer.why is not None:
+            far = float(self.machines.latency[me])
+            self._send(self.clock.now + far, parent, Lost(answer.task, answer.why))
             return
         size = nbytes(answer.body)
         up = float(self.machines.latency[me] + 8 * size / self.machines.up[me])
@@ -75,9 +88,9 @@ class Links:
         most = self._take_most(me)
         self.state.promised[parent] += most
         good = finite(answer.body) and find_weight_problem(answer.weight, most) is None
-        event = (
-            Reply(answer.task, answer.body, answer.weight, {}, spent) if good else Lost(answer.task, "bad")
-        )
+        event: Event = Lost(answer.task, "bad")
+        if good:
+            event = Reply(answer.task, answer.body, answer.weight, answer.metrics, spent)
         self._send(self.clock.now + up, parent, event)
 
     def cancel(self, me: Node, task: Hashable) -> bool:
@@ -86,7 +99,7 @@ class Links:
         if asked is None:
             return False
         to, now = asked.to, self.clock.now
-        if now < asked.arrives:  # it turns back half-way
+        if not asked.heard:  # it turns back on its way
             self.state.messages -= 1
             passed = count_bytes(asked.bytes, now - asked.sent, asked.arrives - asked.sent)
             self.accounts.transfer(self.topology.tier(to), passed, 0)
@@ -98,10 +111,12 @@ class Links:
         """Take a message off its way; False when nobody waits for it any more."""
         if isinstance(event, Task):
             parent = self.topology.parent(node)
-            asked = None if parent is None else self.owing[parent].get(event.id)
+            assert parent is not None
+            asked = self.owing[parent].get(event.id)
             if asked is None:
                 return False  # it was cancelled on its way
             self.accounts.transfer(self.topology.tier(node), asked.bytes, 0)
+            self.owing[parent][event.id] = replace(asked, heard=True)
         self.state.messages -= 1
         if isinstance(event, Reply):
             return self.owing[node].pop(event.task.id, None) is not None

@@ -18,13 +18,13 @@ from potluck.core.trees import Params
 from potluck.engine import snapshot
 from potluck.engine.acceptance import check
 from potluck.engine.memories import Memories
-from potluck.engine.point import LOOK, Point, find_topology, place_algorithms
+from potluck.engine.point import LOOK, Point, find_moving, find_topology, place_algorithms
 from potluck.engine.records import Records
 from potluck.engine.schedule import EvaluateAt, Progress, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor, make_executor
 from potluck.execute.process import tune_process
 from potluck.federation import Federation
-from potluck.fleet import list_machines
+from potluck.fleet import list_claims, list_machines
 from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
 from potluck.simulate.evaluate import Evaluator, Line
@@ -62,8 +62,8 @@ class Simulation:
         self.root, self.user = self.topology.root, fleet.user
         self.children = {n: self.topology.children(n) for n in self.topology.aggregators}
         self.algorithms = place_algorithms(algorithm, self.topology)
-        self.machines, honest = list_machines(fleet, self.topology), fleet.claimed is fleet.true
-        self.claimed = self.machines if honest else list_machines(fleet, self.topology, claimed=True)
+        self.machines = list_machines(fleet, self.topology)
+        self.claimed = list_claims(fleet, self.topology, self.machines, find_moving(algorithm))
         self.logs = Records(None if folder is None else folder / RECORDS)
         self.memories = Memories(None if folder is None else folder / MEMORIES, device=plan.device)
         self.snapshots, self.notices = 0, list[str]()

@@ -520,13 +520,21 @@ def test_any_rule_with_one_model_may_be_inside(name, inner):
     assert np.isfinite(values(sim, "accuracy_mean")).all()
 
 
+@pytest.mark.parametrize("name", ["auxo", "cfl", "flexcfl", "flhc"])
+def test_groups_of_groups_are_refused(name):
+    """Changes of several models can't be compared, and a group's has to be named when it parts."""
+    said = r"inner = 'BestOfSeveral': has no one model .*; take a rule in rounds that has, such as 'fedavg'"
+    with pytest.raises(ConfigError, match=said):
+        algorithms.make(name, LOCAL, inner={"kind": "ifca"})
+
+
 @pytest.mark.parametrize(
     ("name", "params", "said"),
     [
         (
             "cfl",
             {"inner": {"kind": "fedasync"}},
-            r"inner = 'Stream': can't train a part of the devices; take .*",
+            r"inner = 'Stream': has no one model that .*; take .*",
         ),
         ("cfl", {"eps1": 0.0}, r"eps1 = 0.0: must be above 0"),
         ("cfl", {"rest": 0.0}, r"rest = 0.0"),

@@ -110,7 +110,7 @@ def test_a_plan_is_made_of_what_is_true_at_the_time():
 def test_a_hub_tells_how_much_slower_it_has_become():
     hub = shufflefl(JOB).hub
     then = {0: told(0.02, 1e6), 1: told(0.02, 1e6)}
-    m = HubState(numbers(), past=Past(then, rows=80, went=20))
+    m = HubState(past=Past(then, rows=80, went=20))
     task = Task(ME, Gauge(SPEC), {}, id=("up", 1, 0))
     ctx = at_hub(owed=task)
     m = hub.adopt(m, task, ctx)
@@ -223,7 +223,7 @@ def test_without_an_alpha_a_hub_takes_its_own():
     # Identity: 3.6 s at the slower device, .2157616 nats.
     assert m.level == pytest.approx(3.6 / 0.2157616, rel=1e-6)
     hub, task = shufflefl(JOB).hub, Task(ME, JOB, {"params": numbers()})
-    body, _ = hub.report(replace(m, doing="done"), task, at_hub())
+    body, *_ = hub.report(replace(m, doing="done"), task, at_hub())
     assert body["level"] == m.level
     assert "level" not in hub.report(replace(m, doing="done", alpha=1.0), task, at_hub())[0]
 
@@ -239,7 +239,7 @@ def test_a_move_that_is_lost_is_noted_and_does_not_count():
     m, commands = hub.merge(m, None, closed(replies, [lost]), ctx)
     assert notes(commands) == [("rows_moved", 28), ("not moved", "gone")]
     assert (m.past.rows, m.past.went, m.weight, m.found) == (80, 28, 80.0, {})
-    assert float(m.params["w"]) == pytest.approx(1.0)
+    assert float(m.told["delta"]["w"]) == pytest.approx(1.0)
 
 
 def test_a_hub_nobody_answers_goes_on():

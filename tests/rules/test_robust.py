@@ -16,10 +16,12 @@ from potluck.core.errors import ConfigError
 from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
 from potluck.data import reserve_rows
+from potluck.engine.judges import place_judge
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.experiment.study import Arm, Scale, Study
+from potluck.fleet import Attack
 from potluck.jobs import SGD
 from potluck.report.anomalies import find_culprits, measure_precision, measure_recall, read_anomalies
 from potluck.rules import Rounds, as_algorithm
@@ -441,6 +443,50 @@ def test_of_tiers_the_lowest_is_guarded():
     assert {len(nodes) for nodes in values(sim, "anomalous")} == {1}
     groups = {r["group"] for r in sim.records if r["metric"] == "anomalous"}
     assert len(groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("edge", "user", "tiers", "where"),
+    [
+        ([0] * 6 + [1] * 6, [-1] * 12, ("edge",), "edge"),  # six devices each
+        ([0] * 8 + [1] * 4, [-1] * 12, ("edge",), "edge"),  # nobody has five, so it stays where it was
+        (np.arange(12) // 2, [-1] * 12, ("edge",), "cloud"),  # two devices each, but six edges
+        (np.arange(12) // 6, np.arange(12) // 2, ("edge",), "edge"),  # three people each; two edges
+        (np.arange(12) // 12, np.arange(12) // 2, ("edge",), "edge"),  # six people
+        (np.arange(12) // 12, np.arange(12) // 2, ("edge", "user"), "edge"),  # whose hubs it hears
+        ([-1] * 12, np.arange(12) // 2, ("user",), "cloud"),  # six users: their hubs judge nobody
+        ([-1] * 12, np.arange(12) // 6, ("user",), "cloud"),  # two: even so
+        (np.arange(12) // 2, np.arange(12) // 2, ("edge", "user"), "cloud"),  # one person an edge
+    ],
+)
+def test_judges_hear_enough_different_people(edge, user, tiers, where):
+    fleet = small((5,) * 12).fleet
+    whose = {"edge": np.array(edge, np.int32), "user": np.array(user, np.int32)}
+    placed = place_judge(
+        RobustTiers(type("Some", (TwoTiers,), {"tiers": tiers})(), Krum()),
+        dataclasses.replace(fleet, **whose),
+    )
+    assert placed.tier == where
+    assert isinstance(placed.at(where), RobustRule)
+    others = {"cloud", *tiers} - {where}
+    assert not any(isinstance(placed.at(tier), RobustRule) for tier in others)
+
+
+def test_of_users_it_is_said_that_they_are_no_devices():
+    fleet = dataclasses.replace(small((5,) * 12).fleet, user=np.arange(12, dtype=np.int32) // 2)
+    lied = dataclasses.replace(fleet, attack=Attack("sign_flip", scale=9.0), attackers=np.arange(12) < 2)
+    users = algorithms.make("shufflefl", LOCAL, shuffle=False)
+    sim = finished(
+        dataclasses.replace(small((5,) * 12), fleet=lied), place_judge(guard(users, Median()), lied), rounds=2
+    )
+    assert {r["group"] for r in sim.records if r["metric"] == "guarded"} == {sim.root}
+    krum = place_judge(guard(users, Krum(attackers=1)), lied)
+    sim = finished(dataclasses.replace(small((5,) * 12), fleet=lied), krum, rounds=2)
+    refused = values(sim, "anomalous_members")
+    assert refused
+    assert all(sim.topology.members("user").start in nodes for nodes in refused)  # whose devices both lie
+    assert not values(sim, "anomalous")
+    assert {tuple(v["judged"]) for v in values(sim, "guarded")} == {()}
 
 
 class Recalling:

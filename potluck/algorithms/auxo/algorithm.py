@@ -42,7 +42,7 @@ from potluck.authoring import (
 )
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.wrap import find_overcommit, is_cohort
+from potluck.rules.wrap import find_overcommit, require_cohort, take_comparable
 
 DOOR: Final = "door"  # the lane in which devices check in
 
@@ -72,8 +72,7 @@ class Auxo:
     recalls: ClassVar[tuple[str, ...]] = (SLOT,)
 
     def __post_init__(self) -> None:
-        fix = "can't share out its clients: take a rule with rounds and one model, such as fedavg or fedyogi"
-        require(is_cohort(self.inner), "inner", type(self.inner).__name__, fix)
+        require_cohort(self.inner)
         require(self.clients >= 1, "clients", self.clients, "must be at least 1: devices a round")
         require(self.cohorts >= 1, "cohorts", self.cohorts, "must be at least 1")
         fix = "must be at least 1: check-ins per participant; more let a selector such as Oort choose"
@@ -119,7 +118,8 @@ class Auxo:
     def serve(self, m: Crowd, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         served = {name: self.inner.serve(cohort.inner, node, ctx) for name, cohort in m.cohorts.items()}
         if node == ctx.me:
-            return {f"cohort {name}": next(iter(views.values())) for name, views in served.items()}
+            first = {name: next(iter(views.values())) for name, views in served.items()}
+            return {f"cohort {name}": served[name].get("global", task) for name, task in first.items()}
         out: dict[str, Task | Choice] = {}
         for view in next(iter(served.values())):
             tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
@@ -198,7 +198,7 @@ class Auxo:
     def _gather_evidence(
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
-        updates = [r.body["delta"] for r in replies]
+        updates = [take_comparable(self.inner, r, ctx) for r in replies]
         head, people = ctx.models[_find_model(replies[0].task)].head_names, len(ctx.children)
         return Evidence(lane, updates, requests, head, m.learnt(), self._count_room(m), people, ctx.rng)
 

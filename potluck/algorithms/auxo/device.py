@@ -9,7 +9,7 @@ device that lost its record begins anew.
 import struct
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Final, Literal, TypedDict
+from typing import ClassVar, Final, Literal, TypedDict
 
 from potluck.algorithms.auxo.tree import count_parts, distance, find_descendants
 from potluck.core import keys
@@ -125,6 +125,8 @@ class CheckIn:
     bonus: float = 0.1
     every: bool = False  # tell how well it fits all other cohorts too
 
+    at: ClassVar = "memory"
+
     def cost(self, at: Local) -> Cost:
         rewards = len(at.inbox["leaves"]) if self.every else 0
         return Cost(sends=bytes(_HEAD.size + 8 * rewards))
@@ -183,6 +185,8 @@ class TakeFeedback:
     gamma: float = 0.9
     explore: Explore = "adds"
     bonus: float = 0.1
+
+    at: ClassVar = "memory"
 
     def cost(self, at: Local) -> Cost:
         return Cost()

@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import field, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -62,6 +62,8 @@ class Group:
     clients: int  # devices a step; L
     syncs: int  # steps before the cloud is answered
     chance: int = 0  # of the devices a step, so many are drawn; L_rnd
+
+    takes: ClassVar = (LabelCounts,)  # asked at a boundary, of devices that are there
 
     def start(self, ctx: Context) -> GroupState:
         return GroupState(ctx.models[self.local.model].init(ctx.key), ctx.key >> 1)

@@ -135,6 +135,13 @@ class HeteroFL:
         mine = len(self.rates) - 1 if level is None else level  # the narrowest, for one that can train none
         return {"level": self._serve_level(m, mine, node, ctx), "global": whole}
 
+    def resize(self, clients: int, rate: float) -> "HeteroFL":
+        return replace(self, clients=clients, local=self.local.scale_rate(rate))
+
+    def comparable(self, reply: Reply, ctx: Context) -> Params:
+        """What all levels have of a change: the narrowest one's part."""
+        return cut_model(reply.body["delta"], ctx.models[_model(reply.task)], ctx.models[self._specs[-1]])
+
     # ------------------------------------------------------------------------------------------------ levels
 
     def levels(self, m: Levels, nodes: list[Node], ctx: Context) -> list[int | None]:

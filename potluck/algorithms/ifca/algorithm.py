@@ -1,7 +1,7 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
 from dataclasses import replace
-from typing import Annotated, Generic, Self
+from typing import Annotated, Generic
 
 import torch
 
@@ -95,9 +95,6 @@ class BestOfSeveral:
             notes.append(Note("chose", [r.task.to for r in mine], group=k))
         picks = self.select.learn(m.picks, got, ctx)
         return ModelsState(params, opt, picks, round=m.round + 1), notes
-
-    def resize(self, clients: int, rate: float) -> Self:
-        return replace(self, clients=clients, local=self.local.scale_rate(rate))
 
     def serve(self, m: ModelsState, node: Node, ctx: Context) -> dict[str, Task | Choice]:
         job = use_model(self.local.model)

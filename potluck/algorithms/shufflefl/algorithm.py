@@ -53,11 +53,5 @@ def shufflefl(
     require(good, "alpha", alpha, "give 0 or more seconds, or leave it out")
     count_groups(gamma, 2)  # refuses a share that is none
     step_seconds(gateway)  # refuses one that nobody has measured
-    if shuffle:
-        fix = "rows decide how long devices train; set train.epochs instead, or shuffle = false"
-        require(local.steps is None, "train.steps", local.steps, fix)
-        require(local.epochs >= 1, "train.epochs", local.epochs, "must be at least 1 where rows are planned")
-        fix = "covers updates alone, but rows leave devices as they are; leave it out, or set shuffle = false"
-        require(local.privacy is None, "train.privacy", local.privacy, fix)
     cloud = Cloud(FedAvg(users, local), alpha, gamma, adaptive, shuffle)
     return Users(cloud, Hub(local, Solve(planner, gateway), balance_time, shuffle))

@@ -1,9 +1,12 @@
 """How good a model is on a device's own rows, told without training it."""
 
+from collections.abc import Sequence
+
 import torch
 
 from potluck.core.codec import value
 from potluck.core.job import Cost, Local, ModelSpec, Result
+from potluck.core.trees import Tree
 
 CHUNK = 2048  # rows a forward pass; bounds memory
 
@@ -24,3 +27,7 @@ class Examine:
             found = [net(at.inbox["params"], part).argmax(-1) for part in x.split(CHUNK)]
         right = sum(int((f == part).sum()) for f, part in zip(found, y.split(CHUNK), strict=True))
         return Result({"right": right}, weight=float(len(at.rows)))
+
+    def fold(self, bodies: Sequence[Tree], weights: Sequence[float]) -> Tree:
+        """Rows of several devices, counted together."""
+        return {"right": sum(body["right"] for body in bodies)}

@@ -95,7 +95,7 @@ class Conductor:
             raise ConfigError(f"algorithm: it moves rows between devices, which can't be deployed yet; {fix}")
         self.queues.accept(me, item)
 
-    def ask(self, me: Node, task: Task) -> None:
+    def ask(self, me: Node, item: Task | Tell) -> None:
         raise AssertionError("a flat federation has no aggregators below")
 
     def answer(self, me: Node, answer: Answer) -> None:

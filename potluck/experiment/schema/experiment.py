@@ -35,6 +35,7 @@ from potluck.experiment.schema.settings import (
 from potluck.experiment.schema.table import Table
 from potluck.experiment.schema.tune_table import Tune
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
+from potluck.layers import sort_layers
 
 T = TypeVar("T", bound=Table)
 Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python
@@ -50,6 +51,11 @@ class Experiment(Table):
 
     name: Annotated[str, "folders are named after it"] = "experiment"
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
+    layers: Annotated[
+        list[str],
+        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes.",
+    ] = Field(default=[])
+    layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
         list[Entry],
         "Those of `potluck compare`, else the one algorithm. A table, `{ algorithm, mode, name }`, has what "
@@ -167,6 +173,21 @@ class Experiment(Table):
             raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
         return name
 
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _known_layers(cls, names: object) -> object:
+        if isinstance(names, dict):
+            raise ValueError(
+                "a list of names, such as ['users', 'cohorts']; their settings are in [layer.NAME]"
+            )
+        return sort_layers(names) if isinstance(names, list) and all(map(_is_text, names)) else names
+
+    @field_validator("layer")
+    @classmethod
+    def _known_layer_tables(cls, tables: Parameters) -> Parameters:
+        sort_layers([*tables])
+        return tables
+
     @field_validator("compare", mode="before")
     @classmethod
     def _known_algorithms(cls, entries: object) -> object:
@@ -176,6 +197,10 @@ class Experiment(Table):
     @classmethod
     def _known_tables(cls, tables: Parameters) -> Parameters:
         return {name_algorithm(name, f"[algorithms.{name}]"): table for name, table in tables.items()}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _with_options(table: T, source: Callable[..., object]) -> T:

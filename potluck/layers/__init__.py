@@ -1,0 +1,19 @@
+"""Layers: several systems on one fleet, each for one inequality, around a base rule.
+
+The order is fixed, whatever order they are named in. From devices upward: users, edges, then at the cloud
+cohorts around sizes around the base rule. `matrix` says which of them go together.
+"""
+
+from potluck.layers.matrix import LAYERS, Row, find_refusal, list_matrix, sort_layers
+from potluck.layers.stacking import complete_base, complete_layers, stacked
+
+__all__ = [
+    "LAYERS",
+    "Row",
+    "complete_base",
+    "complete_layers",
+    "find_refusal",
+    "list_matrix",
+    "sort_layers",
+    "stacked",
+]

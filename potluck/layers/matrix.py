@@ -1,0 +1,109 @@
+"""Which layers go together, with which base rules, and why others don't: read by commands, runs and tests."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from potluck.core.errors import ConfigError, nearest_or_own, show_short
+
+LAYERS = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule, outermost last
+
+_GROUPS = "it groups devices by itself"
+_MANY = "it has several models, and nobody between may choose one for others"
+_CLASSES = "it has a model for each class, and one update of a device is of one class alone"
+_TIERS = "it says itself who stands between devices and cloud"
+_DEVICES = "it chooses single devices by what only they can tell"
+_MASKS = "its devices send masks, and several of them have no mean"
+_WHOLE = "it has no way yet to train by a part of the devices"
+_UNTRIED = "nobody has shown yet that it works there"
+_ALONE = "it merges every answer as it comes, and a group's answers are merged in rounds"
+_WIDTHS = "its devices train models of several widths, and a user or an edge has one"
+_PLAIN = "sizes average what their owners have, as FedAvg does and no other rule"
+_STEPS = "it sorts devices by a number of steps, and how long a user's devices train is decided by their rows"
+
+# By base rule and layer: why not. What isn't here is offered. In this order: users, edges, cohorts, sizes.
+_REFUSED: Mapping[str, tuple[str | None, ...]] = {
+    "auxo": (None, None, _GROUPS, _GROUPS),
+    "cfl": (None, _GROUPS, _GROUPS, _GROUPS),
+    "classter": (_CLASSES, _CLASSES, _CLASSES, _CLASSES),
+    "classter_async": (_CLASSES, _CLASSES, _CLASSES, _CLASSES),
+    "dmpfl": (_MASKS, _MASKS, _MASKS, _PLAIN),
+    "fedadagrad": (None, None, None, _PLAIN),
+    "fedadam": (None, None, None, _PLAIN),
+    "fedasync": (None, None, _ALONE, _PLAIN),
+    "fedavg": (None, None, None, None),
+    "fedbuff": (None, None, _ALONE, _PLAIN),
+    "fededge": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "fedgs": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "fedprox": (None, None, None, _PLAIN),
+    "fedpvr": (None, _UNTRIED, None, _PLAIN),
+    "fedrac": (_WIDTHS, _WIDTHS, _WIDTHS, _WIDTHS),
+    "fedyogi": (None, None, None, _PLAIN),
+    "flame": (_DEVICES, _DEVICES, _WHOLE, _PLAIN),
+    "flexcfl": (_STEPS, _GROUPS, _GROUPS, _GROUPS),
+    "flhc": (None, _GROUPS, _GROUPS, _GROUPS),
+    "ftfa": (None, None, None, _PLAIN),
+    "heterofl": (_WIDTHS, _WIDTHS, None, _WIDTHS),
+    "hierfl": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "hybridfl": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "ifca": (_MANY, _MANY, _MANY, _MANY),
+    "maverick": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "moon": (None, None, None, _PLAIN),
+    "oort": (None, _UNTRIED, None, _PLAIN),
+    "pyramidfl": (None, _UNTRIED, _WHOLE, _PLAIN),
+    "qfedavg": (None, _UNTRIED, _WHOLE, _PLAIN),
+    "scaffold": (None, None, None, _PLAIN),
+    "share": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "shufflefl": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "tifl": (None, _UNTRIED, _WHOLE, _PLAIN),
+}
+_APART: Mapping[frozenset[str], str] = {
+    frozenset({"users", "sizes"}): _WIDTHS,
+    frozenset({"edges", "sizes"}): _WIDTHS,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A base rule, and why some layers don't go around it."""
+
+    algorithm: str
+    refused: Mapping[str, str]  # by layer; others are offered
+
+
+def sort_layers(names: Sequence[str]) -> list[str]:
+    """The names of layers in the one order that there is."""
+    for name in names:
+        if name not in LAYERS:
+            raise ConfigError(f"layers = {show_short(name)}: no such layer; {nearest_or_own(name, LAYERS)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"layers = {show_short(list(names))}: {name!r} twice; name each once")
+    return sorted(names, key=LAYERS.index)
+
+
+def find_refusal(base: str, layers: Collection[str]) -> str | None:
+    """Why these layers don't stand around a base rule; None: they do, as far as names tell."""
+    reasons = _read_reasons(base)
+    for name in layers:
+        if reason := reasons[name]:
+            return f"{base} takes no {name}: {reason}"
+    for pair, reason in _APART.items():
+        if pair <= {*layers}:
+            return f"{' and '.join(sorted(pair, key=LAYERS.index))} don't go together: {reason}"
+    return None
+
+
+def require_offered(base: str, layers: Sequence[str]) -> None:
+    """Refuse layers that don't go together, or not with a base rule."""
+    if refusal := find_refusal(base, layers):
+        raise ConfigError(
+            f"layers = {list(layers)}: {refusal}; leave a layer out, or see potluck algorithms --layers"
+        )
+
+
+def list_matrix(names: Sequence[str]) -> list[Row]:
+    """Each base rule with the reasons against layers."""
+    return [Row(name, {k: why for k, why in _read_reasons(name).items() if why}) for name in names]
+
+
+def _read_reasons(base: str) -> dict[str, str | None]:
+    return dict(zip(LAYERS, _REFUSED.get(base, (None,) * len(LAYERS)), strict=True))

@@ -1,0 +1,99 @@
+"""A base rule with its layers, made by name: what an experiment's `layers` and `[layer.NAME]` ask for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from potluck import algorithms
+from potluck.algorithms._parameters import Terms, fit
+from potluck.algorithms._written import list_settings
+from potluck.core.codec import Json
+from potluck.core.errors import ConfigError, require
+from potluck.core.rule import Rule, Runnable
+from potluck.jobs import Train
+from potluck.layers import between
+from potluck.layers.matrix import require_offered, sort_layers
+from potluck.rules.layered import Layered
+from potluck.rules.wrap import is_cohort
+
+Table = Mapping[str, object]
+TIERS: Mapping[str, tuple[str, Callable[..., Rule]]] = {  # from the cloud downward
+    "edges": ("edge", between.edges),
+    "users": ("user", between.users),
+}
+COHORTS = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
+SIZES = "heterofl"
+SHARED = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
+
+
+def stacked(
+    base: str,
+    local: Train = Train(),
+    parameters: Table | None = None,
+    rounds: int | None = None,
+    **layers: Table,
+) -> Runnable:
+    """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`."""
+    base, names = algorithms.canonical(base), sort_layers([*layers])
+    require_offered(base, names)
+    own = dict(parameters or {})
+    if "sizes" in names:
+        base, own = SIZES, _take_over(base, own) | dict(layers["sizes"])
+    if "cohorts" in names:
+        kind, settings = _read_kind(layers["cohorts"])
+        fix = "finds groups by whole changes, and sizes have parts; write 'auxo', or leave sizes out"
+        require("sizes" not in names or kind == COHORTS[0], "layer.cohorts.kind", kind, fix)
+        inner = algorithms.make(base, local, rounds, **own)
+        fix = "has no one model that a part of the devices could train; take such as 'fedavg' or 'fedyogi'"
+        require(isinstance(inner, Rule) and is_cohort(inner), "algorithm", base, fix)
+        cloud = algorithms.make(kind, local, rounds, inner={"kind": base, **own}, **settings)
+    else:
+        cloud = algorithms.make(base, local, rounds, **own)
+    below = [
+        (tier, fit(make, layers[name], f"layer.{name}", Terms(local)).make())
+        for name, (tier, make) in TIERS.items()
+        if name in names
+    ]
+    return Layered(cloud, tuple(below)) if below else cloud
+
+
+def complete_layers(names: Sequence[str], given: Mapping[str, Table]) -> dict[str, dict[str, Json]]:
+    """The tables of these layers to the last default."""
+    found: dict[str, dict[str, Json]] = {}
+    for name in sort_layers(names):
+        own = given.get(name, {})
+        if name in TIERS:
+            found[name] = list_settings(fit(TIERS[name][1], own, f"layer.{name}", Terms()))
+        elif name == "cohorts":
+            kind, settings = _read_kind(own)
+            table = algorithms.complete(kind, **settings)
+            named: dict[str, Json] = {"kind": kind}
+            found[name] = named | {k: v for k, v in table.items() if k != "inner"}
+        else:
+            table = algorithms.complete(SIZES, **own)
+            found[name] = {k: v for k, v in table.items() if k in own or k not in SHARED}
+    return found
+
+
+def complete_base(base: str, names: Sequence[str], rounds: int | None, given: Table) -> dict[str, Json]:
+    """The base rule's own table to the last default."""
+    table = algorithms.complete(base, rounds, **given)
+    return {k: v for k, v in table.items() if k in SHARED} if "sizes" in names else table
+
+
+def _read_kind(table: Table) -> tuple[str, dict[str, Any]]:
+    """Who groups, and its own parameters."""
+    kind = table.get("kind", COHORTS[0])
+    require(kind in COHORTS, "layer.cohorts.kind", kind, f"must be one of {', '.join(COHORTS)}")
+    fix = "is the algorithm itself; write algorithm = '...' and [algorithms.NAME]"
+    require("inner" not in table, "layer.cohorts.inner", table.get("inner"), fix)
+    return str(kind), {key: value for key, value in table.items() if key != "kind"}
+
+
+def _take_over(base: str, own: dict[str, Any]) -> dict[str, Any]:
+    """What models of several widths are trained by, of the base rule's table."""
+    for key, value in own.items():
+        if key not in SHARED:
+            raise ConfigError(
+                f"algorithms.{base}.{key} = {value!r}: sizes average in a way of their own; leave it out"
+            )
+    return own

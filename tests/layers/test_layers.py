@@ -1,0 +1,211 @@
+"""Layers around base rules: the matrix is this test's table; laws; experiments that name them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from every import FEW, parameters
+from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, values, weights
+
+from potluck import algorithms
+from potluck.algorithms.auxo.algorithm import Auxo
+from potluck.core.errors import ConfigError
+from potluck.engine.acceptance import check
+from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.experiment import Experiment, run
+from potluck.experiment.prepare import make_rule, prepare, resolve_run
+from potluck.fleet import OnOff
+from potluck.jobs import SGD
+from potluck.layers import LAYERS, find_refusal, list_matrix, stacked
+from potluck.layers.matrix import _REFUSED
+from potluck.rules.layered import Layered
+
+PLAIN = replace(LOCAL, optim=SGD(0.1))
+PLAIN_EDGES = {"go_on": False}
+COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
+TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
+STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
+STACKS += [("users", "edges", "cohorts")]
+CELLS = [(row.algorithm, (layer,)) for row in list_matrix(algorithms.names()) for layer in LAYERS]
+CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
+OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
+QUICK = [
+    ("fedavg", ("users", "edges", "cohorts")),
+    ("fedavg", ("cohorts", "sizes")),
+    ("scaffold", ("users",)),
+]
+
+
+def build(base, layers, **more):
+    tables = {name: TABLES[name] | more.get(name, {}) for name in layers}
+    if base == "scaffold" and "edges" in layers:
+        tables["edges"] = PLAIN_EDGES
+    own = {k: v for k, v in FEW.items() if k in parameters(base)}
+    own = {"clients": 4} if "sizes" in layers else own
+    return stacked(base, PLAIN, own, **tables)
+
+
+def crowd(**more):
+    return small(users=5, edges=3, compute=4e5, **more)
+
+
+# ---------------------------------------------------------------------------------------------------- matrix
+
+
+def test_the_matrix_has_all_that_there_is():
+    assert sorted(_REFUSED) == algorithms.names()
+    assert {"users", "edges", "cohorts"} <= {layer for _, stack in OFFERED for layer in stack}
+
+
+@pytest.mark.parametrize(("base", "layers"), [cell for cell in CELLS if cell not in OFFERED])
+def test_what_is_not_offered_says_why(base, layers):
+    with pytest.raises(ConfigError) as told:
+        build(base, layers)
+    text = str(told.value)
+    assert text.startswith(f"layers = {[*layers]!r}: ")
+    assert find_refusal(base, layers) in text
+    assert text.endswith("; leave a layer out, or see potluck algorithms --layers")
+
+
+@pytest.mark.parametrize(("base", "layers"), OFFERED)
+def test_what_is_offered_can_begin(base, layers):
+    check(crowd(), build(base, layers), EvaluateAt())
+
+
+@pytest.mark.parametrize(
+    ("base", "layers"),
+    [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
+)
+def test_what_is_offered_runs(base, layers):
+    where = crowd(availability=OnOff(3, 30.0, 0.8))
+    made, terms = (
+        build(base, layers),
+        {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)},
+    )
+    plain = finished(where, made, plan=LOOP, **terms)
+    assert plain.round >= 2
+    assert np.isfinite(values(plain, "accuracy_mean")).all()
+    again, _ = chained(where, made, plan=LOOP, **terms)
+    assert lines(again) == lines(plain)
+    stack = finished(where, made, plan=STACKED, **terms)
+    assert stack.now == plain.now
+    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
+
+
+# ------------------------------------------------------------------------------------------------------ laws
+
+
+def test_any_order_is_the_same_stack():
+    one = stacked("fedyogi", PLAIN, users={}, edges={}, cohorts=COHORTS)
+    assert one == stacked("fedyogi", PLAIN, cohorts=COHORTS, edges={}, users={})
+    assert isinstance(one, Layered)
+    assert one.tiers == ("edge", "user")
+    assert isinstance(one.cloud, Auxo)
+
+
+def test_old_names_are_stacks():
+    assert stacked("fedyogi", PLAIN, cohorts=COHORTS) == algorithms.make(
+        "auxo", PLAIN, inner="fedyogi", **COHORTS
+    )
+    assert stacked("fedavg", PLAIN, sizes={}) == algorithms.make("heterofl", PLAIN)
+    grouped = stacked("fedprox", PLAIN, {"mu": 0.3}, cohorts={"kind": "cfl"})
+    assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
+    assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
+
+
+def test_one_size_is_fedavg():
+    one = {"rates": (1.0,), "weigh": "samples", "masked": False, "clip": False}
+    sized = finished(crowd(), stacked("fedavg", PLAIN, {"clients": 4}, sizes=one), rounds=4)
+    plain = finished(crowd(), algorithms.make("fedavg", PLAIN, clients=4), rounds=4)
+    torch.testing.assert_close(weights(sized), weights(plain), rtol=0, atol=1e-12)
+
+
+def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
+    """Were they compared by all that each has, changes of unequal forms would meet."""
+    made = build("fedavg", ("cohorts", "sizes"))
+    sim = finished(crowd(), made, rounds=5)
+    assert len(sim.cloud.own.state.model.cohorts) == 2
+    assert {name for name in sim.find_models() if name.startswith("cohort")} == {"cohort 0", "cohort 1"}
+    whole = sim.models[PLAIN.model].nbytes
+    assert {sum(t.nbytes for t in p.values()) for _, p in sim.find_models().values()} == {whole}
+    monkeypatch.setattr(type(made.inner), "comparable", lambda self, reply, ctx: reply.body["delta"])
+    with pytest.raises((RuntimeError, ValueError)):
+        finished(crowd(), made, rounds=5)
+
+
+# ----------------------------------------------------------------------------------------------- experiments
+
+FILE = {
+    "data": {"source": "synthetic", "rows": 400, "dimension": 5, "classes": 4, "partition": "user_devices"}
+    | {"users": 5, "devices_per_user": [2, 3]},
+    "model": {"width": 0.03},
+    "fleet": {"edges": 3},
+    "stop": {"rounds": 3},
+}
+
+
+def test_an_experiment_names_its_layers(tmp_path):
+    wanted = Experiment(
+        **FILE,
+        algorithm="fedyogi",
+        layers=["cohorts", "users"],
+        layer={"cohorts": {"clients": 4, "cohorts": 2}, "users": {"gateway": "nano-1"}},
+    )
+    assert wanted.layers == ["users", "cohorts"]
+    full = resolve_run(wanted)
+    assert full.layer["users"]["gateway"] == "nano-1"
+    assert full.layer["users"]["shuffle"] is True
+    assert full.layer["cohorts"]["kind"] == "auxo"
+    assert "inner" not in full.layer["cohorts"]
+    done = run(wanted, tmp_path / "run")
+    assert done.summary["rounds"] == 3
+    written = Experiment.from_file(tmp_path / "run" / "experiment.toml")
+    assert make_rule(written) == make_rule(wanted)
+    assert prepare(written).identity == prepare(wanted).identity
+
+
+def test_sizes_can_be_read_again():
+    wanted = Experiment(**FILE, layers=["sizes"], algorithms={"fedavg": {"clients": 3}})
+    full = resolve_run(wanted)
+    assert make_rule(full) == make_rule(wanted)
+    assert make_rule(full).clients == 3
+
+
+def test_without_layers_nothing_is_written():
+    assert "layer" not in resolve_run(Experiment(**FILE)).to_toml()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"layers": ["user"]}, r"layers = 'user': no such layer; .*'users'"),
+        ({"layers": ["users", "users"]}, r"'users' twice; name each once"),
+        ({"layers": {"users": {}}}, r"layers.*a list of names.*\[layer\.NAME\]"),
+        ({"layer": {"usres": {}}}, r"no such layer"),
+        (
+            {"layers": ["users"], "layer": {"users": {"gate": 1}}},
+            r"layer\.users\.gate = 1: no such parameter",
+        ),
+        ({"layers": ["users"], "layer": {"users": {"gateway": "pi5"}}}, r"gateway = 'pi5'.*pi4"),
+        ({"layers": ["users"], "layer": {"users": {"alpha": -1.0}}}, r"layer\.users\.alpha = -1\.0"),
+        ({"layers": ["cohorts"], "layer": {"cohorts": {"kind": "oxo"}}}, r"layer\.cohorts\.kind = 'oxo'"),
+        (
+            {"layers": ["cohorts"], "layer": {"cohorts": {"inner": "fedavg"}}},
+            r"layer\.cohorts\.inner = 'fedavg'",
+        ),
+        ({"layers": ["edges"], "layer": {"edges": {"go_on": False, "local_rounds": 2}}}, r"local_rounds = 2"),
+        (
+            {"layers": ["sizes"], "algorithms": {"fedavg": {"select": "uniform"}}},
+            r"fedavg\.select = 'uniform'",
+        ),
+        ({"layers": ["cohorts", "sizes"], "layer": {"cohorts": {"kind": "cfl"}}}, r"kind = 'cfl'.*'auxo'"),
+        (
+            {"algorithm": "ifca", "layers": ["users"]},
+            r"layers = \['users'\]: ifca takes no users: it has several",
+        ),
+    ],
+)
+def test_wrong_layers_are_named(said, told):
+    with pytest.raises(ConfigError, match=told):
+        prepare(Experiment(**FILE | said))
