@@ -34,6 +34,7 @@ class Crowd(NamedTuple):
     devices: int
     online: int
     working: int
+    tiers: dict[str, int]  # the first aggregator of each
 
 
 class Beat(TypedDict):
@@ -47,6 +48,7 @@ class Beat(TypedDict):
     devices: int
     online: int
     working: int
+    tiers: dict[str, int]
     tasks: int
     lost: dict[str, int]  # tasks, by reason
     up: float  # bytes
@@ -99,6 +101,7 @@ class Pulse:
             "devices": crowd.devices,
             "online": crowd.online,
             "working": crowd.working,
+            "tiers": crowd.tiers,
             "tasks": a.tasks,
             "lost": a.lost,
             "up": sum(a.up.values()),
@@ -129,4 +132,6 @@ def count_crowd(sim: Simulation) -> Crowd:
     """As it is now; devices that have left in mid-task are at work until their task is lost."""
     devices = sim.federation.devices
     working = sum(node < devices for node in sim.devices.queues.first)
-    return Crowd(devices, int(sim.online(np.arange(devices)).sum()), working)
+    t = sim.topology
+    tiers = dict(zip(("cloud", *t.tiers), t.firsts, strict=True))
+    return Crowd(devices, int(sim.online(np.arange(devices)).sum()), working, tiers)

@@ -11,7 +11,7 @@ from potluck.core.codec import Json
 from potluck.core.errors import PotluckError
 from potluck.watch.finding import Found, find_below
 from potluck.watch.gathering import Group, gather_live
-from potluck.watch.live_run import LiveRun
+from potluck.watch.live_run import WRONG, LiveRun
 from potluck.watch.telling import clean, tell_group, tell_run
 
 PAUSE = 0.5  # seconds between two looks
@@ -96,7 +96,7 @@ class Board:
                 continue
             for run, arm in zip(group.runs, group.arms, strict=True):
                 if fresh or run.path in changed:
-                    told[identify_run(run.path)] = tell_run(run, arm, group.names.index(arm))
+                    told[identify_run(run.path)] = _tell_run(run, arm, group.names.index(arm))
             told[key] = tell_group(group, [identify_run(run.path) for run in group.runs])
         told["page"] = {
             "root": str(self.root),
@@ -137,6 +137,14 @@ class Board:
         if group is None:
             return [path for path in [*self.runs] if identify_run(path) == key]
         return [group.path] if group.experiment.compare else [run.path for run in group.runs]
+
+
+def _tell_run(run: LiveRun, arm: str, colour: int) -> Json:
+    try:
+        return tell_run(run, arm, colour)
+    except WRONG as error:
+        run.spoil(error)
+        return tell_run(run, arm, colour)
 
 
 def identify_run(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TypedDict, TypeVar
 from potluck.core.codec import Json
 from potluck.core.errors import SnapshotError
 from potluck.core.notes import Kind
-from potluck.core.records import Record
+from potluck.core.records import Group, Record
 from potluck.experiment.record_check import find_record_fault
 from potluck.report.cohorts import ROOT
 from potluck.report.note_figures import list_numbers
@@ -62,7 +62,7 @@ class Heard:
         self.where: dict[int, str] = {}  # the group of each device
         self.sizes: dict[float, Counter[str]] = {}  # of groups, over time
         self.splits: list[Split] = []
-        self.numbers: dict[str, dict[str, float]] = {}  # the last ones, by thing and group
+        self.numbers: dict[str, dict[Group, float]] = {}  # the last ones, by thing and group
 
     def hear(self, line: bytes) -> None:
         """A line of records.jsonl."""
@@ -127,9 +127,8 @@ class Heard:
         for thing, number in list_numbers(r):
             if thing in self.numbers or len(self.numbers) < THINGS:
                 groups = self.numbers.setdefault(thing, {})
-                name = ROOT if group == "" else str(group)
-                if name in groups or len(groups) < GROUPS:
-                    groups[name] = number
+                if group is not None and (group in groups or len(groups) < GROUPS):
+                    groups[group] = number
 
 
 def thin(points: Sequence[T]) -> list[T]:

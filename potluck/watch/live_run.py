@@ -20,6 +20,7 @@ from potluck.simulate.run_state import RECORDS
 from potluck.watch.heard import Heard
 from potluck.watch.tail import Tail
 
+WRONG = (PotluckError, OSError, ValueError, LookupError, TypeError, AttributeError)  # with what others wrote
 BEATS = 4000  # signs of life that are kept; of more, every other one
 SILENT = 6 * SELDOM  # seconds without one, after which a run elsewhere is called silent
 PAUSE = 10.0  # seconds until a damaged one is read again
@@ -50,22 +51,26 @@ class LiveRun:
     def look(self) -> bool:
         """Read what is new; whether anything is."""
         before = self._sign()
-        if self.state == "damaged":
-            if time.monotonic() < self.again:
-                return False
-            self.heard, self.beats = Heard(self.kinds), deque()
-            self.records.forget()
-            self.pulse.forget()
+        if self.state == "damaged" and time.monotonic() < self.again:
+            return False
         try:
             self._read_records()
             self._read_pulse()
             self._judge()
-        except (PotluckError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self.state, self.why = "damaged", " ".join(str(error).split())
-            self.again = time.monotonic() + PAUSE
+        except WRONG as error:
+            self.spoil(error)
         changed = self._sign() != before
         self.changes += changed
         return changed
+
+    def spoil(self, error: Exception) -> None:
+        """It can't be read, or what it says makes no sense: shown so, and read anew after a while."""
+        self.state, self.why = "damaged", " ".join(str(error).split())
+        self.again, self.summary = time.monotonic() + PAUSE, None
+        self.heard, self.beats = Heard(self.kinds), deque()
+        self.records.forget()
+        self.pulse.forget()
+        self.changes += 1
 
     def to_run(self) -> Run:
         """As reports and verdicts know it; of its records those that they need."""

@@ -3,26 +3,28 @@
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import TypeVar
 
 from potluck.core.codec import Json
-from potluck.core.errors import PotluckError
 from potluck.core.plain_text import show_controls
 from potluck.core.units import duration, percent
 from potluck.experiment import Experiment, Run
 from potluck.report.canvas import pick_colour
 from potluck.report.columns import describe_end, describe_federation, list_remarks
 from potluck.report.curves import find_band
+from potluck.report.hierarchy import name_by_tier
 from potluck.report.note_figures import read_notes
 from potluck.report.verdict import CLOSE, join_names, tell_verdict
 from potluck.watch.gathering import Group
 from potluck.watch.heard import Point, thin
-from potluck.watch.live_run import LiveRun
+from potluck.watch.live_run import WRONG, LiveRun
 
 AXES: dict[str, Callable[[Point], float]] = {
     "time": lambda p: p["time"],
     "sent": lambda p: p["sent"],
     "round": lambda p: p["round"],
 }
+T = TypeVar("T")
 NAMED = 8  # groups of devices that are told apart; of more, the smallest are one
 
 
@@ -93,18 +95,27 @@ def tell_group(group: Group, ids: Sequence[str]) -> dict[str, Json]:
         "done": fmean(shares) if shares else 0.0,
         "curves": curves,
         "target": experiment.stop.target or experiment.evaluate.target,
-        "verdict": tell_standing(group),
-        "remarks": list(list_remarks(compared)) if compared.runs else [],
+        "verdict": _try(lambda: tell_standing(group), ""),
+        "remarks": _try(lambda: _list(list_remarks(compared)), _list([])),
     }  # fmt: skip
 
 
 def _describe(experiment: Experiment) -> str:
     """Of which crowd it is, and until when; only the latter where others' code would have to tell."""
     end = f"until {describe_end(experiment)}"
+    return _try(lambda: f"{describe_federation(experiment.resolve())}; {end}", end)
+
+
+def _list(texts: Sequence[str]) -> list[Json]:
+    return [*texts]
+
+
+def _try(tell: Callable[[], T], else_: T) -> T:
+    """What is told, where what others wrote makes sense."""
     try:
-        return f"{describe_federation(experiment.resolve())}; {end}"
-    except (PotluckError, LookupError):
-        return end
+        return tell()
+    except WRONG:
+        return else_
 
 
 def tell_standing(group: Group) -> str:
@@ -117,7 +128,7 @@ def tell_standing(group: Group) -> str:
         return tell_verdict(group.compare())
     begun = [(arm, run.heard.points) for arm, run in zip(group.arms, group.runs, strict=True)]
     begun = [(arm, points) for arm, points in begun if len(points) > 1]
-    come = f"{ended} of {total} runs have ended, and no verdict comes before all have"
+    come = f"{ended} of {total} runs have ended; the verdict comes when all have"
     arms = list(dict.fromkeys(arm for arm, _ in begun))
     if len(arms) < 2:
         return f"No verdict yet: {come}."
@@ -150,15 +161,18 @@ def _tell_groups(run: LiveRun) -> dict[str, Json]:
         most = {name: max(count[name] for count in sizes.values()) for name in names}
         large = set(sorted(names, key=lambda name: -most[name])[: NAMED - 1])
         names = [name for name in names if name in large]
-        rest = [[float(sum(c.values()) - sum(c[n] for n in names))] for c in sizes.values()]
+        rest = [float(sum(c.values()) - sum(c[n] for n in names)) for c in sizes.values()]
     else:
         rest = []
     times = list(sizes)
     places = thin(range(len(times)))
-    counts: dict[str, Json] = {n: [float(sizes[times[i]][n]) for i in places] for n in names}
+    counts = {name: [float(sizes[times[i]][name]) for i in places] for name in names}
     if rest:
-        counts["others"] = [rest[i][0] for i in places]
-    return {"time": [times[i] for i in places], "counts": counts}
+        counts["others"] = [rest[i] for i in places]
+    series: list[Json] = [
+        {"name": name, "colour": pick_colour(i), "y": [*y]} for i, (name, y) in enumerate(counts.items())
+    ]
+    return {"time": [times[i] for i in places], "series": series}
 
 
 def _tell_notes(run: LiveRun) -> list[Json]:
@@ -166,9 +180,13 @@ def _tell_notes(run: LiveRun) -> list[Json]:
     if not run.heard.numbers:
         return []
     words = read_notes(Run(run.experiment, run.to_run().summary, run.path)).words
+    last = run.to_run().devices if run.summary else None
+    tiers = last["tiers"] if last else run.beats[-1]["tiers"] if run.beats else {}
     told: list[Json] = []
     for thing, groups in run.heard.numbers.items():
-        values: dict[str, Json] = {g: n if math.isfinite(n) else None for g, n in groups.items()}
+        values: dict[str, Json] = {
+            name_by_tier(tiers, g): n if math.isfinite(n) else None for g, n in groups.items()
+        }
         told.append({"what": words.get(thing, thing.replace("_", " ")), "groups": values})
     return told
 

@@ -21,7 +21,7 @@ from typing import ClassVar
 from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.plain_text import show_controls
 from potluck.watch.board import Board
-from potluck.watch.reports import Reports
+from potluck.watch.drawn import Reports
 
 LOOPBACK = "127.0.0.1"
 USUAL = 8484  # where it is free; a page that is open finds the next one

@@ -91,7 +91,9 @@ def conduct(
 
 def _count_crowd(server: Server) -> Crowd:
     there = sum(member.there for member in server.state.members.values())
-    return Crowd(server.terms.devices, there, len(server.conductor.queues.first))
+    devices = server.terms.devices
+    working = sum(node < devices for node in server.conductor.queues.first)
+    return Crowd(devices, there, working, {"cloud": devices})
 
 
 def make_server(deployment: Deployment, port: Port, out: Path, run: str, say: Say) -> Server:
