@@ -18,7 +18,7 @@ from potluck.report.note_figures import list_numbers
 from potluck.report.tiers import list_tiers
 
 T = TypeVar("T")
-SHOWN = 400  # points of a curve
+SHOWN = 300  # points of a curve
 GROUPS, THINGS = 40, 8  # groups and things noted that are told of
 SPLITS = 200
 _KEPT = (

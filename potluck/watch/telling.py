@@ -50,7 +50,6 @@ def tell_run(run: LiveRun, arm: str, colour: int) -> dict[str, Json]:
         "done": run.done,
         "left": None if run.left is None else duration(run.left),
         "took": None if run.summary is None else duration(run.summary["wall_seconds"]),
-        "heard": None if beat is None else beat["at"],
         "round": max(heard.round, beat["round"] if beat else 0),
         "time": max(heard.time, beat["time"] if beat else 0.0),
         "accuracy": None if last is None else last["accuracy"],
@@ -192,11 +191,11 @@ def _tell_notes(run: LiveRun) -> list[Json]:
 
 
 def clean(value: Json) -> Json:
-    """Texts without controls, numbers without those that JSON can't hold: whatever a file had."""
+    """Texts without controls, numbers that JSON can hold and to as many digits as are seen."""
     if isinstance(value, str):
         return show_controls(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, list):
         return [clean(each) for each in value]
     if isinstance(value, dict):
