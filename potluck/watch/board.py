@@ -97,7 +97,7 @@ class Board:
             for run, arm in zip(group.runs, group.arms, strict=True):
                 if fresh or run.path in changed:
                     told[identify_run(run.path)] = _tell_run(run, arm, group.names.index(arm))
-            told[key] = tell_group(group, [identify_run(run.path) for run in group.runs])
+            told[key] = tell_group(group, [identify_run(run.path) for run in group.runs], self.root)
         told["page"] = {
             "root": str(self.root),
             "there": self.root.is_dir(),

@@ -123,7 +123,7 @@ class Details {
     this.crowd = new Chart("Devices at work, online and away over virtual time");
     this.groups = new Chart("Devices in each group over virtual time");
     this.traffic = new Chart("Bytes up and down over virtual time");
-    this.notes = make("div", { class: "wide" });
+    this.notes = make("div", { class: "wide notes" });
     this.splits = make("ul", { class: "plain" });
     this.groupKeys = make("p", { class: "keys" });
     this.crowdKeys = make("p", { class: "keys" });
@@ -183,6 +183,7 @@ class Details {
     this.splits.replaceChildren(...run.splits.slice(-8).map((s) => make("li", {}, `${duration(s.time)}: ${s.group} split into ${s.into.join(", ")}`)));
     this.notes.hidden = !noted;
     const names = [...new Set(run.notes.flatMap((note) => Object.keys(note.groups)))];
+    names.sort(new Intl.Collator("en", { numeric: true }).compare);
     this.notes.replaceChildren(make("table", {},
       make("thead", {}, make("tr", {}, make("th", {}, "group"), ...run.notes.map((note) => make("th", {}, note.what)))),
       make("tbody", {}, ...names.map((name) => make("tr", {}, make("td", {}, name),
@@ -228,7 +229,7 @@ export class GroupView {
       make("div", { class: "head" }, this.title, this.link), this.about,
       make("p", { class: "whole" }, this.bar.node, this.share), this.verdict, this.remarks,
       make("section", { class: "card" },
-        make("div", { class: "tools" }, make("h3", {}, "Accuracy so far"), make("div", { class: "axes", role: "group", "aria-label": "over what" }, ...this.axes)),
+        make("div", { class: "tools" }, make("h3", {}, "Accuracy"), make("div", { class: "axes", role: "group", "aria-label": "over what" }, ...this.axes)),
         this.keys, this.race.node, this.note),
       make("section", { class: "card runs" }, make("h3", {}, "Runs"),
         make("div", { class: "wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", {}, name)))), this.body))),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
@@ -72,7 +73,7 @@ def tell_run(run: LiveRun, arm: str, colour: int) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def tell_group(group: Group, ids: Sequence[str]) -> dict[str, Json]:
+def tell_group(group: Group, ids: Sequence[str], root: Path) -> dict[str, Json]:
     """All that is shown of runs that belong together; `ids`: what the page calls them."""
     compared, experiment = group.compare(), group.experiment
     shares = [run.done for run in group.runs] + [0.0] * len(group.waiting)
@@ -88,6 +89,7 @@ def tell_group(group: Group, ids: Sequence[str]) -> dict[str, Json]:
         "title": group.title,
         "about": _describe(experiment),
         "path": str(group.path),
+        "where": str(group.path.relative_to(root)) if group.path.is_relative_to(root) else str(group.path),
         "runs": list(ids),
         "waiting": [{"arm": e.arm, "seed": e.seed, "colour": pick_colour(group.names.index(e.arm))}
                     for e in group.waiting],

@@ -74,7 +74,7 @@ function listGroups(groups, chosen) {
     const fill = make("span", { class: "fill" });
     fill.style.width = `${100 * group.done}%`;
     const words = make("span", { class: "soft" }, `${Math.floor(100 * group.done)} %, ${state === "starting" ? "getting ready" : state}`);
-    const button = make("button", { type: "button", "aria-current": key === chosen }, make("b", {}, group.title), words,
+    const button = make("button", { type: "button", "aria-current": key === chosen }, make("b", {}, group.title), make("span", { class: "soft where" }, group.where), words,
       make("span", { class: "bar", "data-state": state }, fill));
     button.title = group.path;
     button.addEventListener("click", () => pick(key, null));
