@@ -18,6 +18,7 @@ from potluck.experiment.comparison import resume_comparison
 from potluck.watch import board, live_run
 from potluck.watch.web import LOOPBACK, Page, open_socket, tell_address
 
+pytestmark = pytest.mark.slow
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 TWO = Experiment(

@@ -1,4 +1,4 @@
-"""What a live page knows: what is new in logs, who is computed, how a race stands; and whom it is served to."""
+"""What a live page knows: what is new in logs, who is computed, how a race stands, whom it is served to."""
 
 import http.client
 import json
