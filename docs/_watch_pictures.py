@@ -38,23 +38,26 @@ class Scene(NamedTuple):
 
 SCENES = (
     Scene("watch-light.png", "examples/demo.toml", "fedavg,maverick,shufflefl",
-          ("stop.seconds=400", *AWAY), "maverick, seed 2", 0.4, 1280, "light"),
+          ("stop.seconds=150", *AWAY), "maverick, seed 2", 0.4, 1280, "light"),
     Scene("watch-cohorts.png", "examples/auxo.toml", "fedavg,ifca,auxo",
-          ("stop.rounds=150", "train.epochs=3"), "auxo, seed 1", 0.5, 1000, "dark"),
+          ("stop.rounds=80"), "auxo, seed 1", 0.5, 1000, "dark"),
     Scene("watch-phone.png", "examples/demo.toml", "fedavg,fedrac",
-          ("stop.seconds=400", *AWAY), "fedrac, seed 1", 0.3, 400, "light", 1250, True),
+          ("stop.seconds=150", *AWAY), "fedrac, seed 1", 0.3, 400, "light", 1250, True),
 )  # fmt: skip
 
 
 def take(scene: Scene, browser: Browser, room: Path) -> None:
-    out = room / Path(scene.file).stem
-    command = [sys.executable, "-m", "potluck", "compare", scene.file, "--out", str(out), "--seeds", "1,2"]
+    room.mkdir()
+    out = f"runs/{Path(scene.file).stem}"
+    (room / "runs").mkdir()
+    file = str(ROOT / scene.file)
+    command = [sys.executable, "-m", "potluck", "compare", file, "--out", out, "--seeds", "1,2"]
     command += ["--algorithms", scene.algorithms, "--jobs", "2"]
     command += [part for setting in (*scene.settings, "run.executor=loop") for part in ("--set", setting)]
     watched = subprocess.Popen(
-        [sys.executable, "-m", "potluck", "watch", str(out), "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-m", "potluck", "watch", out, "--port", "0"], cwd=room, stdout=subprocess.PIPE
     )
-    run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen(command, cwd=room, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         assert watched.stdout is not None
         found = re.search(r"http\S+", watched.stdout.readline().decode())
@@ -69,7 +72,6 @@ def take(scene: Scene, browser: Browser, room: Path) -> None:
             os.killpg(run.pid, signal.SIGKILL)
             browser.wait(lambda: "stopped" in browser.ask(f"{row}.innerText"))
         time.sleep(2)
-        browser.ask("document.getElementById('root').textContent = 'runs/demo'")  # not this machine's room
         browser.shoot(IMAGES / scene.picture, whole=scene.height is None)
         assert browser.said == [], browser.said
     finally:

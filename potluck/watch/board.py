@@ -38,6 +38,7 @@ class Board:
         self._ages: dict[Path, int] = {}
         self._known: Found | None = None
         self._spoiled: dict[Path, str] = {}  # runs whose experiment can't be read
+        self._trouble: list[str] = []  # what the last look failed at
         self._searched = float("-inf")
         self._news = threading.Condition()
 
@@ -45,19 +46,30 @@ class Board:
 
     def follow(self, ended: threading.Event) -> None:
         """Look until told to end, and once more then."""
-        while not ended.is_set():
-            began = time.monotonic()
+        try:
+            while not ended.is_set():
+                began = time.monotonic()
+                self.look()
+                ended.wait(max(PAUSE, 3 * (time.monotonic() - began)))  # a fourth of one core at most
+            self._searched = float("-inf")
             self.look()
-            ended.wait(max(PAUSE, 3 * (time.monotonic() - began)))  # a fourth of one core at most
-        self._searched = float("-inf")
-        self.look()
-        self.look()  # who ended just now is believed at the second one
-        with self._news:
-            self.closed = True
-            self._news.notify_all()
+            self.look()  # who ended just now is believed at the second one
+        finally:  # also if a mistake of ours ends it: browsers are told that nothing more comes
+            with self._news:
+                self.closed = True
+                self._news.notify_all()
 
     def look(self) -> None:
-        """Read what is new below the folder."""
+        """Read what is new below the folder; what makes no sense at all is said, and looked at again."""
+        try:
+            self._look()
+            self._trouble = []
+        except WRONG as error:
+            self._trouble = [" ".join(str(error).split())]
+            self._searched = float("-inf")
+            self._publish({"page": self._tell_page()})
+
+    def _look(self) -> None:
         now, fresh = time.monotonic(), False
         if now - self._searched >= SEARCH:
             began = time.monotonic()
@@ -98,13 +110,19 @@ class Board:
                 if fresh or run.path in changed:
                     told[identify_run(run.path)] = _tell_run(run, arm, group.names.index(arm))
             told[key] = tell_group(group, [identify_run(run.path) for run in group.runs], self.root)
-        told["page"] = {
+        told["page"] = self._tell_page()
+        self._publish(told)
+
+    def _tell_page(self) -> Json:
+        return {
             "root": str(self.root),
             "there": self.root.is_dir(),
             "groups": [*self._order()],
-            "spoiled": [f"{why}" for why in self._spoiled.values()],
+            "spoiled": [*self._spoiled.values(), *self._trouble],
             "left_out": self._known is not None and self._known.left_out,
         }
+
+    def _publish(self, told: dict[str, Json]) -> None:
         alive = {*self.groups, *(identify_run(path) for path in self.runs), "page"}
         with self._news:
             for key in [key for key in self.entries if key not in alive]:

@@ -70,7 +70,7 @@ export class Chart {
     if (this.data) this.showTip();
   }
 
-  // kind: of the x axis; series: x, y, name, colour, perhaps low and high, or stack; most, least: of y.
+  // kind: of the x axis; series: x, y, name and colour, perhaps low and high; stacked: areas, one on the other.
   show(data) {
     this.data = data;
     this.redraw();
@@ -90,12 +90,11 @@ export class Chart {
     } else {
       const ys = series.flatMap((s) => [...s.y, ...(s.low ?? []), ...(s.high ?? [])]);
       if (target !== null && ys.length) ys.push(target);
-      const rough = this.data.fromZero ? 0 : Math.min(...ys, 100);
-      low = this.data.fromZero ? 0 : 10 * Math.floor(rough / 10);
-      high = this.data.fromZero ? Math.max(1e-9, ...ys) * 1.05 : Math.min(100, 10 * Math.ceil((Math.max(...ys, low) + 1e-9) / 10));
+      low = 10 * Math.floor(Math.min(...ys, 100) / 10);
+      high = Math.min(100, 10 * Math.ceil((Math.max(...ys, low) + 1e-9) / 10));
       if (high <= low) high = low + 10;
     }
-    const yScale = this.data.fromZero && this.data.yKind ? pickUnit(this.data.yKind, high) : [1, ""];
+    const yScale = this.data.yKind ? pickUnit(this.data.yKind, high) : [1, ""];
     const y = listTicks(low / yScale[0], high / yScale[0], Math.max(4, height / 45));
     const texts = y.ticks.map((each) => tell(each, y.step));
     const left = 14 + 7.2 * Math.max(...texts.map((text) => text.length)), right = 14, top = 24, bottom = 40;

@@ -196,9 +196,9 @@ class Details {
     card.node.hidden = !told.length && time.length < 2;
     set(card.text, told.length ? `${told.join(", ")}.` : "");
     this.traffic.node.hidden = time.length < 2;
-    const series = [{ name: "up", colour: "#D55E00", x: time, y: up }, { name: "down", colour: "#0072B2", x: time, y: down }];
+    const series = [{ name: "down", colour: "#0072B2", x: time, y: down }, { name: "up", colour: "#D55E00", x: time, y: up }];
     this.trafficKeys.replaceChildren(...(time.length < 2 ? [] : series.map((s) => make("span", {}, dot(s.colour), s.name))));
-    this.traffic.show({ series, kind: "time", yLabel: "sent so far", yKind: "sent", fromZero: true, small: true, tellY: size });
+    this.traffic.show({ series, kind: "time", yLabel: "sent so far", yKind: "sent", stacked: true, small: true, tellY: size });
   }
 }
 
@@ -241,7 +241,7 @@ export class GroupView {
     set(this.about, group.about);
     const states = [...group.runs.map((key) => runs[key].state), ...group.waiting.map(() => "waiting")];
     const counts = Object.keys(STATES).map((state) => [states.filter((each) => each === state).length, STATES[state]]);
-    this.bar.show(group.done, states.includes("running") ? "running" : states.every((s) => s === "finished") ? "finished" : "stopped");
+    this.bar.show(group.done, !states.includes("running") && states.some((state) => ["stopped", "silent", "damaged"].includes(state)) ? "stopped" : "running");
     set(this.share, `${Math.floor(100 * group.done)} % of ${states.length === 1 ? "a run" : `${states.length} runs`}: ${counts.filter(([n]) => n).map(([n, name]) => `${n} ${name}`).join(", ")}`);
     set(this.verdict, group.verdict);
     this.verdict.hidden = !group.verdict;
