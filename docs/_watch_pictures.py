@@ -1,6 +1,7 @@
 """Pictures of the live page, each while something runs: .venv/bin/python docs/_watch_pictures.py
 
-Three scenes: a comparison by day, cohorts in the dark, tiers on a phone after the command was killed.
+With names of pictures, these alone. Three scenes: a comparison by day, cohorts in the dark, tiers on a phone
+after the command was killed.
 """
 
 import os
@@ -40,7 +41,7 @@ SCENES = (
     Scene("watch-light.png", "examples/demo.toml", "fedavg,maverick,shufflefl",
           ("stop.seconds=150", *AWAY), "maverick, seed 2", 0.4, 1280, "light"),
     Scene("watch-cohorts.png", "examples/auxo.toml", "fedavg,ifca,auxo",
-          ("stop.rounds=80"), "auxo, seed 1", 0.5, 1000, "dark"),
+          ("stop.rounds=100",), "auxo, seed 1", 0.5, 1000, "dark"),
     Scene("watch-phone.png", "examples/demo.toml", "fedavg,fedrac",
           ("stop.seconds=150", *AWAY), "fedrac, seed 1", 0.3, 400, "light", 1250, True),
 )  # fmt: skip
@@ -57,7 +58,7 @@ def take(scene: Scene, browser: Browser, room: Path) -> None:
     watched = subprocess.Popen(
         [sys.executable, "-m", "potluck", "watch", out, "--port", "0"], cwd=room, stdout=subprocess.PIPE
     )
-    run = subprocess.Popen(command, cwd=room, stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen(command, cwd=room, start_new_session=True)
     try:
         assert watched.stdout is not None
         found = re.search(r"http\S+", watched.stdout.readline().decode())
@@ -85,7 +86,8 @@ def take(scene: Scene, browser: Browser, room: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as room, open_browser() as browser:
         for number, scene in enumerate(SCENES):
-            take(scene, browser, Path(room, str(number)))
+            if scene.picture in (sys.argv[1:] or [scene.picture]):
+                take(scene, browser, Path(room, str(number)))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ export class Chart {
     if (this.data) this.showTip();
   }
 
-  // kind: of the x axis; series: x, y, name and colour, perhaps low and high; stacked: areas, one on the other.
+  // kind: of the x axis; series: x, y, name and colour, perhaps low and high; stacked: areas,
+  // one on the other, that change at once unless they have slopes.
   show(data) {
     this.data = data;
     this.redraw();
@@ -112,7 +113,7 @@ export class Chart {
       parts.push(draw("text", { x: left - 6, y: at + 4, class: "tick", "text-anchor": "end" }, texts[i]));
     });
     if (longest > 0) {
-      const x = listTicks(0, longest / size, Math.max(2, Math.floor((width - left - right) / 90)));
+      const x = listTicks(0, longest / size, Math.max(2, Math.floor((width - left - right) / 70)));
       for (const each of x.ticks) {
         const at = place.x(each * size);
         const anchor = at > width - right - 12 ? "end" : "middle";
@@ -162,7 +163,7 @@ export class Chart {
     for (const s of series) {
       const upper = [], lower = [];
       s.x.forEach((x, i) => {
-        const until = place.x(s.x[i + 1] ?? x);
+        const until = place.x(this.data.slopes ? x : s.x[i + 1] ?? x);
         upper.push([place.x(x), place.y(base[i] + s.y[i])], [until, place.y(base[i] + s.y[i])]);
         lower.push([place.x(x), place.y(base[i])], [until, place.y(base[i])]);
         base[i] += s.y[i];

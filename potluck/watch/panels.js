@@ -9,6 +9,7 @@ const STATES = {
 };
 const AXES = { time: "virtual time", sent: "traffic", round: "rounds" };
 const GREY = "#8a8a92";
+const FEW = 4; // groups
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return NONE;
@@ -184,10 +185,14 @@ class Details {
     this.notes.hidden = !noted;
     const names = [...new Set(run.notes.flatMap((note) => Object.keys(note.groups)))];
     names.sort(new Intl.Collator("en", { numeric: true }).compare);
+    const cell = (note, name) => make("td", {}, name in note.groups ? number(note.groups[name]) : NONE);
+    const few = names.length <= FEW; // then they are columns: what was noted takes more words
+    const head = few ? names : run.notes.map((note) => note.what);
+    const rows = few ? run.notes.map((note) => [note.what, names.map((name) => cell(note, name))])
+      : names.map((name) => [name, run.notes.map((note) => cell(note, name))]);
     this.notes.replaceChildren(make("table", {},
-      make("thead", {}, make("tr", {}, make("th", {}, "group"), ...run.notes.map((note) => make("th", {}, note.what)))),
-      make("tbody", {}, ...names.map((name) => make("tr", {}, make("td", {}, name),
-        ...run.notes.map((note) => make("td", {}, name in note.groups ? number(note.groups[name]) : NONE)))))));
+      make("thead", {}, make("tr", {}, make("th", {}, few ? "" : "group"), ...head.map((text) => make("th", {}, text)))),
+      make("tbody", {}, ...rows.map(([text, cells]) => make("tr", {}, make("td", {}, text), ...cells)))));
   }
 
   showTraffic(run) {
@@ -198,7 +203,7 @@ class Details {
     this.traffic.node.hidden = time.length < 2;
     const series = [{ name: "down", colour: "#0072B2", x: time, y: down }, { name: "up", colour: "#D55E00", x: time, y: up }];
     this.trafficKeys.replaceChildren(...(time.length < 2 ? [] : series.map((s) => make("span", {}, dot(s.colour), s.name))));
-    this.traffic.show({ series, kind: "time", yLabel: "sent so far", yKind: "sent", stacked: true, small: true, tellY: size });
+    this.traffic.show({ series, kind: "time", yLabel: "sent so far", yKind: "sent", stacked: true, slopes: true, small: true, tellY: size });
   }
 }
 

@@ -130,6 +130,13 @@ def tell_standing(group: Group) -> str:
     begun = [(arm, run.heard.points) for arm, run in zip(group.arms, group.runs, strict=True)]
     begun = [(arm, points) for arm, points in begun if len(points) > 1]
     come = f"{ended} of {total} runs have ended; the verdict comes when all have"
+    stopped = sum(run.state == "stopped" for run in group.runs)
+    if stopped and not any(run.state in ("starting", "running") for run in group.runs):
+        again = (
+            f"`potluck resume {group.path}` goes on" if group.experiment.compare else "they can be resumed"
+        )
+        are = "is" if stopped == 1 else "are"
+        come = f"{ended} of {total} runs have ended and {stopped} {are} stopped: {again}"
     arms = list(dict.fromkeys(arm for arm, _ in begun))
     if len(arms) < 2:
         return f"No verdict yet: {come}."

@@ -180,10 +180,13 @@ def test_a_killed_run_is_told_from_one_that_is_computed(place, monkeypatch):
     assert find(told, arm="auxo")["state"] == "stopped"
     assert [(e["arm"], e["seed"]) for e in group["waiting"]] == [("auxo", 2)]
     assert group["verdict"].startswith("So far, after")
-    assert group["verdict"].endswith("2 of 4 runs have ended; the verdict comes when all have.")
+    goes_on = f"2 of 4 runs have ended and 1 is stopped: `potluck resume {place}` goes on."
+    assert group["verdict"].endswith(goes_on)
     with lock_run(place / "auxo-1"):
         told = look(place)
         assert find(told, arm="auxo")["state"] == "running"
+    verdict = find(told, title="small")["verdict"]
+    assert verdict.endswith("2 of 4 runs have ended; the verdict comes when all have.")
 
 
 def test_runs_of_other_machines_are_known_by_their_signs_of_life(place):
