@@ -29,6 +29,7 @@ from potluck.cli.options import (
 from potluck.cli.output import explain_resuming, open_screen, print_comparison, print_json, print_run
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
+from potluck.cli.watch import Watched, watch, watching
 from potluck.core.errors import ConfigError
 
 app = typer.Typer(
@@ -67,6 +68,7 @@ def run(
     code: Code = None,
     out: Out = None,
     seed: Annotated[int | None, typer.Option(help="Draw from this seed, instead of the file's.")] = None,
+    watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -87,8 +89,9 @@ def run(
     ])  # fmt: skip
     folder = out or Path("runs") / f"{wanted.name}-{_spell(wanted.algorithm)}-{wanted.seed}"
     shown = open_screen(quiet)
-    with explain_resuming(folder), shown(f"{_spell(wanted.algorithm)}-{wanted.seed}") as watch:
-        done = ex.run(wanted, folder, watch, force=force)
+    name = f"{_spell(wanted.algorithm)}-{wanted.seed}"
+    with explain_resuming(folder), watching(watched, folder, shown), shown(name) as progress:
+        done = ex.run(wanted, folder, progress, force=force)
     for notice in done.notices:
         shown.say(f"potluck: {notice}")
     print_run(done, quiet, as_json)
@@ -152,6 +155,7 @@ def compare(
     code: Code = None,
     out: Out = None,
     jobs: Jobs = "auto",
+    watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -170,9 +174,10 @@ def compare(
     names = None if algorithms is None else split_names("--algorithms", algorithms)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
-    with explain_resuming(folder, jobs=jobs):
+    shown = open_screen(quiet)
+    with explain_resuming(folder, jobs=jobs), watching(watched, folder, shown):
         compared = ex.compare(
-            wanted, names, chosen, folder, open_screen(quiet), force=force, tuned=tuned, jobs=read_jobs(jobs)
+            wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs)
         )
     print_comparison(compared, folder, quiet, as_json)
 
@@ -184,6 +189,7 @@ app.add_typer(deploy, name="deploy")
 app.command()(fleet)
 app.command()(advise)
 app.command()(report)
+app.command()(watch)
 
 
 @app.command()

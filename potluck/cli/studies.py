@@ -8,6 +8,7 @@ import typer
 from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
+from potluck.cli.watch import Watched, watching
 from potluck.core.errors import ConfigError
 
 Again = Annotated[
@@ -91,6 +92,7 @@ def study(
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
     jobs: Jobs = "auto",
+    watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -117,12 +119,13 @@ def study(
             f"study: name one ({', '.join(study_runner.list_studies()) or 'a file'}), or see --list"
         )
     folder = out or study_runner.default_folder(name, scale)
-    with explain_resuming(folder, "the same command"):
+    shown = open_screen(quiet)
+    with explain_resuming(folder, "the same command"), watching(watched, folder, shown):
         results = study_runner.run_study(
             name,
             scale,
             folder,
-            open_screen(quiet),
+            shown,
             settings=settings or [],
             force=force,
             jobs=read_jobs(jobs),
@@ -136,6 +139,4 @@ def study(
         if written:
             echo(f"page: {page}")
     if not no_page and not written:
-        open_screen(quiet).say(
-            f"potluck: {page} has this study at paper scale, so this quick one is left out"
-        )
+        shown.say(f"potluck: {page} has this study at paper scale, so this quick one is left out")

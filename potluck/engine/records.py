@@ -53,6 +53,12 @@ class Records:
         except OSError as error:
             raise safe_files.explain_failure(error, self.file.name, "written", StorageError) from None
 
+    def publish(self) -> None:
+        """Let others read what has been written so far; it need not have reached the disk."""
+        if self.file is not None:
+            with safe_files.naming(self.file.name, "written", StorageError):
+                self.file.flush()
+
     def flush(self) -> int:
         """All to disk; the length so far, which a snapshot remembers."""
         if self.file is None or self.sums is None:

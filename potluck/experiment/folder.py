@@ -11,6 +11,7 @@ records.sums        how long it was at the last snapshots, and the sha256 of tha
 keep.log            what devices remember between tasks; keep.1.log and so on, once much of it is old
 snapshots/          where to go on after an end that nobody planned
 sessions.jsonl      seconds of real time, one line for each start
+pulse.jsonl         who was at work, a line a second at most, for `potluck watch`
 devices.json        who they were: speed, links, rows at first and at the end, the last tasks; written once
 summary.json        what the run came to: written last, so a folder that has one is finished
 models/             what was trained, one safetensors file for each view
@@ -38,6 +39,7 @@ from potluck.simulate.run_state import MEMORIES, RECORDS, SUMS
 
 EXPERIMENT, PLAN, SUMMARY = "experiment.toml", "plan.json", "summary.json"
 SESSIONS, MODELS, REPORT, DEVICES = "sessions.jsonl", "models", "report.html", "devices.json"
+PULSE = "pulse.jsonl"
 DEPLOYED = ("federation.json", "bodies", "blobs", "own")  # of a run on real devices, beside journal-*.log
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
@@ -50,6 +52,7 @@ _OWN = {
     DEVICES,
     SUMMARY,
     SESSIONS,
+    PULSE,
     snapshot.FOLDER,
     MODELS,
     REPORT,

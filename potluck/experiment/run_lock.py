@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def lock_run(folder: Path) -> Iterator[None]:
     file = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file)
         except BlockingIOError:
             raise ConfigError(
                 f"{folder}: another process is computing this run; wait until it has ended, or end it first"
@@ -37,6 +38,36 @@ def lock_run(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Whether a process of this machine computes a run; None where that can't be asked."""
+    if not _LOCKS:
+        return None
+    import fcntl
+
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: `_take` waits for that
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None  # a file system without locks
+    finally:
+        os.close(file)
+    return False
+
+
+def _take(file: int) -> None:
+    """Lock a folder; somebody who looks whether it is locked has it for a moment."""
+    import fcntl
+
+    for _ in range(20):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.005)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _let_go() -> None:

@@ -28,6 +28,7 @@ from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
+from potluck.experiment.pulse import keep_pulse
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary, summarise_run
@@ -213,8 +214,8 @@ def _finish(
 ) -> Run:
     began = time.monotonic()
     try:
-        with parameter_context(setting):
-            sim.run(progress)
+        with parameter_context(setting), keep_pulse(path, sim, progress) as watch:
+            sim.run(watch)
     except RunError as error:
         seconds = time.monotonic() - began
         left = _keep_failed(setting, sim, path, seconds, str(error))

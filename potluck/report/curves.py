@@ -89,7 +89,7 @@ def _draw_curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
         for run in comparison.of(name):
             points = metrics.series(run.lines, "accuracy_mean", run.summary["view"])
             lines.append((axis(run, points), [100 * p.value for p in points]))
-        x, middle, low, high = _find_band([line for line in lines if line[0]])
+        x, middle, low, high = find_band([line for line in lines if line[0]])
         if len(lines) > 1:
             figure.add_trace(
                 go.Scatter(
@@ -119,7 +119,7 @@ def _draw_curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
     return figure
 
 
-def _find_band(
+def find_band(
     lines: Sequence[tuple[list[float], list[float]]],
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Mean, least and greatest of several curves (straight between their points), as far as all go."""

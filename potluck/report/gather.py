@@ -24,7 +24,7 @@ def gather(places: Sequence[Path]) -> Comparison:
         return found
     runs = [run for place in places for run in _load_runs(place)]
     runs = list({run.path: run for run in runs}.values())  # named twice, shown once
-    called = _name_runs(runs)
+    called = name_runs(runs)
     named = [
         replace(run, summary={**run.summary, "algorithm": name})
         for run, name in zip(runs, called, strict=True)
@@ -40,7 +40,7 @@ def gather(places: Sequence[Path]) -> Comparison:
 
 def is_one_federation(comparison: Comparison) -> bool:
     """Whether all runs are of one crowd, so that what they came to can be set side by side."""
-    return len({_write_federation(run.experiment) for run in comparison.runs}) <= 1
+    return len({write_federation(run.experiment) for run in comparison.runs}) <= 1
 
 
 def _load_runs(place: Path) -> list[Run]:
@@ -58,7 +58,7 @@ def _load_runs(place: Path) -> list[Run]:
     return [load(path.resolve()) for path in below]
 
 
-def _name_runs(runs: list[Run]) -> list[str]:
+def name_runs(runs: list[Run]) -> list[str]:
     """What each run is called: its algorithm, with more where that would mix different settings."""
     keys = [_write_setting(run.experiment) for run in runs]
     finers: tuple[Callable[[Path], Path], ...] = (lambda path: path.parent, lambda path: path)
@@ -108,7 +108,7 @@ def _write_setting(e: Experiment) -> str:
     return e.with_values(seed=0, name="x").to_toml()
 
 
-def _write_federation(e: Experiment) -> str:
+def write_federation(e: Experiment) -> str:
     """What a comparison holds fixed: the data, the devices, the end."""
     return e.with_values(
         seed=0, name="x", algorithm="fedavg", algorithms={}, robust=None, train={}, run={}

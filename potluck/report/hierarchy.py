@@ -1,5 +1,7 @@
 """Tiers of a hierarchy: bytes across the links of each, and what edges do while the cloud is silent."""
 
+from collections.abc import Mapping
+
 import plotly.graph_objects as go
 
 from potluck import metrics
@@ -76,7 +78,11 @@ def draw_traffic(comparison: Comparison) -> go.Figure | None:
 
 def name_group(run: Run, group: Group | None) -> str:
     """An aggregator by its tier and number; other groups as they call themselves."""
-    tiers = {} if run.devices is None else run.devices["tiers"]
+    return name_by_tier({} if run.devices is None else run.devices["tiers"], group)
+
+
+def name_by_tier(tiers: Mapping[str, int], group: Group | None) -> str:
+    """The same where it is known which aggregator is the first of each tier."""
     if not isinstance(group, int) or not tiers or group < tiers["cloud"]:
         return ROOT if group in ("", None) else str(group)
     tier = max((name for name in tiers if tiers[name] <= group), key=lambda name: tiers[name])

@@ -4,6 +4,8 @@ Which notes there are and how they read, algorithms say themselves (`NOTES`); he
 several algorithms write.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -11,6 +13,7 @@ from plotly.subplots import make_subplots
 from potluck.algorithms import canonical, find_notes
 from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Kind, Notes
+from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.report.canvas import COLOURS, SHADES, make_figure, pick_colour, pick_time_unit
 from potluck.report.hierarchy import name_group
@@ -136,19 +139,25 @@ def _read_numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for r in run.lines:
-        value, name = r["value"], r["metric"]
-        if "group" not in r or name in (*_COUNTERS, *_ELSEWHERE):
+        name = r["metric"]
+        if name in drawn and (drawn[name] != "counts" or isinstance(r["value"], list)):  # in its own figure
             continue
-        if name in drawn and (drawn[name] != "counts" or isinstance(value, list)):  # has a figure of its own
-            continue
-        parts = value if isinstance(value, dict) else {"": value}
-        for key, own in parts.items():
-            devices = isinstance(own, list) and all(isinstance(node, int) for node in own)
-            number = len(own) if devices else own
-            if isinstance(number, int | float):
-                thing = found.setdefault(f"{name} {key}".strip(), {})
-                thing.setdefault(name_group(run, r["group"]), []).append((r["time"], float(number)))
+        for thing, number in list_numbers(r):
+            groups = found.setdefault(thing, {})
+            groups.setdefault(name_group(run, r.get("group")), []).append((r["time"], number))
     return found
+
+
+def list_numbers(r: Record) -> Iterator[tuple[str, float]]:
+    """What a group noted: of lists of devices their length, of tables each number."""
+    value, name = r["value"], r["metric"]
+    if "group" not in r or name in (*_COUNTERS, *_ELSEWHERE):
+        return
+    for key, own in (value if isinstance(value, dict) else {"": value}).items():
+        devices = isinstance(own, list) and all(isinstance(node, int) for node in own)
+        number = len(own) if devices else own
+        if isinstance(number, int | float):
+            yield f"{name} {key}".strip(), float(number)
 
 
 def _draw_line(

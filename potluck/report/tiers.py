@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import plotly.graph_objects as go
 
+from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 
@@ -11,14 +12,17 @@ from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
 def read_tiers(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
     """When which device was given which tier: noted of one device, or of all devices of a tier."""
     for r in run.lines:
-        if r["metric"] != note:
-            continue
-        value = r["value"]
-        node = r.get("node", r.get("group"))
-        if isinstance(value, dict) and "tier" in value and isinstance(node, int):
-            yield r["time"], node, str(value["tier"])
-        elif isinstance(value, list) and "group" in r:
-            yield from ((r["time"], int(each), str(r["group"])) for each in value)
+        if r["metric"] == note:
+            yield from ((r["time"], node, tier) for node, tier in list_tiers(r))
+
+
+def list_tiers(r: Record) -> Iterator[tuple[int, str]]:
+    """Which device is in which tier, as one note says."""
+    value, node = r["value"], r.get("node", r.get("group"))
+    if isinstance(value, dict) and "tier" in value and isinstance(node, int):
+        yield node, str(value["tier"])
+    elif isinstance(value, list) and "group" in r:
+        yield from ((int(each), str(r["group"])) for each in value if isinstance(each, int))
 
 
 def find_last_tiers(run: Run) -> dict[int, str]:

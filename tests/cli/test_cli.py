@@ -228,7 +228,9 @@ def test_narrow_terminals_see_fewer_columns(potluck, monkeypatch):
     assert max(map(len, out.splitlines())) <= 60
 
 
-@pytest.mark.parametrize("command", ["", "run", "resume", "compare", "report", "algorithms", "list", "show"])
+@pytest.mark.parametrize(
+    "command", ["", "run", "resume", "compare", "report", "algorithms", "list", "show", "watch"]
+)
 def test_help_teaches_by_example(potluck, command):
     code, out, _ = potluck(*[command] * bool(command), "--help")
     assert code == 0

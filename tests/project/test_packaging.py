@@ -46,7 +46,13 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_whole_package_and_nothing_else(wheel):
     expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "potluck").rglob("*.py")}
     held = set(zipfile.ZipFile(wheel).namelist())
-    assert expected | {"potluck/py.typed", "potluck/fleet/fedrac40.csv"} <= held
+    shipped = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "potluck" / "watch").iterdir()
+        if path.suffix in (".js", ".css", ".html")
+    }
+    assert {"potluck/watch/watch.js", "potluck/watch/watch.css"} <= shipped
+    assert expected | shipped | {"potluck/py.typed", "potluck/fleet/fedrac40.csv"} <= held
     assert {name.split("/")[0].split("-")[0] for name in held} == {"potluck"}
     assert any(name.endswith("licenses/LICENSE") for name in held)
 

@@ -17,6 +17,7 @@ from potluck.deploy.port import Port
 from potluck.deploy.work import rows, vocabulary
 from potluck.deploy.work.device import Device, Holding, OwnRows
 from potluck.experiment import folder
+from potluck.experiment.pulse import Crowd, Pulse
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import Summary
@@ -72,9 +73,12 @@ def conduct(
         here = WithServer(port, deployment.terms.devices, own)
         try:
             server = make_server(deployment, here, out, run, say)
+            conductor = server.conductor
+            pulse = Pulse(out, server.logs, conductor.accounts, lambda: _count_crowd(server), progress)
             try:
-                server.run(progress, until)
+                server.run(pulse, until)
             finally:
+                pulse.close()
                 server.close()
                 folder.add_session(out, time.monotonic() - began)
         finally:
@@ -83,6 +87,13 @@ def conduct(
         if not server.state.finished:
             return None
         return outcome.write(out, deployment, server.conductor, own)
+
+
+def _count_crowd(server: Server) -> Crowd:
+    there = sum(member.there for member in server.state.members.values())
+    devices = server.terms.devices
+    working = sum(node < devices for node in server.conductor.queues.first)
+    return Crowd(devices, there, working, {"cloud": devices})
 
 
 def make_server(deployment: Deployment, port: Port, out: Path, run: str, say: Say) -> Server:

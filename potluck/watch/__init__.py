@@ -1,0 +1,1 @@
+"""A live page of runs and comparisons while they run."""
