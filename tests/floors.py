@@ -57,7 +57,7 @@ class Condition(NamedTuple):
 # By crowd, who can't meet its floor, and the conditions under which it should: the page has what came of
 # them. FedAvg has the same ones. Chosen from what each method spends its time on, and from validation rows at
 # seeds 11 and 12 for SCAFFOLD (0.03: 90.8 %, FedAvg 89.5 %; 0.1: 63 %). HeteroFL's second one follows a look
-# at validation rows, too (0.968 and 0.912 without the scaler at two seeds, FedAvg's smallest 0.952 and 0.936).
+# at validation rows (0.968 and 0.912 without the scaler at two seeds, FedAvg's smallest 0.952 and 0.936).
 _ROUNDS = ("stop.seconds=1e6", "evaluate.seconds=1e6")
 _LONGER = Condition("four times as long", ("stop.seconds=400", "evaluate.seconds=20"))
 BELOW = {
