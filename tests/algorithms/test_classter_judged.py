@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, LOOP, STACKED, finished, pool, small, values
+from federations import LOCAL, LOOP, STACKED, finished, pool, small, values, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import SPEC, Desk, Line, close, local, numbers, tasks
@@ -23,6 +23,7 @@ from potluck.core.rule import Got
 from potluck.data import divide, reserve_rows
 from potluck.engine.schedule import EvaluateAt
 from potluck.jobs.calibrate import begin_search, share_of, sum_up, take_step
+from potluck.jobs.prior import WEIGH
 from potluck.jobs.switch import Prior, Switch
 
 ONE = replace(SPEC, outputs=1)
@@ -380,8 +381,8 @@ def test_its_defaults_weigh_classes_as_they_are_met_and_published_ones_do_not():
 DATA = reserve_rows(pool(), 0.1, 1)
 
 
-def run(name="classter", rounds=16, plan=LOOP, data=DATA, classes=2, **params):
-    held = divide(data, "shards", 8, 1, classes_per_client=classes)
+def run(name="classter", rounds=16, plan=LOOP, data=DATA, classes=2, dealt=None, **params):
+    held = divide(dealt or data, "shards", 8, 1, classes_per_client=classes)
     where = replace(small((9,) * 8, data=data, compute=4e5), partition=held)
     made = algorithms.make(name, LOCAL, **{"clients": 4, "distil": {"every": 16}, **params})
     sim = finished(where, made, rounds=rounds, plan=plan, often=EvaluateAt(rounds=max(1, rounds // 4)))
@@ -419,6 +420,28 @@ def test_the_general_model_is_served_where_it_is_the_better_one(name, rounds):
         task = sim.serve(node)["classter"]
         assert isinstance(task.job.objective, Switch)
         assert close(task.send["params"], m.general)
+
+
+@pytest.mark.parametrize("form", WEIGH)
+def test_its_prior_reads_no_label_of_a_test_row(form):
+    data, switch = reserve_rows(pool(300), 0.5, 1), {"kind": "Prior", "form": form}
+    tested = [divide(data, "shards", 8, 1, classes_per_client=1).rows(node, "test") for node in range(8)]
+
+    def scores(labels):
+        y = data.y.clone()
+        for rows, own in zip(tested, labels, strict=True):
+            y[torch.tensor(rows)] = own
+        told = replace(data, y=y)
+        sim, m = run(rounds=4, data=told, classes=1, dealt=data, kept=0.3, personal={"switch": switch})
+        assert m.standing.prefers_general
+        return [values(sim, "accuracy", node=node)[-1] for node in range(8)], weights(sim)
+
+    # All rows said to be of one class, then of the next: the shares that are right are those answered by it.
+    answered, models = zip(
+        *(scores([torch.full((len(r),), c) for r in tested]) for c in range(4)), strict=True
+    )
+    assert np.sum(answered, 0) == pytest.approx(1.0)
+    assert all(torch.equal(models[0], other) for other in models)
 
 
 def test_stacks_and_loops_agree_on_what_devices_judge():
