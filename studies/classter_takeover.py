@@ -73,8 +73,8 @@ STUDY = Study(
         overlay(
             QUICK,
             D4,
-            {"fleet": {"compute": 2e5}, "stop": {"rounds": None, "seconds": 40.0}},
-            {"evaluate": {"rounds": None, "seconds": 8.0}},
+            {"stop": {"rounds": None, "seconds": 6.0}},
+            {"evaluate": {"rounds": None, "seconds": 1.0}},
         ),
         seeds=(1,),
     ),
