@@ -366,7 +366,7 @@ def write_page(page, tables, merge=False):
 
 def merge_rows(old, new):
     """A table's rows, with those that were measured now in their places; further ones come last."""
-    rows = {row.split("|")[1]: row for row in [*filter(None, old), *new]}
+    rows = {row.split("|")[1]: row for row in [*old, *new] if row.startswith("|")}
     assert len({row.count("|") for row in rows.values()}) == 1, "the page's table has other columns"
     return "\n".join(rows.values())
 
