@@ -41,7 +41,7 @@ campaign: $(READY) ## everything bad by the thousand: kills, damage, loss, lies;
 reliability: $(READY) ## put the last campaign's table into docs/reliability.md
 	$(BIN)/python tests/campaign --write docs/reliability.md
 
-thorough: $(READY) ## tests that take too long for every change
+thorough: $(READY) ## tests that take too long for every change; floors of baselines and the conditions of those below
 	$(BIN)/python -m pytest -n 2 -m nightly
 
 flower: export OMP_NUM_THREADS = 1

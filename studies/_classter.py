@@ -7,6 +7,8 @@ that they don't hold. The server is a graphics card: 0.05 ms a sample, where a p
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
+from statistics import fmean
 from typing import Any
 
 from potluck import metrics
@@ -94,6 +96,29 @@ def bytes_to(target: float) -> Callable[[Run], float | None]:
         return sum(max((p.value for p in points if p.time <= when), default=0.0) for points in counters)
 
     return found
+
+
+def find_takeover(run: Run) -> float | None:
+    """When the general model was first served: by devices' judgement or, if nobody judges, once distilled."""
+    judged = [r["time"] for r in run.lines if r["metric"] == "judged" and r["value"]["served"]]
+    unjudged = [r["time"] for r in run.lines if r["metric"] == "calibration"]  # noted where nobody judges
+    return min(judged + unjudged, default=None)
+
+
+def change_at_takeover(run: Run) -> float | None:
+    """The mean of all looks from then on, less the best look before."""
+    when = find_takeover(run)
+    if when is None:
+        return None
+    before = [p.value for p in _curve(run) if p.time < when]
+    after = [p.value for p in _curve(run) if p.time >= when]
+    return fmean(after) - max(before) if before and after else None
+
+
+def largest_fall(run: Run) -> float | None:
+    """How far any look is below the best one before it."""
+    looks = [p.value for p in _curve(run)]
+    return max((best - now for best, now in zip(accumulate(looks, max), looks, strict=True)), default=None)
 
 
 def distilling(run: Run) -> float | None:

@@ -93,6 +93,7 @@ SETTINGS = {
 # What no algorithm does at its defaults: other parts of the house that move. NAME: algorithm and settings.
 VARIANTS = {
     "auxo authors": ("auxo", (*SETTINGS["auxo"], 'algorithms.auxo.criterion="authors"')),
+    "cfl relative": ("cfl", (_GROUPS, "algorithms.cfl.rest=0.4", "algorithms.cfl.min_round=9")),
     "fedavg private": ("fedavg", ("train.privacy={clip=0.5,sigma=0.1}",)),
     "fedavg attacked": ("fedavg", ('robust={kind="krum"}', 'fleet.attack={kind="sign_flip",share=0.2}')),
     "fedavg late": ("fedavg", ("algorithms.fedavg.deadline=0.3", "algorithms.fedavg.overcommit=1.5")),

@@ -52,7 +52,7 @@ from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
 from potluck.rules.vectors import Vector, flatten, length, mean_rows, normalise, number_clusters
 
-FIDELITY: Final = "authors' code"
+FIDELITY: Final = "authors' code, but when to cut is Potluck's own"
 FIRST: Final = 3  # rounds, whose updates later ones are measured by
 NOTES = Notes(
     {

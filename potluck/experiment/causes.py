@@ -99,13 +99,15 @@ def _few(story: Story) -> str:
 
 
 def _attacked(story: Story) -> str:
-    attack, judge = story.experiment.fleet.attack, story.experiment.robust
+    attack, name = story.experiment.fleet.attack, story.experiment.algorithm
     who = next((len(r["value"]) for r in story.records if r["metric"] == "attackers"), 0)
     if attack is None or not who:
         return ""
-    then = (
-        "nobody judges updates; set [robust]" if judge is None else "the judge of [robust] doesn't stop them"
-    )
+    then = "nobody judges updates; set [robust]"
+    if story.experiment.robust is not None:
+        then = "the judge of [robust] doesn't stop them"
+    elif story.experiment.algorithms.get(name, {}).get("robust") is not None:
+        then = f"the judge of algorithms.{name}.robust doesn't stop them; try another, such as by [robust]"
     return f"{who} devices attack (fleet.attack.kind = {attack.kind!r}), and {then}"
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, LOOP, STACKED, finished, pool, small, values
+from federations import LOCAL, LOOP, STACKED, finished, pool, small, values, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import SPEC, Desk, Line, close, local, numbers, tasks
@@ -23,6 +23,7 @@ from potluck.core.rule import Got
 from potluck.data import divide, reserve_rows
 from potluck.engine.schedule import EvaluateAt
 from potluck.jobs.calibrate import begin_search, share_of, sum_up, take_step
+from potluck.jobs.prior import WEIGH
 from potluck.jobs.switch import Prior, Switch
 
 ONE = replace(SPEC, outputs=1)
@@ -380,16 +381,16 @@ def test_its_defaults_weigh_classes_as_they_are_met_and_published_ones_do_not():
 DATA = reserve_rows(pool(), 0.1, 1)
 
 
-def run(name="classter", rounds=16, plan=LOOP, **params):
-    held = divide(DATA, "shards", 8, 1, classes_per_client=2)
-    where = replace(small((9,) * 8, data=DATA, compute=4e5), partition=held)
+def run(name="classter", rounds=16, plan=LOOP, data=DATA, classes=2, dealt=None, **params):
+    held = divide(dealt or data, "shards", 8, 1, classes_per_client=classes)
+    where = replace(small((9,) * 8, data=data, compute=4e5), partition=held)
     made = algorithms.make(name, LOCAL, **{"clients": 4, "distil": {"every": 16}, **params})
     sim = finished(where, made, rounds=rounds, plan=plan, often=EvaluateAt(rounds=max(1, rounds // 4)))
     return sim, sim.points[sim.root].own.state.model
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("classter", 16), ("classter_async", 64)])
-def test_detectors_are_trained_distilled_judged_and_the_general_model_is_served(name, rounds):
+def test_detectors_are_trained_distilled_and_judged(name, rounds):
     sim, m = run(name, rounds)
     assert m.total == 64
     assert min(m.updates) > 4
@@ -400,10 +401,47 @@ def test_detectors_are_trained_distilled_judged_and_the_general_model_is_served(
     assert len(judged) >= 3
     assert m.judged == m.distilled == m.total  # the last one too
     assert all(told["rows"] > 0 for told in judged)
-    served = [told["served"] for told in judged]
-    assert m.standing.prefers_general == bool(served[-1])
-    if any(served):
-        assert values(sim, "personal")  # devices have a model of their own beside it
+    # The forty rows that the server has are too few to distil by: the detectors stay the better ones.
+    assert [told["served"] for told in judged] == [0.0] * len(judged)
+    assert not values(sim, "personal")
+    assert {type(sim.serve(n)["classter"].job.objective) for n in range(8)} == {Loudest}
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("classter", 16), ("classter_async", 64)])
+def test_the_general_model_is_served_where_it_is_the_better_one(name, rounds):
+    # The server has half of all rows, and a device holds one class, which its prior soon knows.
+    sim, m = run(name, rounds, data=reserve_rows(pool(600), 0.5, 1), classes=1, kept=0.3)
+    judged = values(sim, "judged")
+    assert all(told["general"] >= told["detectors"] for told in judged)
+    assert [told["served"] for told in judged] == [1.0] * len(judged)
+    assert m.standing.prefers_general
+    assert values(sim, "personal")  # devices have a model of their own beside it
+    for node in range(8):
+        task = sim.serve(node)["classter"]
+        assert isinstance(task.job.objective, Switch)
+        assert close(task.send["params"], m.general)
+
+
+@pytest.mark.parametrize("form", WEIGH)
+def test_its_prior_reads_no_label_of_a_test_row(form):
+    data, switch = reserve_rows(pool(300), 0.5, 1), {"kind": "Prior", "form": form}
+    tested = [divide(data, "shards", 8, 1, classes_per_client=1).rows(node, "test") for node in range(8)]
+
+    def scores(labels):
+        y = data.y.clone()
+        for rows, own in zip(tested, labels, strict=True):
+            y[torch.tensor(rows)] = own
+        told = replace(data, y=y)
+        sim, m = run(rounds=4, data=told, classes=1, dealt=data, kept=0.3, personal={"switch": switch})
+        assert m.standing.prefers_general
+        return [values(sim, "accuracy", node=node)[-1] for node in range(8)], weights(sim)
+
+    # All rows said to be of one class, then of the next: the shares that are right are those answered by it.
+    answered, models = zip(
+        *(scores([torch.full((len(r),), c) for r in tested]) for c in range(4)), strict=True
+    )
+    assert np.sum(answered, 0) == pytest.approx(1.0)
+    assert all(torch.equal(models[0], other) for other in models)
 
 
 def test_stacks_and_loops_agree_on_what_devices_judge():

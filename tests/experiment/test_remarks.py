@@ -13,6 +13,7 @@ from potluck.algorithms.maverick import PUBLISHED
 from potluck.cli import main
 from potluck.experiment import Experiment
 from potluck.experiment.judged import Judged, JudgedDevice
+from potluck.experiment.prepare import resolve_run
 from potluck.experiment.remarks import find_remarks
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +164,23 @@ def test_causes_of_learning_nothing(more, told):
 )
 def test_causes_that_were_set(tables, told):
     assert cause(AT_CHANCE, experiment=Experiment(**tables), attackers=[0, 1, 2, 3, 4, 5]).startswith(told)
+
+
+def test_an_algorithm_that_judges_by_itself_is_not_told_that_nobody_does():
+    attack = {"kind": "sign_flip", "share": 0.3}
+
+    def told(name, mode, **more):
+        tables = {"fleet": {"attack": attack, "edges": 2}, "algorithms": {name: {"mode": mode}}, **more}
+        run = resolve_run(Experiment(algorithm=name, **tables))
+        return cause(AT_CHANCE, experiment=run, attackers=[0, 1]).partition(", and ")[2]
+
+    for name in ("maverick", "fededge"):
+        own = f"the judge of algorithms.{name}.robust doesn't stop them; try another, such as by [robust]"
+        assert told(name, "published") == own
+        assert told(name, "potluck") == "nobody judges updates; set [robust]"
+    # A table of the experiment's takes the place of the algorithm's own.
+    theirs = told("maverick", "published", robust={"kind": "median"})
+    assert theirs == "the judge of [robust] doesn't stop them"
 
 
 def test_devices_of_one_class_each_undo_each_other():

@@ -3,6 +3,7 @@ change, the others nightly."""
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,6 +62,31 @@ def test_study_can_be_had_at_both_scales(name, monkeypatch):
     assert study.title == STUDIES[name].title
     assert study.plan("quick").arms
     assert study.plan("paper").arms  # which refuses more runs than there is time for
+
+
+def test_a_take_over_is_told_by_hand(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "studies")
+    from _classter import change_at_takeover, find_takeover, largest_fall
+
+    def told(notes):
+        curve = [(10.0, 0.2), (20.0, 0.5), (30.0, 0.4), (40.0, 0.1), (50.0, 0.3)]
+        looks = [
+            {"time": t, "round": 1, "metric": "accuracy_mean", "value": v, "view": "v"} for t, v in curve
+        ]
+        run = SimpleNamespace(lines=[*looks, *notes])
+        return find_takeover(run), change_at_takeover(run), largest_fall(run)
+
+    judged = [{"time": t, "metric": "judged", "value": {"served": s}} for t, s in ((15.0, 0.0), (25.0, 1.0))]
+    distilled = {"time": 12.0, "metric": "distilled", "value": {}}
+    # The mean of 0.4, 0.1 and 0.3, less 0.5.
+    assert told([distilled, *judged]) == (25.0, pytest.approx(-0.7 / 3), pytest.approx(0.4))
+    assert told([distilled, *judged[:1]]) == (None, None, pytest.approx(0.4))
+    # As published nobody judges: the mean of the last four, less 0.2.
+    assert told([distilled, {**distilled, "metric": "calibration"}]) == (
+        12.0,
+        pytest.approx(0.325 - 0.2),
+        pytest.approx(0.4),
+    )
 
 
 def test_titles_and_names_differ():

@@ -12,7 +12,9 @@ hold are 0 and its rows of the last layer for these classes don't count.
 Deviations: there is no static BatchNorm. In the authors' code a norm follows every scaler, and undoes it in
 training; here ResNets and MobileNets have GroupNorm in these places, but perceptrons, LeNet and LSTMs have no
 norm. There the scaler makes a narrow model's gradients up to 1 / rate times as long for every layer that they
-pass, and only clipping keeps it from blowing up: don't turn off `clip` alone. Changes travel, not weights
+pass, and only clipping keeps it from blowing up: don't turn off `clip` alone. Both were kept by measurement
+(docs/baselines/floors.md): with clipping LeNet on digits has 60 % with the scaler and 31 % without, on
+validation rows, though a perceptron there has 92 and 94 %. Changes travel, not weights
 (the same mean). A narrow model that is used by itself keeps its scaler, as it was trained (the authors' works
 in training only); an LSTM's gates have none. The authors deal levels out by lot, once or anew in every round;
 here a device's level follows from its claimed speed: the fastest fifth has the widest model, and so on (`by`:
