@@ -9,7 +9,7 @@ from potluck.core.advice import Measured
 from potluck.core.codec import Json
 from potluck.data import Pool
 from potluck.experiment import Experiment
-from potluck.experiment.launch.batch import Show
+from potluck.experiment.launch.batch import Show, read_show
 from potluck.experiment.prepare import name_pool
 
 TOLD = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # of each system's advice
@@ -65,15 +65,20 @@ class Advised:
 
 
 def advise(
-    experiment: Experiment, *, pilot: bool = False, show: Show | None = None, pool: Pool | None = None
+    experiment: Experiment,
+    *,
+    pilot: bool = False,
+    progress: Show | bool | None = None,
+    pool: Pool | None = None,
 ) -> Advised:
     """Which system should help in the federation of an experiment, and why; nothing is written.
 
-    `pilot`: try it in short runs on validation rows. `pool`: your own data, as `run` takes them.
+    `pilot`: try it in short runs on validation rows; `progress=True` shows how far they are. `pool`: your own
+    data, as `run` takes them.
     """
     if pool is not None:
         experiment = name_pool(experiment, pool)
     _, measured = measure_file(experiment, pool)
     verdict = judge(measured)
-    tried = run_pilot(experiment, verdict, measured, show, pool=pool) if pilot else None
+    tried = run_pilot(experiment, verdict, measured, read_show(progress), pool=pool) if pilot else None
     return Advised(measured, verdict, tried)

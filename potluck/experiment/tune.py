@@ -20,7 +20,7 @@ from potluck.core.errors import ConfigError, ModelError, PotluckError, error_con
 from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.launch.batch import RunBatch, RunRequest, Show, read_show
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import name_pool, resolve_run
 from potluck.experiment.runs import Run
@@ -48,7 +48,7 @@ def tune(
     experiment: Experiment,
     algorithms: Sequence[str | Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
-    show: Show | None = None,
+    progress: Show | bool | None = None,
     *,
     force: bool = False,
     jobs: int = 1,
@@ -59,6 +59,7 @@ def tune(
     `algorithms`: by name, or as tables as in the list `compare` of a file.
     `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as `run` takes them.
+    `progress`: True shows how far trials are.
     """
     place = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, place)
@@ -68,7 +69,7 @@ def tune(
     table = fill_tune(experiment, [method.algorithm for method in listed])
     methods = {method.label: method.lay_over(experiment) for method in listed}
     total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
+    batch = RunBatch(total, total * table.length, read_show(progress), force=force, jobs=jobs, pool=pool)
     return search({"": (methods, place)}, table, batch)[""]
 
 
@@ -282,4 +283,5 @@ def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) 
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
         serve={},
+        log={},
     )
