@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         resume_comparison,
         run,
     )
-    from potluck.experiment.events import Callback
+    from potluck.experiment.run_events import Callback
     from potluck.experiment.tune import tune
     from potluck.experiment.tuning import Tuning
     from potluck.models import register as register_model
@@ -37,7 +37,7 @@ logging.getLogger("potluck").addHandler(logging.NullHandler())  # quiet, unless 
 
 _WHERE = {
     "Advised": ("potluck.advice", "Advised"),
-    "Callback": ("potluck.experiment.events", "Callback"),
+    "Callback": ("potluck.experiment.run_events", "Callback"),
     "Comparison": ("potluck.experiment", "Comparison"),
     "Experiment": ("potluck.experiment", "Experiment"),
     "Run": ("potluck.experiment", "Run"),

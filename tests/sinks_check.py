@@ -17,7 +17,7 @@ import mlflow
 from wandb.proto.wandb_internal_pb2 import Record
 
 import potluck
-from potluck.experiment.events import Reader
+from potluck.experiment.run_events import Reader
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_ERROR_REPORTING": "false"}
 TABLES = {

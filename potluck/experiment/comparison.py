@@ -10,12 +10,12 @@ from potluck.core.errors import SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.compared import Comparison
-from potluck.experiment.events import Callback
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.batch import RunBatch, Show, read_show
 from potluck.experiment.launch.side_by_side import Missing
 from potluck.experiment.methods import Method, list_methods
 from potluck.experiment.prepare import Setting, name_pool, prepare
+from potluck.experiment.run_events import Callback
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment

@@ -26,10 +26,10 @@ from potluck.engine import snapshot
 from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, notebook, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
-from potluck.experiment.events import Callback
 from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
+from potluck.experiment.run_events import Callback
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.log_table import Tool

@@ -12,8 +12,8 @@ from potluck.core.errors import ConfigError, PotluckError, show_short
 from potluck.core.records import Record
 from potluck.core.units import duration, percent
 from potluck.engine.schedule import Progress
-from potluck.experiment import events, folder, toml
-from potluck.experiment.events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
+from potluck.experiment import folder, run_events, toml
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.screen import Screen
 from potluck.experiment.summary import Summary
@@ -21,7 +21,7 @@ from potluck.simulate import Simulation
 
 Watch = Callable[[Progress], None]
 PAUSE = 0.1  # seconds between two looks at how far a run is
-_LOG = logging.getLogger("potluck.runs")
+_LOG = logging.getLogger("potluck.experiment")
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> None:
@@ -43,7 +43,7 @@ def follow(progress: Watch | bool | None, name: str) -> Iterator[Watch | None]:
 
 
 class LogLines(Callback):
-    """Writes a line of logging an event, under potluck.runs."""
+    """Writes a line of logging an event, under potluck.experiment."""
 
     def on_start(self, event: Started) -> None:
         where = "" if event.folder is None else f" in {event.folder}"
@@ -81,7 +81,7 @@ class Teller:
     ) -> None:
         self.run, self.experiment, self.sim, self.path, self.watch = run, experiment, sim, path, watch
         self.callbacks = [*callbacks, *([LogLines()] if _LOG.isEnabledFor(logging.INFO) else [])]
-        self.reader = events.Reader(run)
+        self.reader = run_events.Reader(run)
         self.waiting: list[Event] = []  # what has been recorded since the last look
         self.round, self.looked, self.over = sim.round, time.monotonic(), False
         if self.callbacks:
@@ -158,7 +158,7 @@ def _find_order(event: Event) -> int:
 def call_back(callback: Callback, event: Event) -> None:
     """Tell a callback; if it fails, say which it was and where in its file."""
     try:
-        events.dispatch(callback, event)
+        run_events.dispatch(callback, event)
     except PotluckError:
         raise
     except Exception as error:  # code of others may fail in any way: it is named, and its traceback shown

@@ -11,7 +11,7 @@ from potluck import metrics
 from potluck.core.errors import ConfigError, DivergedError, PotluckError
 from potluck.experiment import Experiment, compare, resume, run
 from potluck.experiment.comparison import resume_comparison
-from potluck.experiment.events import Ended, Evaluated, Noted, Reader, RoundDone, Started
+from potluck.experiment.run_events import Ended, Evaluated, Noted, Reader, RoundDone, Started
 
 TABLES = {
     "name": "heard",

@@ -10,10 +10,10 @@ from test_events import Fails, contents, made
 from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Experiment, compare, load, resume, run
-from potluck.experiment.events import Reader
 from potluck.experiment.folder import is_same
 from potluck.experiment.launch.batch import RunBatch
 from potluck.experiment.prepare import prepare
+from potluck.experiment.run_events import Reader
 
 OFTEN = {"executor": "loop", "snapshot_every": 1e-9}  # a snapshot after every event
 

@@ -13,10 +13,10 @@ from potluck.core.errors import ConfigError, error_context
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
 from potluck.experiment import build, code, folder, packages, runs, toml
-from potluck.experiment.events import Callback, Event
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.side_by_side import Done, Missing
 from potluck.experiment.prepare import prepare, resolve_run
+from potluck.experiment.run_events import Callback, Event
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_all

@@ -22,7 +22,7 @@ import torch
 from potluck.core.errors import PotluckError
 from potluck.engine.schedule import Progress
 from potluck.execute.process import Failure, end_early, start_process
-from potluck.experiment.events import Ended, Evaluated, Event, Noted, RoundDone, Started
+from potluck.experiment.run_events import Ended, Evaluated, Event, Noted, RoundDone, Started
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 GRACE = 3.0  # seconds in which it may choose where

@@ -19,10 +19,10 @@ from potluck.core.errors import ConfigError, require
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import runs
-from potluck.experiment.events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
 from potluck.experiment.launch import execution_plan, hardware
 from potluck.experiment.launch.child import NEWS, Child, Tell, stop_on_exit
 from potluck.experiment.prepare import Setting, prepare
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from potluck.core.errors import ConfigError
-from potluck.experiment.events import Callback
+from potluck.experiment.run_events import Callback
 from potluck.experiment.schema.log_table import Log, Tool
 from potluck.experiment.sinks.to_csv import CsvLog
 from potluck.experiment.sinks.to_mlflow import MlflowLog

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from potluck.core import safe_files
 from potluck.core.errors import StorageError
-from potluck.experiment.events import Callback, Evaluated, Started
+from potluck.experiment.run_events import Callback, Evaluated, Started
 from potluck.experiment.sinks.log_folder import LOG, make_log_folder
 
 NAME = f"{LOG}/evaluations.csv"

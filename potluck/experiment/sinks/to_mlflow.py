@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from potluck.execute.tune.cache import find_path
-from potluck.experiment.events import Callback, Ended, Evaluated, Started
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Started
 from potluck.experiment.run_lock import take_turns
 from potluck.experiment.sinks.log_folder import flatten, make_log_folder, read_id, write_id
 

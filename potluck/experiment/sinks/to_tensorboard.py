@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from potluck.core import safe_files
 from potluck.experiment import toml
-from potluck.experiment.events import Callback, Ended, Evaluated, Started
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Started
 from potluck.experiment.sinks.log_folder import LOG, make_log_folder
 
 _OWN = "events.out.tfevents."

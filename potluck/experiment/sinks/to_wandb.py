@@ -5,7 +5,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from potluck.experiment.events import Callback, Ended, Evaluated, Started
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Started
 from potluck.experiment.sinks.log_folder import make_log_folder, read_id, write_id
 
 
