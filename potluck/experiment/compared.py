@@ -12,7 +12,7 @@ from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.summary import tell_tested
 from potluck.experiment.tuning import Tuning
-from potluck.metrics import Estimate
+from potluck.metrics import FEWEST_SEEDS, Estimate
 
 Shown = Literal[
     "accuracy_mean", "accuracy_worst10", "accuracy_best10", "global_accuracy", "rounds", "device_seconds"
@@ -52,7 +52,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a table, and accuracy over virtual time."""
-        several = len(self.experiment.seeds) > 1
+        several = len(self.experiment.seeds) >= FEWEST_SEEDS
         heads = ["accuracy", *(["± (95 %)"] if several else []), "worst 10 %", "time to target"]
         rows = []
         for row in self.rows:

@@ -31,15 +31,13 @@ class MlflowLog(Callback):
         with take_turns(find_path().parent):  # two runs that make the tables of one store spoil them
             self.client = mlflow.MlflowClient()
             place = self._find_experiment(event.experiment)
-        if self.run is not None and event.resumed:
+        if self.run is not None:  # it was begun before
             try:
                 points = self.client.get_metric_history(self.run, SERIAL)
                 self.client.update_run(self.run, status="RUNNING")
                 self.known = {int(point.value) for point in points}
             except mlflow.MlflowException:  # another store: it is a new run there
                 self.run = None
-        else:
-            self.run = None
         if self.run is None:
             made = self.client.create_run(
                 place,

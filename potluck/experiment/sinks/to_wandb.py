@@ -22,7 +22,7 @@ class WandbLog(Callback):
         import wandb
 
         place, mode = make_log_folder(self.root), os.environ.get("WANDB_MODE", "offline")
-        known = read_id(self.root, "wandb") if event.resumed else None
+        known = read_id(self.root, "wandb")
         name = known or uuid.uuid4().hex[:8]
         if known is None:
             write_id(self.root, "wandb", name)
