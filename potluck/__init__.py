@@ -8,6 +8,7 @@ Names are looked up when they are first used, so that importing Potluck is quick
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         resume_comparison,
         run,
     )
+    from potluck.experiment.run_events import Callback
     from potluck.experiment.tune import tune
     from potluck.experiment.tuning import Tuning
     from potluck.models import register as register_model
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+logging.getLogger("potluck").addHandler(logging.NullHandler())  # quiet, unless somebody configures logging
+
 _WHERE = {
     "Advised": ("potluck.advice", "Advised"),
+    "Callback": ("potluck.experiment.run_events", "Callback"),
     "Comparison": ("potluck.experiment", "Comparison"),
     "Experiment": ("potluck.experiment", "Experiment"),
     "Run": ("potluck.experiment", "Run"),
@@ -53,6 +58,7 @@ _WHERE = {
 
 __all__ = [
     "Advised",
+    "Callback",
     "Comparison",
     "Experiment",
     "Run",

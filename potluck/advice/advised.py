@@ -9,7 +9,7 @@ from potluck.core.advice import Measured
 from potluck.core.codec import Json
 from potluck.data import Pool
 from potluck.experiment import Experiment
-from potluck.experiment.launch.batch import Show
+from potluck.experiment.launch.batch import Show, read_show
 from potluck.experiment.prepare import name_pool
 
 TOLD = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # of each system's advice
@@ -65,17 +65,21 @@ class Advised:
 
 
 def advise(
-    experiment: Experiment, *, pilot: bool = False, show: Show | None = None, pool: Pool | None = None
+    experiment: Experiment,
+    *,
+    pilot: bool = False,
+    progress: Show | bool | None = None,
+    pool: Pool | None = None,
 ) -> Advised:
     """Say which system should help in the federation of an experiment, and why; nothing is written.
 
     `experiment`: its data and its fleet are what is measured.
-    `pilot`: also try the advice in short runs on validation rows. `show`: a function that is told of their
-    progress. `pool`: your own data, as for `run`.
+    `pilot`: also try the advice in short runs on validation rows; `progress=True` shows how far they are.
+    `pool`: your own data, as for `run`.
     """
     if pool is not None:
         experiment = name_pool(experiment, pool)
     _, measured = measure_file(experiment, pool)
     verdict = judge(measured)
-    tried = run_pilot(experiment, verdict, measured, show, pool=pool) if pilot else None
+    tried = run_pilot(experiment, verdict, measured, read_show(progress), pool=pool) if pilot else None
     return Advised(measured, verdict, tried)

@@ -152,6 +152,7 @@ def run_pilot(
             "compare": [],
             "seeds": [],
             "tune": None,
+            "log": {},
             "stop": {"rounds": rounds},
             "evaluate": {"on": "validation", "rounds": max(1, rounds // POINTS), "panel": PANEL},
         },

@@ -38,7 +38,7 @@ def advise(
     from potluck.cli import tables
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
-    advised = find_advice(wanted, pilot=pilot, show=open_screen(quiet))
+    advised = find_advice(wanted, pilot=pilot, progress=open_screen(quiet))
     if not print_json(advised.summary(), as_json) and not quiet:
         for part in _show(advised):
             tables.console.print(part, width=min(WIDTH, tables.console.width))

@@ -9,7 +9,6 @@ import typer
 from potluck import __version__
 from potluck.cli.advise import advise
 from potluck.cli.deploy import deploy
-from potluck.cli.echo import echo
 from potluck.cli.get import data
 from potluck.cli.look import fleet
 from potluck.cli.options import (
@@ -19,10 +18,12 @@ from potluck.cli.options import (
     Folder,
     Force,
     Jobs,
+    LogSetting,
     Out,
     Quiet,
     Settings,
     read_jobs,
+    read_log,
     read_seeds,
     split_names,
 )
@@ -30,6 +31,7 @@ from potluck.cli.output import explain_resuming, open_screen, print_comparison, 
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
 from potluck.cli.watch import Watched, watch, watching
+from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 app = typer.Typer(
@@ -99,7 +101,12 @@ def run(
 
 @app.command()
 def resume(
-    folder: Folder, code: Code = None, jobs: Jobs = "auto", quiet: Quiet = False, as_json: AsJson = False
+    folder: Folder,
+    settings: LogSetting = None,
+    code: Code = None,
+    jobs: Jobs = "auto",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Go on with a run or a comparison that was interrupted or killed.
 
@@ -111,10 +118,10 @@ def resume(
     from potluck.experiment.comparison import resume_comparison
     from potluck.experiment.folder import is_comparison, is_finished
 
-    shown = open_screen(quiet)
+    shown, log = open_screen(quiet), read_log(settings)
     if is_comparison(folder):
         with explain_resuming(folder, jobs=jobs):
-            compared = resume_comparison(folder, shown, read_jobs(jobs))
+            compared = resume_comparison(folder, shown, read_jobs(jobs), log=log)
         print_comparison(compared, folder, quiet, as_json)
         return
     if read_jobs(jobs) > 1:
@@ -122,7 +129,7 @@ def resume(
     if is_finished(folder):
         shown.say(f"{folder}: finished already")
     with explain_resuming(folder), shown(folder.name) as watch:
-        done = ex.resume(folder, watch)
+        done = ex.resume(folder, watch, log=log)
     for notice in done.notices:
         shown.say(f"potluck: {notice}")
     print_run(done, quiet, as_json)

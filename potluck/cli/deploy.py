@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.echo import echo
+from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 deploy = typer.Typer(

@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from potluck.cli import look
-from potluck.cli.echo import PlainConsole, echo
 from potluck.cli.options import Quiet
 from potluck.cli.output import explain_resuming
+from potluck.core.echo import PlainConsole, echo
 
 if TYPE_CHECKING:
     from potluck.data.sources.fetch import Watch

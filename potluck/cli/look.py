@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Code, File, Settings
+from potluck.core.echo import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

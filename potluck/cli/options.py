@@ -1,11 +1,14 @@
 """Options that several commands share, and lists written with commas."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from potluck.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from potluck.experiment.schema.log_table import Tool
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
@@ -37,6 +40,12 @@ Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="Change a setting of the file, e.g. data.clients=100. Repeatable."
+    ),
+]
+LogSetting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="log.to=[...]", help="Let other tools follow it; its other settings can't change."
     ),
 ]
 Out = Annotated[
@@ -73,6 +82,18 @@ def read_jobs(jobs: str) -> int:
     if not (jobs.isascii() and jobs.isdigit()):
         raise ConfigError(f"--jobs {jobs!r}: write how many runs are computed at a time, such as 4, or auto")
     return int(jobs)
+
+
+def read_log(settings: list[str] | None) -> "list[Tool] | None":
+    """The tools that are to follow a run which is resumed; None: those that did."""
+    if not settings:
+        return None
+    from potluck.experiment import Experiment
+
+    for setting in settings:
+        if setting.partition("=")[0].strip() != "log.to":
+            raise ConfigError(f"--set {setting}: a run goes on with its own settings; only log.to can change")
+    return Experiment().with_overrides(settings).log.to
 
 
 def read_seeds(text: str) -> list[int]:

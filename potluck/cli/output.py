@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from potluck.cli.echo import echo
+from potluck.core.echo import echo
 from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
-    from potluck.cli.screen import Screen
     from potluck.experiment import Comparison, Run
+    from potluck.experiment.screen import Screen
 
 
 def open_screen(quiet: bool) -> "Screen":
     """Progress on stderr."""
-    from potluck.cli.screen import Screen  # here: it needs the runtime, which is slow to import
+    from potluck.experiment.screen import Screen  # here: it needs the runtime, which is slow to import
 
     return Screen(quiet)
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Quiet
 from potluck.cli.output import print_json
+from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 

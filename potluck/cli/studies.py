@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.echo import echo
 from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.cli.watch import Watched, watching
+from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 Again = Annotated[

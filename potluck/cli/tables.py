@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.algorithms import Description
-from potluck.cli.echo import PlainConsole
 from potluck.cli.runs_below import RunLine
+from potluck.core.echo import PlainConsole
 from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study

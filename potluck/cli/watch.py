@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.echo import echo
+from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from potluck.cli.screen import Screen
+    from potluck.experiment.screen import Screen
 
 Watched = Annotated[
     bool, typer.Option("--watch", help="Show a live page beside, until the command ends; prints its address.")

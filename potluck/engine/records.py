@@ -5,6 +5,7 @@ Checksums lie in a file beside it, so that scripts read the lines as they are (s
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ class Records:
             None if path is None else safe_files.open_file(path.parent, path.name, "ab")
         )
         self.sums = None if path is None else RecordSums(path)
+        self.listener: Callable[[Record, bool], None] | None = None  # hears a copy, and whether it is a note
 
     def write(
         self,
@@ -35,6 +37,7 @@ class Records:
         node: int | None = None,
         group: Group | None = None,
         view: str | None = None,
+        noted: bool = False,  # by a rule, or at any time but an evaluation's
     ) -> None:
         record: Record = {"round": round, "time": time, "metric": metric, "value": value}
         if node is not None:
@@ -43,10 +46,12 @@ class Records:
             record["group"] = group
         if view is not None:
             record["view"] = view
+        if self.listener is not None:
+            self.listener(json.loads(_dump(record)), noted)
         if self.file is None or self.sums is None:
             self.kept.append(record)
             return
-        line = json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n"
+        line = _dump(record).encode() + b"\n"
         self.sums.add(line)
         try:
             self.file.write(line)
@@ -104,6 +109,10 @@ def cut(file: BinaryIO, length: int) -> None:
     with safe_files.naming(file.name, "written", StorageError):
         file.truncate(length)
         file.seek(length)
+
+
+def _dump(record: Record) -> str:
+    return json.dumps(record, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:

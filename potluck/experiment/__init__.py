@@ -1,6 +1,7 @@
 """Experiments: described in one file, run, resumed, compared, tuned and studied."""
 
-from potluck.experiment.comparison import Comparison, compare, resume_comparison
+from potluck.experiment.compared import Comparison
+from potluck.experiment.comparison import compare, resume_comparison
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.tune import tune

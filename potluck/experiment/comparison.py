@@ -2,131 +2,31 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from potluck import metrics
 from potluck.core.errors import SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
+from potluck.experiment.compared import Comparison
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, Show
+from potluck.experiment.launch.batch import RunBatch, Show, read_show
 from potluck.experiment.launch.side_by_side import Missing
 from potluck.experiment.methods import Method, list_methods
 from potluck.experiment.prepare import Setting, name_pool, prepare
+from potluck.experiment.run_events import Callback
 from potluck.experiment.runs import Run, load, resume, run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.log_table import Tool
 from potluck.experiment.schema.settings import dump_given
-from potluck.experiment.summary import tell_tested
+from potluck.experiment.sinks import check_log
+from potluck.experiment.telling import check_callbacks
 from potluck.experiment.tune import check_trials, count_trials, fill_tune, search
 from potluck.experiment.tuned_keys import set_values
 from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
-from potluck.metrics import Estimate
-
-Shown = Literal[
-    "accuracy_mean", "accuracy_worst10", "accuracy_best10", "global_accuracy", "rounds", "device_seconds"
-]
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one algorithm came to, over its seeds."""
-
-    algorithm: str
-    accuracy: Estimate
-    difference: Estimate | None  # in accuracy, against the first algorithm, over two seeds or more
-    worst: Estimate
-    best: Estimate
-    everywhere: Estimate  # accuracy on the global test set
-    tested: str  # which models that is of
-    seconds_to_target: Estimate  # virtual
-    speed_up: float | None  # against the first algorithm
-    rounds: Estimate
-    bytes: Estimate
-    device_seconds: Estimate
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Runs that differ only in algorithm and seed; `rows` has a line of results for each algorithm."""
-
-    experiment: Experiment
-    runs: list[Run]
-    path: Path | None = None
-    tuning: Tuning | None = None  # where their settings come from
-
-    @property
-    def algorithms(self) -> list[str]:
-        return list(dict.fromkeys(run.summary["algorithm"] for run in self.runs))
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """Runs that couldn't go on, and why; their rows are of how far they came."""
-        return {run.name: run.failed for run in self.runs if run.failed is not None}
-
-    def of(self, algorithm: str) -> list[Run]:  # by its label
-        return [run for run in self.runs if run.summary["algorithm"] == algorithm]
-
-    def time(self, run: Run) -> float | None:
-        """Virtual seconds until one of the runs was first seen at the target; None if it never was."""
-        return metrics.time_to(metrics.series(run.lines, "accuracy_mean", run.summary["view"]), self.target)
-
-    @cached_property
-    def target(self) -> float | None:
-        """The accuracy that algorithms race to: the experiment's, or what the first one ends with."""
-        wanted = self.experiment.stop.target or self.experiment.evaluate.target
-        return (
-            wanted or Estimate.of([run.summary["accuracy_mean"] for run in self.of(self.algorithms[0])]).mean
-        )
-
-    @property
-    def tested(self) -> dict[str, str]:
-        """Which models the global test is of, by algorithm."""
-        return {row.algorithm: row.tested for row in self.rows}
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        rows: list[Row] = []
-        for name in self.algorithms:
-            taken = [self.time(run) for run in self.of(name)]
-            base = rows[0].seconds_to_target.mean if rows else Estimate.of(taken).mean
-            own = Estimate.of(taken).mean
-            rows.append(
-                Row(
-                    algorithm=name,
-                    accuracy=self._estimate(name, "accuracy_mean"),
-                    difference=self._difference(name) if rows else None,
-                    worst=self._estimate(name, "accuracy_worst10"),
-                    best=self._estimate(name, "accuracy_best10"),
-                    everywhere=self._estimate(name, "global_accuracy"),
-                    tested=tell_tested(run.summary for run in self.of(name)),
-                    seconds_to_target=Estimate.of(taken),
-                    speed_up=base / own if base is not None and own else None,
-                    rounds=self._estimate(name, "rounds"),
-                    bytes=Estimate.of(
-                        [r.summary["bytes_up"] + r.summary["bytes_down"] for r in self.of(name)]
-                    ),
-                    device_seconds=self._estimate(name, "device_seconds"),
-                )
-            )
-        return rows
-
-    def _estimate(self, algorithm: str, key: Shown) -> Estimate:
-        return Estimate.of([run.summary[key] for run in self.of(algorithm)])
-
-    def _difference(self, algorithm: str) -> Estimate | None:
-        base, own = (
-            {run.summary["seed"]: run.summary["accuracy_mean"] for run in self.of(name)}
-            for name in (self.algorithms[0], algorithm)
-        )
-        common = [seed for seed in base if seed in own]  # a comparison that is under way may lack some
-        if len(common) < 2:
-            return None
-        return metrics.paired_difference([own[seed] for seed in common], [base[seed] for seed in common])
 
 
 def compare(
@@ -134,12 +34,13 @@ def compare(
     algorithms: Sequence[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] | None = None,
     out: str | Path | None = None,
-    show: Show | None = None,
+    progress: Show | bool | None = None,
     *,
     force: bool = False,
     tuned: bool = False,
     jobs: int = 1,
     pool: Pool | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Comparison:
     """Run every algorithm with every seed, and return the runs.
 
@@ -147,11 +48,13 @@ def compare(
     `algorithms`: names of algorithms, labels of the experiment's list `compare`, or tables as in that list;
     by default that list. `seeds`: by default the experiment's.
     `out`: a folder for the runs; without one they stay in memory. `force`: replace it, if Potluck made it.
-    `show`: a function that is told of the progress of all runs.
+    `progress`: True shows how far runs are; a function is told so.
     `tuned`: first search each algorithm's settings on validation rows, in as many trials each, by [tune].
     `jobs`: how many runs to compute at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as for `run`; `resume_comparison` goes on with such a comparison.
+    `callbacks` follow all runs but trials, in this process.
     """
+    check_callbacks(callbacks)
     methods = list_methods(experiment, algorithms or ())
     full = experiment.with_values(
         compare=[method.to_entry() for method in methods],
@@ -165,6 +68,7 @@ def compare(
         full = name_pool(full, pool)
     path = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, path)
+    check_log(full.log, path)
     if path is not None:
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
@@ -180,17 +84,26 @@ def compare(
     if path is not None:
         files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
         folder.create(path, files, force)
-    return _go_on(full, path, federations, show, jobs, pool)
+    return _go_on(full, path, federations, read_show(progress), jobs, pool, callbacks)
 
 
 def resume_comparison(
-    out: str | Path, show: Show | None = None, jobs: int = 1, *, pool: Pool | None = None
+    out: str | Path,
+    progress: Show | bool | None = None,
+    jobs: int = 1,
+    *,
+    pool: Pool | None = None,
+    callbacks: Sequence[Callback] = (),
+    log: Sequence[Tool] | None = None,
 ) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest.
 
-    `out`: its folder. `show`, `jobs`: as for `compare`. `pool`: the data that it was started with, if any.
+    `out`: its folder. `progress`, `jobs` and `callbacks`: as for `compare`.
+    `pool`: the data that it was started with, if any.
+    `log`: tools that follow what is left from now on, in place of those of [log].
     """
     path = Path(out)
+    check_callbacks(callbacks)
     side_by_side.check_jobs(jobs, path)
     experiment = _read(path)
     if pool is not None and name_pool(experiment, pool).data.path != experiment.data.path:
@@ -199,7 +112,10 @@ def resume_comparison(
         )
     code.check_same(path)
     packages.check_same(path)
-    return _go_on(experiment, path, {}, show, jobs, pool)
+    if log is not None:
+        experiment = _change_log(experiment.with_values(log={"to": list(log)}), path)
+    check_log(experiment.log, path)
+    return _go_on(experiment, path, {}, read_show(progress), jobs, pool, callbacks)
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -221,6 +137,14 @@ def _read(path: Path) -> Experiment:
     return experiment
 
 
+def _change_log(experiment: Experiment, path: Path) -> Experiment:
+    """In its folder, and in those of runs that aren't over."""
+    for place in (path, *(_place(path, seed, method) for seed, method in _each(experiment))):
+        if place == path or (place is not None and folder.is_run(place) and not folder.is_finished(place)):
+            folder.change_log(place, experiment.log)
+    return experiment
+
+
 def _go_on(
     experiment: Experiment,
     path: Path | None,
@@ -228,11 +152,12 @@ def _go_on(
     show: Show | None,
     jobs: int,
     pool: Pool | None,
+    callbacks: Sequence[Callback],
 ) -> Comparison:
     runs: list[Run] = []
     tuning = _tune(experiment, path, show, jobs, pool)
     missing = list(_missing(experiment, path, federations, tuning))
-    batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool)
+    batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool, callbacks=callbacks)
     if len(missing) > 1 and batch.limit_jobs(missing) > 1:
         batch.compute(missing, len(missing), len(missing))
     for seed, method in _each(experiment):
@@ -243,12 +168,29 @@ def _go_on(
         if place in batch.failed:  # side by side; it would fail again
             runs.append(_label(replace(load(place), failed=batch.failed[place]), method))
             continue
-        with show(f"{method.label}-{seed}") if show else nullcontext() as watch:
+        name = f"{method.label}-{seed}"
+        with show(name) if show else nullcontext() as watch:
             if place is not None and folder.is_run(place):
-                done = resume(place, watch, federation=federation, pool=pool, lenient=True)
+                done = resume(
+                    place,
+                    watch,
+                    federation=federation,
+                    pool=pool,
+                    callbacks=callbacks,
+                    name=name,
+                    lenient=True,
+                )
             else:
-                one = _one(experiment, seed, method, tuning)
-                done = run(one, place, watch, federation=federation, pool=pool, lenient=True)
+                done = run(
+                    _one(experiment, seed, method, tuning),
+                    place,
+                    watch,
+                    federation=federation,
+                    pool=pool,
+                    callbacks=callbacks,
+                    name=name,
+                    lenient=True,
+                )
         runs.append(_label(done, method))
     return Comparison(experiment, runs, path, tuning)
 

@@ -15,6 +15,7 @@ pulse.jsonl         who was at work, a line a second at most, for `potluck watch
 devices.json        who they were: speed, links, rows at first and at the end, the last tasks; written once
 summary.json        what the run came to: written last, so a folder that has one is finished
 models/             what was trained, one safetensors file for each view
+log/                what the tools of [log] keep
 """
 
 import json
@@ -33,7 +34,9 @@ from potluck.experiment.device_summary import DeviceSummary, find_mismatch
 from potluck.experiment.record_check import find_record_fault
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.log_table import Log
 from potluck.experiment.schema.settings import as_recorded
+from potluck.experiment.sinks.log_folder import LOG
 from potluck.experiment.summary import Summary
 from potluck.simulate.run_state import MEMORIES, RECORDS, SUMS
 
@@ -58,6 +61,7 @@ _OWN = {
     REPORT,
     TUNED,
     MEMORIES,
+    LOG,
     *DEPLOYED,
 }
 _OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log|keep\.\d+\.log")
@@ -194,6 +198,22 @@ def experiment(folder: Path) -> Experiment:
     path = folder / EXPERIMENT
     with as_recorded():
         return Experiment(**toml.parse(safe_files.read_file(folder, EXPERIMENT), path), _source=str(path))
+
+
+def is_same(folder: Path, wanted: Experiment) -> bool:
+    """Whether a run's folder was made from this very experiment, whatever follows it."""
+    text = safe_files.read_file(folder, EXPERIMENT)
+    if text == wanted.to_toml().encode():
+        return True
+    there = {key: table for key, table in toml.parse(text, folder / EXPERIMENT).items() if key != "log"}
+    return toml.write(there) == wanted.without_log().to_toml()
+
+
+def change_log(folder: Path, log: Log) -> Experiment:
+    """From now on other tools follow the run, or the comparison, of a folder."""
+    changed = experiment(folder).model_copy(update={"log": log})
+    safe_files.write_file(folder, EXPERIMENT, changed.to_toml().encode())
+    return changed
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -110,7 +110,7 @@ def prepare(
         net = models[ModelSpec(full.model.name, full.model.width, full.model.depth)]
         if training is not None:
             training_room.check_batch(training, net)
-        identity = hashlib.sha256(full.to_toml().encode() + mark).hexdigest()
+        identity = hashlib.sha256(full.without_log().to_toml().encode() + mark).hexdigest()
         setting = Setting(full, federation, models, rule, identity)
         _check_tiers(full.algorithm, rule, federation.fleet)
         with parameter_context(setting):

@@ -70,6 +70,24 @@ def _take(file: int) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+@contextlib.contextmanager
+def take_turns(folder: Path) -> Iterator[None]:
+    """Wait until no other process is within this, for the same folder; it is made if need be."""
+    if not _LOCKS:
+        yield
+        return
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
 def _let_go() -> None:
     """A forked worker keeps no lock: else it would hold one for a while after its parent was killed."""
     while _HELD:

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,32 +14,35 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from potluck import metrics
 from potluck.core import safe_files
 from potluck.core.errors import ConfigError, PotluckError, RunError, StorageError
 from potluck.core.records import Record
 from potluck.core.rule import Runnable
 from potluck.core.trees import finite
+from potluck.core.units import duration, percent, size
 from potluck.data import Pool
 from potluck.engine import snapshot
-from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice, describe
-from potluck.experiment import code, folder, json_files, model_files, packages
+from potluck.experiment import code, folder, json_files, model_files, notebook, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
 from potluck.experiment.prepare import Setting, parameter_context, prepare
 from potluck.experiment.pulse import keep_pulse
+from potluck.experiment.run_events import Callback
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
+from potluck.experiment.schema.log_table import Tool
+from potluck.experiment.sinks import check_log, open_sinks
 from potluck.experiment.summary import Summary, summarise_run
+from potluck.experiment.telling import Teller, Watch, check_callbacks, follow
 from potluck.federation import Federation
 from potluck.simulate import Simulation
 from potluck.simulate.run_state import RECORDS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +58,31 @@ class Run:
     path: Path | None = None
     notices: list[str] = field(default_factory=list)  # for people: how it is computed, what was resumed
     failed: str | None = None  # why it couldn't go on; then this is how far it came
-    # Not shown: a notebook would print every record.
-    _lines: list[Record] | None = field(default=None, repr=False)
-    _modules: dict[str, nn.Module] | None = field(default=None, repr=False)
-    _devices: DeviceSummary | None = field(default=None, repr=False)
+    _lines: list[Record] | None = None
+    _modules: dict[str, nn.Module] | None = None
+    _devices: DeviceSummary | None = None
+
+    def __repr__(self) -> str:
+        s = self.summary
+        state = f"failed: {self.failed}" if self.failed else "finished" if self.finished else "unfinished"
+        told = f"accuracy {percent(s['accuracy_mean'])} after {s['rounds']} rounds, {state}"
+        return f"<Run {self.name}: {told}{notebook.tell_place(self.path)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and accuracy over virtual time."""
+        s = self.summary
+        rows = [
+            ["accuracy", percent(s["accuracy_mean"])],
+            ["worst 10 %", percent(s["accuracy_worst10"])],
+            ["global test", percent(s["global_accuracy"])],
+            ["rounds", f"{s['rounds']:,}"],
+            ["virtual time", duration(s["virtual_seconds"])],
+            ["traffic", size(s["bytes_up"] + s["bytes_down"])],
+        ]
+        curve = (self.name, metrics.series(self.lines, "accuracy_mean", s["view"]))
+        notes = [*(remark["text"] for remark in s["remarks"]), *([self.failed] if self.failed else [])]
+        table, drawn = notebook.make_table(["", ""], rows), notebook.draw_curves([curve])
+        return notebook.make_page(self.name, table, drawn, "; ".join(notes) or "accuracy: mean over devices")
 
     @property
     def name(self) -> str:
@@ -108,30 +132,38 @@ class Run:
 def run(
     experiment: Experiment,
     out: str | Path | None = None,
-    progress: Watch | None = None,
+    progress: Watch | bool | None = None,
     *,
     algorithm: Runnable | None = None,
     force: bool = False,
     federation: Federation | None = None,
     pool: Pool | None = None,
+    callbacks: Sequence[Callback] = (),
+    name: str | None = None,
     choose: Callable[[Setting], PlanChoice] = execution_plan.choose_plan,
     lenient: bool = False,
 ) -> Run:
     """Run an experiment and return its results.
 
     `experiment`: what to run. `out`: a folder for the run; without one it stays in memory.
-    `progress`: a function that is called with a `Progress` as the run advances.
+    `progress`: True shows how far it is; a function is called with a `Progress` as the run advances.
     `algorithm`: a rule made in Python, in place of the experiment's.
     `force`: replace the folder `out`, if Potluck made it.
     `federation`: the one that another run of the same data, fleet and seed has built; saves building it.
     `pool`: your own data (`potluck.data.from_dataset`), divided as the experiment says.
+    `callbacks` follow the run and can't change it; they know it by `name`, else by that of its folder, else
+    by algorithm and seed.
     `choose`: a function that decides how the run is computed; by default `run.executor` does.
     `lenient`: if the run can't go on, return it as far as it came, with `failed`, instead of an error.
     """
     path = None if out is None else Path(out)
+    check_callbacks(callbacks)
+    check_log(experiment.log, path)
     if path is not None:
         folder.claim(path, force)
     setting = prepare(experiment, algorithm, federation, pool)
+    e = setting.experiment
+    name = name or (f"{e.algorithm}-{e.seed}" if path is None else path.resolve().name)
     chosen = choose(setting)
     if path is not None:
         files = {
@@ -147,7 +179,7 @@ def run(
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
                 sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
-            return _finish(setting, sim, path, progress, lenient)
+            return _follow(setting, sim, path, name, progress, callbacks, lenient)
     except (StorageError, RunError):
         raise  # it goes on when there is room; or its records say how it came to this
     except Exception:  # whatever it is goes on: here only a folder that holds nothing is taken away
@@ -158,25 +190,34 @@ def run(
 
 def resume(
     out: str | Path,
-    progress: Watch | None = None,
+    progress: Watch | bool | None = None,
     *,
     algorithm: Runnable | None = None,
     federation: Federation | None = None,
     pool: Pool | None = None,
+    callbacks: Sequence[Callback] = (),
+    name: str | None = None,
+    log: Sequence[Tool] | None = None,
     lenient: bool = False,
 ) -> Run:
     """Go on with a run where its newest snapshot left it; a finished run is only loaded.
 
-    `out`: the run's folder. `progress`, `federation` and `lenient`: as for `run`.
+    `out`: the run's folder. `progress`, `federation`, `callbacks`, `name` and `lenient`: as for `run`;
+    callbacks are told what comes, and at the start what was.
     `algorithm`, `pool`: those that the run was started with, if it was started with any.
+    `log`: tools that follow it from now on, in place of those of [log].
     """
     path = Path(out)
+    check_callbacks(callbacks)
     folder.check_run(path)
     if folder.is_finished(path):
         return load(path)
     code.check_same(path)
     packages.check_same(path)
     experiment = folder.experiment(path)
+    if log is not None:
+        experiment = experiment.with_values(log={"to": list(log)})
+    check_log(experiment.log, path)
     if algorithm is None and not _by_name(experiment):
         raise ConfigError(
             f"{path}: was run with a {experiment.algorithm} made in Python; "
@@ -184,13 +225,15 @@ def resume(
         )
     setting = prepare(experiment, algorithm, federation, pool)
     with lock_run(path):
+        if log is not None:
+            folder.change_log(path, experiment.log)
         plan = execution_plan.read_plan(path)
         sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
         if plan.torch != torch.__version__:
             sim.notices.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
             )
-        return _finish(setting, sim, path, progress, lenient)
+        return _follow(setting, sim, path, name or path.resolve().name, progress, callbacks, lenient)
 
 
 def load(out: str | Path) -> Run:
@@ -209,17 +252,39 @@ def load(out: str | Path) -> Run:
     return Run(experiment, summary, path, _lines=lines)
 
 
-def _finish(
-    setting: Setting, sim: Simulation, path: Path | None, progress: Watch | None, lenient: bool
+def _follow(
+    setting: Setting,
+    sim: Simulation,
+    path: Path | None,
+    name: str,
+    progress: Watch | bool | None,
+    callbacks: Sequence[Callback],
+    lenient: bool,
 ) -> Run:
+    """Compute it to its end, and tell who follows it."""
+    everyone = [*callbacks, *open_sinks(setting.experiment.log, path)]
+    with follow(progress, name) as watch:
+        teller = Teller(name, setting.experiment, sim, path, everyone, watch)
+        try:
+            done = _finish(setting, sim, path, teller, lenient)
+        except BaseException as error:
+            teller.end(None, "interrupted" if isinstance(error, KeyboardInterrupt) else str(error))
+            raise
+    teller.end(done.summary, done.failed)
+    return done
+
+
+def _finish(setting: Setting, sim: Simulation, path: Path | None, teller: Teller, lenient: bool) -> Run:
     began = time.monotonic()
     try:
-        with parameter_context(setting), keep_pulse(path, sim, progress) as watch:
-            sim.run(watch)
+        with parameter_context(setting), keep_pulse(path, sim, teller.watch) as teller.watch:
+            teller.start()
+            sim.run(teller.look)
     except RunError as error:
         seconds = time.monotonic() - began
         left = _keep_failed(setting, sim, path, seconds, str(error))
         if not lenient:
+            teller.end(left.summary, str(error))
             raise _say_where(error, path) from None
         return left
     except BaseException as error:
@@ -227,7 +292,7 @@ def _finish(
             with contextlib.suppress(PotluckError):  # what went wrong first is told
                 folder.add_session(path, time.monotonic() - began)
         if isinstance(error, PotluckError) and not isinstance(error, StorageError):
-            raise _say_where(error, path) from None
+            raise _say_where(error, path) from error.__cause__
         raise
     seconds = time.monotonic() - began
     if path is not None:
@@ -266,7 +331,7 @@ def _say_where(error: PotluckError, path: Path | None) -> PotluckError:
     """The same error, and where the records of a run that had begun are."""
     if path is None or not snapshot.list_all(path):
         return error
-    return type(error)(f"{error}; its records are in {path}")
+    return error.retell(f"{error}; its records are in {path}")
 
 
 def _by_name(experiment: Experiment) -> bool:

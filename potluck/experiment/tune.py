@@ -20,7 +20,7 @@ from potluck.core.errors import ConfigError, ModelError, PotluckError, error_con
 from potluck.data import Pool
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.launch.batch import RunBatch, RunRequest, Show, read_show
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import name_pool, resolve_run
 from potluck.experiment.runs import Run
@@ -48,7 +48,7 @@ def tune(
     experiment: Experiment,
     algorithms: Sequence[str | Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
-    show: Show | None = None,
+    progress: Show | bool | None = None,
     *,
     force: bool = False,
     jobs: int = 1,
@@ -59,7 +59,7 @@ def tune(
     `experiment`: what all trials have in common; its table `tune` says what to try.
     `algorithms`: names of algorithms, or tables as in the list `compare`; by default that list.
     `out`: a folder for the trials; what it holds already isn't computed again. Without one, in memory.
-    `force`: replace that folder, if Potluck made it. `show`: a function that is told of the progress.
+    `force`: replace that folder, if Potluck made it. `progress`: True shows how far trials are.
     `jobs`: how many trials to compute at a time, in processes of their own; 0: one a core, where that helps.
     `pool`: your own data, as for `run`.
     """
@@ -71,7 +71,7 @@ def tune(
     table = fill_tune(experiment, [method.algorithm for method in listed])
     methods = {method.label: method.lay_over(experiment) for method in listed}
     total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, show, force=force, jobs=jobs, pool=pool)
+    batch = RunBatch(total, total * table.length, read_show(progress), force=force, jobs=jobs, pool=pool)
     return search({"": (methods, place)}, table, batch)[""]
 
 
@@ -285,4 +285,5 @@ def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) 
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
         serve={},
+        log={},
     )

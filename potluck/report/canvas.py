@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-# Okabe and Ito's colours: told apart by colour-blind readers, legible on white and on black.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7AE6", "#7F8C8D")
+from potluck.core.colours import COLOURS
+
 GRID, INK = "rgba(128,128,128,0.25)", "#808080"  # until the page knows whether it is light or dark
 SHADES = "Cividis"  # of heat maps: one order of brightness, for all eyes
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Experiment
-from potluck.experiment.comparison import Row
+from potluck.experiment.compared import Row
 from potluck.experiment.remarks import Remark
 from potluck.metrics import FEWEST_SEEDS, Estimate
 from potluck.report.choices import name_choices, tell_chosen

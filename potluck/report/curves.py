@@ -6,10 +6,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from potluck import metrics
+from potluck.core.colours import COLOURS
 from potluck.core.units import duration
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Measurement
-from potluck.report.canvas import COLOURS, INK, fit_rows, make_figure, pick_time_unit
+from potluck.report.canvas import INK, fit_rows, make_figure, pick_time_unit
 
 Axis = Callable[[Run, Sequence[Measurement]], list[float]]
 

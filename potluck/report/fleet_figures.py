@@ -4,6 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from potluck.core.colours import COLOURS
 from potluck.core.job import ModelSpec
 from potluck.core.units import duration, size
 from potluck.experiment import Experiment, Run
@@ -16,7 +17,7 @@ from potluck.fleet import (
     list_machines,
     transfer_seconds,
 )
-from potluck.report.canvas import COLOURS, LOOKED_AT, Facts, ReportFigure, make_figure, pick_colour
+from potluck.report.canvas import LOOKED_AT, Facts, ReportFigure, make_figure, pick_colour
 from potluck.report.tiers import find_last_tiers
 
 SHOWN = 12  # groups that colours and a legend can tell apart

@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from potluck.core.colours import COLOURS
 from potluck.data import Partition, Pool, RowCount, Shift
 from potluck.experiment import Run
 from potluck.federation import Federation
-from potluck.report.canvas import COLOURS, LOOKED_AT, SHADES, Facts, ReportFigure, make_figure
+from potluck.report.canvas import LOOKED_AT, SHADES, Facts, ReportFigure, make_figure
 
 SHOWN = 100  # devices in a picture; more would be thinner than a line of text
 COLUMNS = 200  # devices in a picture that has no names

@@ -11,11 +11,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from potluck.algorithms import canonical, find_notes
+from potluck.core.colours import COLOURS
 from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Kind, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import COLOURS, SHADES, make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import SHADES, make_figure, pick_colour, pick_time_unit
 from potluck.report.hierarchy import name_group
 
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn

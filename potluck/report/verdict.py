@@ -3,7 +3,7 @@
 from potluck import metrics
 from potluck.core.units import duration, percent
 from potluck.experiment import Comparison
-from potluck.experiment.comparison import Row
+from potluck.experiment.compared import Row
 from potluck.report.columns import tell_points
 
 ALIKE = 0.05  # costs that differ by less are called the same

@@ -27,7 +27,7 @@ from potluck.federation import Federation
 from potluck.fleet import list_claims, list_machines
 from potluck.simulate.carrier import Carrier
 from potluck.simulate.devices import Devices
-from potluck.simulate.evaluate import Evaluator, Line
+from potluck.simulate.evaluate import Evaluator
 from potluck.simulate.links import Links
 from potluck.simulate.run_state import MEMORIES, RECORDS, RunState, read_newest, remove_logs
 
@@ -107,22 +107,19 @@ class Simulation:
 
     # ---------------------------------------------------------------------------------------------- running
 
-    def run(self, progress: Callable[[Progress], None] | None = None) -> None:
-        """To the end; a run that was resumed goes on where it was."""
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """To the end; a run that was resumed goes on where it was. `look` is called after every event."""
         try:
             with tune_process():
                 if not self.begun:
                     self.start()
-                shown = self.saved = time.monotonic()
+                self.saved = time.monotonic()
+                look()
                 while self.step():
-                    wall = time.monotonic()
-                    if self.folder is not None and wall - self.saved >= self.snapshot_every:
+                    look()
+                    if self.folder is not None and time.monotonic() - self.saved >= self.snapshot_every:
                         self.save()
-                    if progress is not None and wall - shown >= 0.1:
-                        progress(self.progress())
-                        shown = wall
-                if progress is not None:
-                    progress(self.progress())
+                look()
         finally:
             self.close()
 
@@ -196,7 +193,7 @@ class Simulation:
         return {v: (t.job.model, t.send["params"]) for v, t in tasks if "params" in t.send and trains(t.job)}
 
     def record(self, metric: str, number: Any, **whose: Unpack[Whose]) -> None:
-        self.logs.write(self.round, self.now, metric, number, **whose)
+        self.logs.write(self.round, self.now, metric, number, **whose, noted=True)
 
     def close(self) -> None:
         """Give back processes and files; the state stays readable."""
@@ -229,17 +226,14 @@ class Simulation:
         if self.evaluated == (self.round, self.now):
             return
         lines, self.accuracy = self.evaluator.evaluate(self.evaluations)
-        self._record(lines)
+        for metric, number, node, view in lines:
+            self.logs.write(self.round, self.now, metric, number, node=node, view=view)
         self.accounts.record(self.logs, self.round, self.now)
         self.evaluations += 1
         self.evaluated = (self.round, self.now)
         target = self.stop.target
         if target is not None and self.accuracy is not None and self.accuracy >= target:
             self._stop()
-
-    def _record(self, lines: list[Line]) -> None:
-        for metric, number, node, view in lines:
-            self.record(metric, number, node=node, view=view)
 
     def _stop(self) -> None:
         if self.stopping:
@@ -278,7 +272,8 @@ class Simulation:
     def _finish(self) -> None:
         self.cloud.count_rounds()
         self._evaluate()
-        self._record(self.evaluator.evaluate_shifts(self.evaluations - 1))
+        for metric, number, _, view in self.evaluator.evaluate_shifts(self.evaluations - 1):
+            self.record(metric, number, view=view)
         self.accounts.record_private(self.logs, self.round, self.now)  # what the stop called off counts too
         self.finished = True
         if self.folder is not None:

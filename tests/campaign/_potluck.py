@@ -9,10 +9,6 @@ import sys
 import traceback
 from typing import NamedTuple
 
-import potluck.cli.commands
-import potluck.cli.screen
-import potluck.cli.tables
-import potluck.experiment.comparison  # noqa: F401  here, so that forks needn't
 from potluck.cli import main
 
 

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from potluck.cli import main, tables
-from potluck.cli.screen import Screen, _Remaining
 from potluck.engine.schedule import Progress
+from potluck.experiment.screen import Screen, _Remaining
 
 ROOT = str(Path(__file__).resolve().parents[2])
 SMALL = """

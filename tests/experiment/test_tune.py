@@ -61,7 +61,7 @@ class Told:
 def found(tmp_path_factory):
     """One search, which tests look at: its folder, what was found, and which runs were announced."""
     place, told = tmp_path_factory.mktemp("tuned"), Told()
-    return place, tune(experiment(), out=place, show=told), told
+    return place, tune(experiment(), out=place, progress=told), told
 
 
 def test_every_method_has_as_many_trials(found):
@@ -120,7 +120,7 @@ def test_an_interrupted_search_goes_on_where_it_was(found, tmp_path, lost):
     for name in gone:
         shutil.rmtree(tmp_path / "t" / name)
     told = Told()
-    assert tune(experiment(), out=tmp_path / "t", show=told) == tuning
+    assert tune(experiment(), out=tmp_path / "t", progress=told) == tuning
     assert len(told.runs) == len(gone)
     assert load_tuning(tmp_path / "t") == tuning
 
@@ -291,9 +291,9 @@ def test_names_of_trials():
 def test_what_is_wrong_is_said_before_the_first_run(tmp_path, table, message):
     wanted, told = experiment(tune=table), Told()
     with pytest.raises(ConfigError, match=message):
-        tune(wanted, out=tmp_path / "t", show=told)
+        tune(wanted, out=tmp_path / "t", progress=told)
     with pytest.raises(ConfigError, match=message):
-        compare(wanted, out=tmp_path / "c", show=told, tuned=True)
+        compare(wanted, out=tmp_path / "c", progress=told, tuned=True)
     assert told.runs == []
     assert list(tmp_path.iterdir()) == []
 

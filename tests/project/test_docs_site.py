@@ -1,5 +1,6 @@
 """The site: it builds, asks a network for nothing, and shows what the code says."""
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -19,7 +20,7 @@ import potluck
 from potluck import algorithms
 from potluck.cli import main
 from potluck.core.errors import ConfigError
-from potluck.experiment import Experiment
+from potluck.experiment import Experiment, run_events
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).resolve().parents[2]
@@ -289,6 +290,23 @@ def test_own_data_and_models_run(tmp_path, monkeypatch, capsys):
         main(["data", "mine.toml", "--json"])
     assert not ended.value.code
     assert sum(json.loads(capsys.readouterr().out)["count"].values()) == 600
+
+
+def test_runs_are_followed_as_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    *first, logged = blocks(text("own/tools.md"))
+    for code in first:
+        exec(compile(code, "own/tools.md", "exec"), space)
+    assert [round for round, *_ in space["worst"].found] == [0, 1, 2, 3, 4]
+    assert "fedprox-1: 100%" in capsys.readouterr().err
+    assert "<svg" in space["compared"]._repr_html_()
+    monkeypatch.setattr(logging, "basicConfig", lambda level: None)  # the tests' own logging stays as it is
+    exec(compile(logged, "own/tools.md", "exec"), space)
+    events = [cls for name, cls in vars(run_events).items() if name in ("Started", "RoundDone", "Evaluated")]
+    told = set(re.findall(r"`(\w+)`", text("own/tools.md")))
+    for event in (*events, run_events.Noted, run_events.Ended):
+        assert {field.name for field in dataclasses.fields(event)} <= told, event
 
 
 def test_the_worked_example_works():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from potluck.cli import main
-from potluck.cli.echo import PlainConsole
+from potluck.core.echo import PlainConsole
 from potluck.core.plain_text import show_controls
 from potluck.experiment import Experiment, run
 from potluck.report.canvas import ReportFigure, make_figure
@@ -155,4 +155,4 @@ def test_every_print_goes_by_one_door():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "Console"):
                 found.append(path.relative_to(ROOT / "potluck").as_posix())
-    assert sorted(set(found)) == ["cli/__init__.py", "cli/echo.py"]
+    assert sorted(set(found)) == ["cli/__init__.py", "core/echo.py"]

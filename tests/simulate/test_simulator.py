@@ -689,7 +689,7 @@ def test_notes_are_recorded():
 def test_progress_is_told():
     told = []
     sim = simulate(small(), FedAvg(clients=2, local=LOCAL), rounds=4)
-    sim.run(told.append)
+    sim.run(lambda: told.append(sim.progress()))
     assert (told[-1].round, told[-1].time, told[-1].done) == (4, sim.now, 1.0)
     assert told[-1].accuracy == sim.accuracy
 

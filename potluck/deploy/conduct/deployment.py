@@ -1,6 +1,7 @@
 """From an experiment and a roster to a run's terms: the file that the simulator runs, on devices that are.
 
-[data] and [fleet] describe a world that a simulator makes up; here it is given, and they are set aside.
+[data] and [fleet] describe a world that a simulator makes up; here it is given, and they are set aside. So is
+[log], which follows simulated runs only.
 """
 
 import hashlib
@@ -70,7 +71,7 @@ def settle(experiment: Experiment, roster: Roster, server: Mapping[str, int]) ->
             server,
         )
         given = experiment.model_fields_set
-        aside = tuple(table for table in ("data", "fleet") if table in given)
+        aside = tuple(table for table in ("data", "fleet", "log") if table in given)
         start_with = len(roster.devices) if d.start_with is None else d.start_with
         if not 1 <= start_with <= roster.size:
             most = f"the federation has {roster.size} devices"
@@ -118,5 +119,5 @@ def _identify(experiment: Experiment, roster: Roster) -> str:
     """By what decides a run's results; names of devices, and who they are, don't."""
     c = roster.federation
     common = (c.shape, c.classes, c.dtype, c.mean, c.std, roster.size)
-    without = experiment.model_copy(update={"data": Data(), "fleet": Devices()})
+    without = experiment.without_log().model_copy(update={"data": Data(), "fleet": Devices()})
     return hashlib.sha256(f"{without.to_toml()}{common}".encode()).hexdigest()

@@ -60,7 +60,8 @@ def conduct(
     own_rows = load_server_rows(home, found)
     deployment = settle(experiment, found, count_rows(own_rows))
     for table in deployment.set_aside:
-        say(f"[{table}] is set aside: devices bring their own")
+        why = "no tool follows real devices yet" if table == "log" else "devices bring their own"
+        say(f"[{table}] is set aside: {why}")
     run = open_folder(out, deployment, count_rows(own_rows))
     if folder.is_finished(out):
         say(f"{out}: finished already")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from potluck.core import safe_files
 from potluck.core.errors import ConfigError, error_context
 from potluck.data import Pool
 from potluck.engine.schedule import Progress
@@ -17,15 +16,18 @@ from potluck.experiment import build, code, folder, packages, runs, toml
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.side_by_side import Done, Missing
 from potluck.experiment.prepare import prepare, resolve_run
-from potluck.experiment.runs import Run, Watch
+from potluck.experiment.run_events import Callback, Event
+from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_all
+from potluck.experiment.screen import Screen
+from potluck.experiment.telling import Watch, call_back
 from potluck.federation import Federation
 
 KEPT_FEDERATIONS = 2  # that are kept at a time: they may be large, and runs come seed by seed
 NOT_FEDERATION = (
     *("name", "algorithm", "algorithms", "compare", "seeds"),
-    *("train", "robust", "stop", "evaluate", "tune"),
+    *("train", "robust", "stop", "evaluate", "tune", "log"),
 )
 
 
@@ -47,6 +49,11 @@ class Show(Protocol):
     ) -> None: ...
 
 
+def read_show(progress: Show | bool | None) -> Show | None:
+    """Who follows runs; True: what the command line shows."""
+    return Screen(quiet=False) if progress is True else progress or None
+
+
 class RunRequest(NamedTuple):
     """A run that a batch is asked for."""
 
@@ -60,6 +67,7 @@ class RunBatch:
     """A number of runs, `jobs` at a time (0: one a core, where that helps).
 
     `force` replaces those that a folder holds with other settings; `pool` holds their data, if no file does.
+    `callbacks` hear of those that are computed side by side.
     """
 
     def __init__(
@@ -71,7 +79,9 @@ class RunBatch:
         force: bool = False,
         jobs: int = 1,
         pool: Pool | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
+        self.callbacks = callbacks
         self.total, self.show, self.force, self.jobs, self.pool = total, show, force, jobs, pool
         self.number = 0  # of the run that is under way
         self.computed = 0  # since this start
@@ -145,13 +155,18 @@ class RunBatch:
             if show is not None:
                 show.on_progress(run.name, progress)
 
+        def hear(event: Event) -> None:
+            for callback in self.callbacks:
+                call_back(callback, event)
+
         def build_federation(experiment: Experiment) -> Federation:
             return self._federation(resolve_run(experiment))
 
         choices = side_by_side.choose_plans(missing, build_federation)
         jobs = jobs or self._explain(len(missing), *side_by_side.limit_jobs_beside_workers(choices))
         with show.follow_many() if show else nullcontext():
-            side_by_side.compute(missing, choices, jobs, build_federation, start, follow, end)
+            told = hear if self.callbacks else None
+            side_by_side.compute(missing, choices, jobs, build_federation, start, follow, end, told)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.
@@ -207,7 +222,7 @@ def _state(place: Path | None, full: Experiment, force: bool) -> str:
     """What there is of a run: nothing, begun, finished, or other (another run, which may be replaced)."""
     if place is None or not folder.is_run(place):
         return "nothing"
-    if safe_files.read_file(place, folder.EXPERIMENT) == full.to_toml().encode():
+    if folder.is_same(place, full):
         if force and (code.read_record(place) != code.find_loaded() or packages.find_changes(place)):
             return "other"
         code.check_same(place)

@@ -22,12 +22,15 @@ import torch
 from potluck.core.errors import PotluckError
 from potluck.engine.schedule import Progress
 from potluck.execute.process import Failure, end_early, start_process
+from potluck.experiment.run_events import Ended, Evaluated, Event, Noted, RoundDone, Started
 
 PATIENCE = 10.0  # seconds in which a process must have ended that was asked to
 GRACE = 3.0  # seconds in which it may choose where
 
 T = TypeVar("T")
-Tell = Callable[[Progress], None]  # the parent
+News = Progress | Event
+NEWS = (Progress, Started, RoundDone, Evaluated, Noted, Ended)
+Tell = Callable[[News], None]  # the parent
 
 
 class Child(Generic[T]):
@@ -42,8 +45,8 @@ class Child(Generic[T]):
         start_process(self.process)
         theirs.close()
 
-    def next(self) -> Progress | T:
-        """How far it is, or what its call returned; raises what that raised."""
+    def next(self) -> News | T:
+        """How far it is, what has happened, or what its call returned; raises what that raised."""
         try:
             heard = self.pipe.recv()
         except (EOFError, OSError):
@@ -53,7 +56,7 @@ class Child(Generic[T]):
             raise PotluckError(
                 f"{self.name}: its process {how} (out of memory?); go on with fewer --jobs"
             ) from None
-        if isinstance(heard, Progress):
+        if isinstance(heard, NEWS):
             return heard
         content: T
         content, failure = heard
@@ -65,7 +68,7 @@ class Child(Generic[T]):
 
     def wait(self) -> T:
         """What its call returned, however far it heard it was."""
-        while isinstance(heard := self.next(), Progress):
+        while isinstance(heard := self.next(), NEWS):
             pass
         return heard
 
@@ -105,10 +108,10 @@ def _serve(pipe: Connection, others: list[Connection], call: Callable[[Tell], ob
         torch.set_num_threads(1)
         threading.Thread(target=_follow, args=(pipe,), daemon=True).start()
 
-        def tell(progress: Progress) -> None:
+        def tell(news: News) -> None:
             order.obey()
             with contextlib.suppress(OSError):  # the parent has gone, which `_follow` sees to
-                pipe.send(progress)
+                pipe.send(news)
 
         answer: tuple[object, Failure | None]
         try:

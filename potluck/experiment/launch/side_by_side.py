@@ -20,8 +20,9 @@ from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
-from potluck.experiment.launch.child import Child, Tell, stop_on_exit
+from potluck.experiment.launch.child import NEWS, Child, Tell, stop_on_exit
 from potluck.experiment.prepare import Setting, prepare
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
@@ -92,6 +93,7 @@ def compute(
     on_start: Callable[[Missing], None],
     on_progress: Callable[[Missing, Progress], None],
     on_end: Callable[[Missing, Done], None],
+    on_event: Callable[[Event], None] | None = None,
 ) -> None:
     """Compute runs, `jobs` at a time, in their order; what is wrong with one stops the rest."""
     jobs, under_way = min(jobs, len(missing)), dict[Child[Done], Missing]()
@@ -102,7 +104,7 @@ def compute(
             while waiting and len(children) < jobs:
                 run, choice = waiting.pop()
                 federation = run.federation or build_federation(run.experiment)
-                made = partial(_compute, run, choice, federation, jobs > 1)
+                made = partial(_compute, run, choice, federation, jobs > 1, on_event is not None)
                 children.append(child := Child(run.name, made, children))
                 under_way[child] = run
                 on_start(run)
@@ -111,6 +113,10 @@ def compute(
                 heard = child.next()
                 if isinstance(heard, Progress):
                     on_progress(under_way[child], heard)
+                    continue
+                if isinstance(heard, NEWS):
+                    assert on_event is not None
+                    on_event(heard)
                     continue
                 children.remove(child)
                 on_end(under_way.pop(child), heard)
@@ -142,8 +148,30 @@ def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> PlanChoice
     return execution_plan.choose_plan(prepare(run.experiment, federation=federation))
 
 
+class _Relay(Callback):
+    """Sends what happens to the parent, whose callbacks hear it there."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
+
+    def on_start(self, event: Started) -> None:
+        self.tell(event)
+
+    def on_round(self, event: RoundDone) -> None:
+        self.tell(event)
+
+    def on_evaluate(self, event: Evaluated) -> None:
+        self.tell(event)
+
+    def on_note(self, event: Noted) -> None:
+        self.tell(event)
+
+    def on_end(self, event: Ended) -> None:
+        self.tell(event)
+
+
 def _compute(
-    run: Missing, choice: PlanChoice | None, federation: Federation, beside: bool, tell: Tell
+    run: Missing, choice: PlanChoice | None, federation: Federation, beside: bool, relayed: bool, tell: Tell
 ) -> Done:
     def choose(setting: Setting) -> PlanChoice:
         chosen = choice or execution_plan.choose_plan(setting)
@@ -153,8 +181,11 @@ def _compute(
         torch.zeros(1, requires_grad=True).sum().backward()
     except RuntimeError:  # better here than from within somebody's job
         raise ConfigError(USED) from None
+    relay = [_Relay(tell)] if relayed else []
     if run.state == "begun":
-        done = runs.resume(run.place, tell, federation=federation, lenient=True)
+        done = runs.resume(
+            run.place, tell, federation=federation, callbacks=relay, name=run.name, lenient=True
+        )
     else:
         done = runs.run(
             run.experiment,
@@ -162,6 +193,8 @@ def _compute(
             tell,
             federation=federation,
             force=run.state == "other",
+            callbacks=relay,
+            name=run.name,
             choose=choose,
             lenient=True,
         )

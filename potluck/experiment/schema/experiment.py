@@ -15,6 +15,7 @@ from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
+from potluck.experiment.schema.log_table import Log
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
 from potluck.experiment.schema.serve_table import Serve
@@ -73,6 +74,7 @@ class Experiment(Table):
     serve: Serve = Serve()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
+    log: Log = Log()
     deploy: Deploy = Deploy()
     algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's parameters"] = Field(default={})
 
@@ -160,6 +162,10 @@ class Experiment(Table):
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
         return toml.write({key: value for key, value in dump_all(self).items() if value not in ([], {})})
+
+    def without_log(self) -> Self:
+        """A copy that nothing follows: what runs are told apart by."""
+        return self.model_copy(update={"log": Log()})
 
     @property
     def source(self) -> str:

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Live
 
-from potluck.cli.echo import PlainConsole, echo
+from potluck.core.echo import PlainConsole, echo
 from potluck.core.units import duration, percent
 from potluck.engine.schedule import Progress
 
