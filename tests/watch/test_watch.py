@@ -16,8 +16,8 @@ from potluck.experiment.run_lock import is_locked, lock_run
 from potluck.watch import live_run
 from potluck.watch.board import Board
 from potluck.watch.heard import SHOWN, Heard, thin
+from potluck.watch.standing import clean
 from potluck.watch.tail import PIECE, Tail
-from potluck.watch.telling import clean
 from potluck.watch.web import LOOPBACK, Page, open_socket
 
 SMALL = Experiment(
