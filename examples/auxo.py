@@ -15,7 +15,7 @@ def main(*settings: str, out: str = "runs/auxo") -> None:
 
     run = compared.of("auxo")[0]
     for _, split in run.records.query("metric == 'split'").iterrows():
-        print(f"cohort {split['group'] or 'of all'} split after {split['round']} rounds")
+        print(f"cohort {split['group'] or 'of all'} split after {split['value']['round']} rounds")
     fits = measure_final_agreement(run, seen=False)  # None: no cohort has split yet
     told = ""
     if fits is not None:
