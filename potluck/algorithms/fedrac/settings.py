@@ -186,7 +186,6 @@ class FedRACSettings:
     rounds: Annotated[
         int | tuple[int, ...] | None, FollowsRun(), "of each tier; or of the leader, the next one and so on"
     ] = None
-    goal: Annotated[float | None, "precision that rounds follow from (Eq. 7, by `landscape`) instead"] = None
     clustering: Annotated[Clustering, "which devices are alike"] = Clustering()
     sizes: Annotated[ModelSizes, "how big the tiers' models are"] = ModelSizes()
     time: Annotated[TimeLimits, "how long tiers may train"] = TimeLimits()
@@ -211,7 +210,6 @@ class FedRACSettings:
         given = self.rounds
         rounds = min(given, default=0) if isinstance(given, tuple) else 1 if given is None else given
         require(rounds >= 1, "rounds", self.rounds, fix)
-        _require_limit("goal", self.goal)
         fix = "work is given in epochs here, since tiers reduce them; set train.epochs instead"
         require(self.local.steps is None, "train.steps", self.local.steps, fix)
         most, low = self.local.epochs, self.time.least_epochs
