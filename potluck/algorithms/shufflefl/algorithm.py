@@ -46,6 +46,9 @@ def shufflefl(
     adaptive: Annotated[bool, "an alpha for each user, by how long it is expected to take"] = True,
     balance_time: Annotated[bool, "whether devices of a user should take equally long"] = True,
     shuffle: Annotated[bool, "False: no rows move; averages of averages alone"] = True,
+    cap: Annotated[
+        bool, "who is slower than a round's median user trains fewer batches, and weighs less"
+    ] = True,
 ) -> Users:
     """FedAvg of users whose devices exchange rows before they train."""
     require(users >= 1, "users", users, "must be at least 1: users a round")
@@ -53,11 +56,14 @@ def shufflefl(
     require(good, "alpha", alpha, "give 0 or more seconds, or leave it out")
     count_groups(gamma, 2)  # refuses a share that is none
     step_seconds(gateway)  # refuses one that nobody has measured
-    if shuffle:
-        fix = "rows decide how long devices train; set train.epochs instead, or shuffle = false"
+    if shuffle or cap:
+        off = "shuffle = false and cap = false"
+        fix = f"rows decide how long devices train; set train.epochs instead, or {off}"
         require(local.steps is None, "train.steps", local.steps, fix)
-        require(local.epochs >= 1, "train.epochs", local.epochs, "must be at least 1 where rows are planned")
+        fix = f"must be at least 1 where rows or batches are planned; or set {off}"
+        require(local.epochs >= 1, "train.epochs", local.epochs, fix)
+    if shuffle:
         fix = "covers updates alone, but rows leave devices as they are; leave it out, or set shuffle = false"
         require(local.privacy is None, "train.privacy", local.privacy, fix)
-    cloud = Cloud(FedAvg(users, local), alpha, gamma, adaptive, shuffle)
-    return Users(cloud, Hub(local, Solve(planner, gateway), balance_time, shuffle))
+    cloud = Cloud(FedAvg(users, local), alpha, gamma, adaptive, shuffle, cap)
+    return Users(cloud, Hub(local, Solve(planner, gateway), balance_time, shuffle, cap))

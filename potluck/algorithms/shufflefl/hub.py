@@ -10,10 +10,12 @@ from dataclasses import field, replace
 import numpy as np
 from torch import Tensor
 
+from potluck.algorithms.shufflefl.cap import Course, cap_job, count_spared, expect_seconds, follow_moves
 from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
 from potluck.algorithms.shufflefl.gateway import Solve, pose_question
 from potluck.algorithms.shufflefl.planner.problem import imbalance
 from potluck.algorithms.shufflefl.scaling import compute_share, find_level, slowdown
+from potluck.algorithms.shufflefl.split import Split
 from potluck.authoring import (
     Average,
     Command,
@@ -27,6 +29,7 @@ from potluck.authoring import (
     Task,
     Train,
     Tree,
+    nbytes,
     sub,
     value,
 )
@@ -55,6 +58,9 @@ class HubState:
     alpha: float | None = None
     level: float = 0.0  # the alpha at which this user's two terms are equal; 0: there is none
     groups: Tensor | None = None  # [classes]
+    limit: float | None = None  # seconds for moves and training; None: as long as it takes
+    spared: float = 0.0  # seconds that it would have taken beyond the limit
+    split: Split = Split()
     moves: tuple[Move, ...] = ()
     keen: tuple[Node, ...] = ()  # who will have rows to train on
     past: Past | None = None
@@ -70,6 +76,7 @@ class Hub:
     solve: Solve
     spread: bool
     shuffle: bool
+    cap: bool
 
     def start(self, ctx: Context) -> HubState:
         return HubState(ctx.models[self.local.model].init(ctx.key))
@@ -83,9 +90,13 @@ class Hub:
             return m, [Task(n, job, ballast) for n in ctx.ready([int(n) for n in ctx.children])]
         if m.doing == SOLVE:
             return m, [Task(ctx.here, self.solve, self._pose_question(m))]
-        nodes = m.keen if self.shuffle else ctx.sample(len(ctx.children))
         send = {"params": m.params}
-        return m, [*m.moves, *(Task(n, self.local, send) for n in nodes)]  # training waits for its moves
+        if not self._gauges:
+            return m, [Task(n, self.local, send) for n in ctx.sample(len(ctx.children))]
+        courses, spent = self._follow(m), ctx.now - m.split.began
+        limit = None if m.limit is None else max(m.limit, spent)
+        tasks = [Task(n, cap_job(self.local, courses[n], limit), send) for n in m.keen]
+        return m, [*m.moves, *tasks]  # training waits for its moves
 
     def merge(self, m: HubState, lane: None, got: Got, ctx: Context) -> tuple[HubState, list[Command]]:
         if m.doing == GAUGE:
@@ -96,8 +107,15 @@ class Hub:
         went = _count_rows(m.moves) - _count_rows(lost.what for lost in astray if isinstance(lost.what, Move))
         rows = sum(sum(device.counts) for device in m.found.values())
         weight = sum(r.weight for r in got.replies)
+        courses = self._follow(m)
+        split = m.split.add(got.replies, courses.values())
+        notes = split.note(ctx.now, len(courses) or len(got.replies), ctx.me)
+        notes += [Note("rows_moved", went, ctx.me)] if self.shuffle else []
+        notes += [Note("trained", weight / rows, ctx.me)] if self.cap and rows else []
         m = replace(
             m,
+            split=Split(),
+            spared=count_spared(courses, got.replies) if self.cap else 0.0,
             params=Average().step(m.params, None, got.replies)[0],
             doing=DONE,
             found={},
@@ -106,17 +124,15 @@ class Hub:
             weight=weight,
             round=m.round + 1,
         )
-        notes: list[Command] = [Note("rows_moved", went, ctx.me)] if self.shuffle else []
         return m, [*notes, *(Note("not moved", lost.why, ctx.me) for lost in astray)]
 
     def adopt(self, m: HubState, task: Task, ctx: Context) -> HubState:
         if isinstance(task.job, Gauge):
-            return replace(m, doing=GAUGE, found={})
-        alpha, groups = task.send.get("alpha"), task.send.get("groups")
-        m = replace(
-            m, params=task.send["params"], alpha=alpha, groups=groups, level=0.0, weight=0.0, moves=()
-        )
-        if not self.shuffle:
+            return replace(m, doing=GAUGE, found={}, split=Split(ctx.now))
+        m = replace(m, params=task.send["params"], level=0.0, weight=0.0, spared=0.0, moves=())
+        alpha, groups, limit = (task.send.get(key) for key in ("alpha", "groups", "limit"))
+        m = replace(m, alpha=alpha, groups=groups, limit=limit, split=m.split.resume(ctx.now))
+        if not self._gauges:
             return replace(m, doing=TRAIN)
         if m.doing == DONE and m.found:  # gauged just now, to tell how it has changed
             return self._weigh_balance(m)
@@ -126,9 +142,13 @@ class Hub:
         if m.doing != DONE:
             return None
         if isinstance(task.job, Gauge):
-            return {"beta": m.beta}, 1.0
+            if not self.cap:
+                return {"beta": m.beta}, 1.0
+            least = expect_seconds(self._follow(m).values(), self.local.epochs, self.shuffle)
+            return {"beta": m.beta, "least": least}, 1.0
         level = {"level": m.level} if m.alpha is None and self.shuffle else {}
-        return {"delta": sub(m.params, task.send["params"]), **level}, m.weight
+        spared = {"spared": m.spared} if self.cap else {}
+        return {"delta": sub(m.params, task.send["params"]), **level, **spared}, m.weight
 
     def serve(self, m: HubState, node: Node, ctx: Context) -> dict[str, Task]:
         return {}  # the cloud's word is all
@@ -141,8 +161,10 @@ class Hub:
         found = {n: read_gauge(r, float(t)) for n, r, t in zip(nodes, replies, latency, strict=True)}
         if ctx.owed is None:  # called off
             return replace(m, doing=DONE, found={}), []
-        m = replace(m, found=found, beta=_expect_slowdown(m.past, found))
-        return (replace(m, doing=DONE) if isinstance(ctx.owed.job, Gauge) else self._weigh_balance(m)), []
+        m = replace(m, found=found, beta=_expect_slowdown(m.past, found), split=m.split.add(replies))
+        if isinstance(ctx.owed.job, Gauge):
+            return replace(m, doing=DONE, split=m.split.pause(ctx.now)), []
+        return self._weigh_balance(m), []
 
     def _weigh_balance(self, m: HubState) -> HubState:
         """With what balance is worth to this user, and on to the next step."""
@@ -152,7 +174,7 @@ class Hub:
         problem = self._pose_question(m)["problem"]
         uneven = float(imbalance(problem.counts, problem.wanted).max()) > 1e-9
         own = find_level([problem]) if uneven else 0.0
-        return replace(m, level=own, keen=keen, doing=SOLVE if len(m.found) > 1 else TRAIN)
+        return replace(m, level=own, keen=keen, doing=SOLVE if self.shuffle and len(m.found) > 1 else TRAIN)
 
     def _take_plan(self, m: HubState, replies: list[Reply], ctx: Context) -> tuple[HubState, list[Command]]:
         m = replace(m, doing=TRAIN)
@@ -162,7 +184,8 @@ class Hub:
         plan = reply.body["plan"]
         has = plan.sum((0, 1)).tolist()
         keen = tuple(n for n, rows in zip(nodes, has, strict=True) if rows)
-        m = replace(m, moves=_list_moves(nodes, plan), keen=keen)
+        split = replace(m.split, planning=reply.spent.total)
+        m = replace(m, moves=_list_moves(nodes, plan), keen=keen, split=split)
         summary = {
             "objective_before": reply.body["before"],
             "objective_after": reply.body["after"],
@@ -170,6 +193,13 @@ class Hub:
             "alpha": self._find_alpha(m),
         }
         return m, [Note(name, number, ctx.me) for name, number in summary.items()]
+
+    @property
+    def _gauges(self) -> bool:
+        return self.shuffle or self.cap
+
+    def _follow(self, m: HubState) -> dict[Node, Course]:
+        return follow_moves(m.found, m.moves, nbytes(m.params))
 
     def _find_alpha(self, m: HubState) -> float:
         return (m.level or 1.0) if m.alpha is None else m.alpha
