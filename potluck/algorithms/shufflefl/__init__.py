@@ -8,7 +8,9 @@ to take. Rows stay where they were moved to.
 
 By default, in mode `potluck`, who is slower than the median user of a round trains fewer batches, as many as
 there is time for, and its update counts for those alone (`cap`). What a user needs is judged by its devices'
-rows and pace before any row moves, so all users of a round are gauged before they are sent the model.
+rows and pace before any row moves, so all users of a round are gauged before they are sent the model. Plans
+count what a device's model takes down and up (`transfer`): one with a slow link may give all rows away, and
+then needs no model and counts in no balance. SLSQP relaxes without that.
 
 There is no authors' code. What the paper leaves open or prints in error is settled where it is computed: its
 imbalance is taken of shares (planner/problem), Eq. 8 goes by its text (scaling), rows are planned whole
@@ -25,4 +27,4 @@ users are, and train as in FedAvg; a cap goes by what they claim. Everybody is s
 from collections.abc import Mapping
 from typing import Final
 
-PUBLISHED: Final[Mapping[str, object]] = {"cap": False}
+PUBLISHED: Final[Mapping[str, object]] = {"cap": False, "transfer": False}

@@ -49,6 +49,7 @@ def shufflefl(
     cap: Annotated[
         bool, "who is slower than a round's median user trains fewer batches, and weighs less"
     ] = True,
+    transfer: Annotated[bool, "plans count the model's ways, which a device without rows is spared"] = True,
 ) -> Users:
     """FedAvg of users whose devices exchange rows before they train."""
     require(users >= 1, "users", users, "must be at least 1: users a round")
@@ -66,4 +67,4 @@ def shufflefl(
         fix = "covers updates alone, but rows leave devices as they are; leave it out, or set shuffle = false"
         require(local.privacy is None, "train.privacy", local.privacy, fix)
     cloud = Cloud(FedAvg(users, local), alpha, gamma, adaptive, shuffle, cap)
-    return Users(cloud, Hub(local, Solve(planner, gateway), balance_time, shuffle, cap))
+    return Users(cloud, Hub(local, Solve(planner, gateway), balance_time, shuffle, cap, transfer))

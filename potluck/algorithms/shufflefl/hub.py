@@ -13,7 +13,7 @@ from torch import Tensor
 from potluck.algorithms.shufflefl.cap import Course, cap_job, count_spared, expect_seconds, follow_moves
 from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
 from potluck.algorithms.shufflefl.gateway import Solve, pose_question
-from potluck.algorithms.shufflefl.planner.problem import imbalance
+from potluck.algorithms.shufflefl.planner.problem import find_imbalances
 from potluck.algorithms.shufflefl.scaling import compute_share, find_level, slowdown
 from potluck.algorithms.shufflefl.split import Split
 from potluck.authoring import (
@@ -77,6 +77,7 @@ class Hub:
     spread: bool
     shuffle: bool
     cap: bool
+    transfer: bool
 
     def start(self, ctx: Context) -> HubState:
         return HubState(ctx.models[self.local.model].init(ctx.key))
@@ -172,7 +173,7 @@ class Hub:
         if not keen:
             return replace(m, doing=DONE, found={})  # nobody is there, or nobody has anything
         problem = self._pose_question(m)["problem"]
-        uneven = float(imbalance(problem.counts, problem.wanted).max()) > 1e-9
+        uneven = float(find_imbalances(problem, problem.counts).max()) > 1e-9
         own = find_level([problem]) if uneven else 0.0
         return replace(m, level=own, keen=keen, doing=SOLVE if self.shuffle and len(m.found) > 1 else TRAIN)
 
@@ -215,6 +216,7 @@ class Hub:
             self._find_alpha(m),
             self.spread,
             None if m.groups is None else m.groups.cpu().numpy(),
+            np.array([d.transfer(nbytes(m.params)) for d in devices]) if self.transfer else None,
         )
 
 
