@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federations import LOCAL, finished, small, values
-from support import SPEC, Desk, answer, local, notes, numbers, tasks
+from federations import LOCAL, finished, pool, small, values
+from support import SPEC, Desk, answer, cancelled, local, notes, numbers, tasks
 from test_shufflefl import CLOUD, NETS, USERS, Spy, closed, said
 
+from potluck import algorithms
 from potluck.algorithms.shufflefl.algorithm import shufflefl
 from potluck.algorithms.shufflefl.cap import (
     Course,
@@ -19,13 +20,25 @@ from potluck.algorithms.shufflefl.cap import (
     follow_moves,
 )
 from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge
-from potluck.core.messages import Move, Reply, Spent, Task
+from potluck.algorithms.shufflefl.gateway import Group, Solve
+from potluck.algorithms.shufflefl.own import Own
+from potluck.core.errors import ConfigError
+from potluck.core.messages import Answer, Move, Reply, Spent, Task, Until, Wake
 from potluck.core.trees import nbytes
+from potluck.data import reserve_rows
 from potluck.fleet import Jitter
 from potluck.jobs import InPart, Shuffled, Train
 from potluck.jobs.sampling import Draw, count_batches, count_passes
+from potluck.rules import Rounds, Uniform
 
 JOB = Train(SPEC, batch=4)
+
+
+class Last(Uniform):
+    """The last ones."""
+
+    def pick(self, picks, count, ctx):
+        return ctx.ready([*ctx.children])[-count:], picks
 
 
 def holding(rows):
@@ -214,3 +227,97 @@ def test_where_a_users_time_goes():
     assert sum(sum(part) for part in parts) == pytest.approx(heard.spent.compute)
     assert all(part[0] > 0 for part in parts)
     assert nbytes(heard.body) > 0
+
+
+# ------------------------------------------------------------------------------------------------ a deadline
+
+
+def test_at_a_deadline_a_hub_answers_with_who_is_done():
+    rule = Rounds(shufflefl(JOB, cap=False, shuffle=False).hub)
+    ctx = Desk(NETS, children=range(2), me=101, here=101, parent=CLOUD, now=5.0)
+    s, _ = rule.init(ctx)
+    asked = Task(101, JOB, {"params": numbers(), "deadline": 8.0}, id=("up", 1, 0))
+    s, commands = rule.receive(s, asked, ctx)
+    alarm = next(c for c in commands if isinstance(c, Wake))
+    assert alarm.at == 13.0
+    first, second = tasks(commands)
+    s, commands = rule.receive(s, answer(first, 3.0, weight=20.0), ctx.later(now=12.0))
+    assert not commands
+    s, commands = rule.receive(s, alarm, ctx.later(now=13.0, busy=set()))
+    assert cancelled(commands) == [second.id]
+    (told,) = [c for c in commands if isinstance(c, Answer)]
+    assert told.weight == 20.0
+    assert float(told.body["delta"]["w"]) == 3.0
+
+
+def test_a_device_trains_what_fits_before_the_deadline():
+    """8 s of 10 are left when training begins, the limit is 15 s: not quite 8 batches of 1 s."""
+    hub = shufflefl(JOB).hub
+    task = Task(101, JOB, {"params": numbers(), "limit": 15.0, "deadline": 10.0})
+    ctx = at_hub(task)
+    m = hub.adopt(hub.start(ctx), task, ctx)
+    m, asked = hub.plan(m, None, ctx)
+    assert Until(10.0) in asked
+    heard = [said(t, (20, 20), 0.25 / 3, 1e12, 1e12, latency=0.0) for t in tasks(asked)]
+    m, _ = hub.merge(m, None, closed(heard), ctx)
+    _, commands = hub.plan(m, None, replace(ctx, now=2.0))
+    assert Until(8.0) in commands
+    assert tasks(commands)[0].job.sampler.batches == 7
+    assert hub.adopt(m, Task(101, Gauge(SPEC), {}), ctx).until is None  # asked anew
+
+
+@pytest.mark.parametrize("cap", [False, True])
+def test_no_round_is_longer_than_the_deadline(cap):
+    plain = finished(crowd(), shufflefl(LOCAL, users=4, cap=cap), rounds=3)
+    seconds = 0.7 * plain.now / 3
+    sim = finished(crowd(), shufflefl(LOCAL, users=4, cap=cap, deadline=seconds), rounds=3)
+    assert sim.now <= 3 * seconds * (1 + 1e-9)
+    assert sim.accounts.took_part.any()
+    assert cap or sim.accounts.lost["late"] > 0
+
+
+# ------------------------------------------------------------------------------------------- user by user
+
+
+def test_users_have_gateways_and_merged_classes_of_their_own():
+    """Half of four classes for the first and the third of three users, planned on a Nano: two groups."""
+    where = small(users=3, compute=4e5, data=reserve_rows(pool(), 0.2, 1))
+    rule = shufflefl(LOCAL, users=3, gateway=["nano-1", "pi4"], gamma=[0.5, 1.0])
+    listed = []
+    sim = finished(where, Spy(rule, listed), rounds=1)
+    solves = {me - sim.root - 1: c for me, c in listed if isinstance(c, Task) and isinstance(c.job, Solve)}
+    assert {place: c.job.gateway for place, c in solves.items()} == {0: "nano-1", 1: "pi4", 2: "nano-1"}
+    assert {place: c.send["problem"].classes for place, c in solves.items()} == {0: 2, 1: 4, 2: 2}
+    assert sum(isinstance(c, Task) and isinstance(c.job, Group) for _, c in listed) == 1
+    for each in (0.5, 0.75):
+        own = Own(("pi4",), (0.5, 0.75))
+        groups = {0.5: np.array([0, 0, 1, 1]), 0.75: np.array([0, 1, 2, 2])}
+        at = Desk(NETS, children=[3, 101, 102], me=CLOUD, here=CLOUD)
+        told = own.choose(101 if each == 0.5 else 102, groups, at)
+        assert set(told) == {"groups"}
+        assert told["groups"] is groups[each]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"select": "Oort"}, "select = 'Oort'.*losses.*Uniform"),
+        ({"select": "Flame"}, "select = 'Flame'"),
+        ({"select": "Pyramid"}, "select = 'Pyramid'"),
+        ({"gateway": []}, "gateway = "),
+        ({"gateway": ["pi4", "pi5"]}, "gateway = 'pi5'"),
+        ({"gamma": [0.5, 2.0]}, r"gamma = 2\.0"),
+        ({"deadline": 0.0}, "deadline = 0"),
+    ],
+)
+def test_wrong_parameters_are_named(wrong, named):
+    with pytest.raises(ConfigError, match=named):
+        algorithms.make("shufflefl", LOCAL, **wrong)
+
+
+def test_who_takes_part_may_be_chosen_otherwise():
+    rule = shufflefl(JOB, users=2, select=Last())
+    ctx = Desk(NETS, children=USERS, me=CLOUD, here=CLOUD)
+    m, commands = rule.cloud.plan(rule.cloud.start(ctx), None, ctx)
+    assert [t.to for t in tasks(commands)] == USERS[-2:]
+    assert m.inner.picks is None

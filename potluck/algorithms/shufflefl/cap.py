@@ -59,6 +59,12 @@ def find_limit(seconds: Sequence[float]) -> float | None:
     return float(np.median(known)) if len(known) > 1 else None
 
 
+def find_least(limit: float | None, left: float | None) -> float | None:
+    """The sooner of a limit and what is left until a deadline, so that nothing that ends with it is late."""
+    known = [each for each in (limit, None if left is None else left * (1 - EVEN)) if each is not None]
+    return min(known, default=None)
+
+
 def read_claims(nodes: Sequence[Node], local: Train, ctx: Context) -> dict[Node, Course]:
     """What devices below no hub are to do, by what they say of themselves."""
     rows, claims = ctx.rows(nodes).tolist(), InTime(Uniform(), local, 0.0).read_claims(nodes, ctx)

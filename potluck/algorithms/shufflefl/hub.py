@@ -4,15 +4,22 @@ One task of the cloud takes three barriers: gauge, solve, train. What is kept fr
 next is how fast devices were then, to tell how much longer a user will take now.
 """
 
-from collections.abc import Iterable
 from dataclasses import field, replace
 
 import numpy as np
 from torch import Tensor
 
-from potluck.algorithms.shufflefl.cap import Course, cap_job, count_spared, expect_seconds, follow_moves
+from potluck.algorithms.shufflefl.cap import (
+    Course,
+    cap_job,
+    count_spared,
+    expect_seconds,
+    find_least,
+    follow_moves,
+)
 from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
 from potluck.algorithms.shufflefl.gateway import Solve, pose_question
+from potluck.algorithms.shufflefl.moves import count_rows, list_moves
 from potluck.algorithms.shufflefl.planner.problem import find_imbalances
 from potluck.algorithms.shufflefl.scaling import compute_share, find_level, slowdown
 from potluck.algorithms.shufflefl.split import Split
@@ -29,6 +36,7 @@ from potluck.authoring import (
     Task,
     Train,
     Tree,
+    Until,
     nbytes,
     sub,
     value,
@@ -36,6 +44,7 @@ from potluck.authoring import (
 
 GAUGE, SOLVE, TRAIN, DONE = "gauge", "solve", "train", "done"  # steps of a participation
 BALLAST = bytes(4096)  # there and back, to measure rates
+OWN = ("alpha", "groups", "limit", "deadline", "gateway")  # what the cloud sends to the hub itself
 
 
 @value
@@ -59,6 +68,8 @@ class HubState:
     level: float = 0.0  # the alpha at which this user's two terms are equal; 0: there is none
     groups: Tensor | None = None  # [classes]
     limit: float | None = None  # seconds for moves and training; None: as long as it takes
+    until: float | None = None  # time on the clock when it answers with what is done; None: when all is
+    gateway: str | None = None  # of its own; None: as all have
     spared: float = 0.0  # seconds that it would have taken beyond the limit
     split: Split = Split()
     moves: tuple[Move, ...] = ()
@@ -86,18 +97,22 @@ class Hub:
         return (None,) if ctx.working and m.doing != DONE else ()
 
     def plan(self, m: HubState, lane: None, ctx: Context) -> tuple[HubState, list[Command]]:
+        left = None if m.until is None else max(0.0, m.until - ctx.now)
+        wait = [] if left is None else [Until(left)]
         if m.doing == GAUGE:
             job, ballast = Gauge(self.local.model), {"ballast": BALLAST}
-            return m, [Task(n, job, ballast) for n in ctx.ready([int(n) for n in ctx.children])]
+            return m, [*wait, *(Task(n, job, ballast) for n in ctx.ready([int(n) for n in ctx.children]))]
         if m.doing == SOLVE:
-            return m, [Task(ctx.here, self.solve, self._pose_question(m))]
+            solve = self.solve if m.gateway is None else replace(self.solve, gateway=m.gateway)
+            return m, [*wait, Task(ctx.here, solve, self._pose_question(m))]
         send = {"params": m.params}
         if not self._gauges:
-            return m, [Task(n, self.local, send) for n in ctx.sample(len(ctx.children))]
-        courses, spent = self._follow(m), ctx.now - m.split.began
-        limit = None if m.limit is None else max(m.limit, spent)
+            return m, [*wait, *(Task(n, self.local, send) for n in ctx.sample(len(ctx.children)))]
+        courses, limit = self._follow(m), None
+        if self.cap:
+            limit = find_least(None if m.limit is None else max(m.limit, ctx.now - m.split.began), left)
         tasks = [Task(n, cap_job(self.local, courses[n], limit), send) for n in m.keen]
-        return m, [*m.moves, *tasks]  # training waits for its moves
+        return m, [*wait, *m.moves, *tasks]  # training waits for its moves
 
     def merge(self, m: HubState, lane: None, got: Got, ctx: Context) -> tuple[HubState, list[Command]]:
         if m.doing == GAUGE:
@@ -105,7 +120,7 @@ class Hub:
         if m.doing == SOLVE:
             return self._take_plan(m, got.replies, ctx)
         astray = [lost for lost in got.lost if isinstance(lost.what, Move)]
-        went = _count_rows(m.moves) - _count_rows(lost.what for lost in astray if isinstance(lost.what, Move))
+        went = count_rows(m.moves) - count_rows(lost.what for lost in astray if isinstance(lost.what, Move))
         rows = sum(sum(device.counts) for device in m.found.values())
         weight = sum(r.weight for r in got.replies)
         courses = self._follow(m)
@@ -129,10 +144,12 @@ class Hub:
 
     def adopt(self, m: HubState, task: Task, ctx: Context) -> HubState:
         if isinstance(task.job, Gauge):
-            return replace(m, doing=GAUGE, found={}, split=Split(ctx.now))
+            return replace(m, doing=GAUGE, found={}, until=None, split=Split(ctx.now))
         m = replace(m, params=task.send["params"], level=0.0, weight=0.0, spared=0.0, moves=())
-        alpha, groups, limit = (task.send.get(key) for key in ("alpha", "groups", "limit"))
-        m = replace(m, alpha=alpha, groups=groups, limit=limit, split=m.split.resume(ctx.now))
+        alpha, groups, limit, seconds, gateway = (task.send.get(key) for key in OWN)
+        until = None if seconds is None else ctx.now + seconds
+        m = replace(m, alpha=alpha, groups=groups, limit=limit, until=until, gateway=gateway)
+        m = replace(m, split=m.split.resume(ctx.now))
         if not self._gauges:
             return replace(m, doing=TRAIN)
         if m.doing == DONE and m.found:  # gauged just now, to tell how it has changed
@@ -186,7 +203,7 @@ class Hub:
         has = plan.sum((0, 1)).tolist()
         keen = tuple(n for n, rows in zip(nodes, has, strict=True) if rows)
         split = replace(m.split, planning=reply.spent.total)
-        m = replace(m, moves=_list_moves(nodes, plan), keen=keen, split=split)
+        m = replace(m, moves=list_moves(nodes, plan), keen=keen, split=split)
         summary = {
             "objective_before": reply.body["before"],
             "objective_after": reply.body["after"],
@@ -229,19 +246,3 @@ def _expect_slowdown(past: Past | None, found: dict[Node, DeviceGauge]) -> float
     compute = np.array([d.compute for d in then]), np.array([d.compute for d in now])
     rates = np.array([d.rate for d in then]), np.array([d.rate for d in now])
     return slowdown(compute_share(past.rows, past.went), compute, rates)
-
-
-def _list_moves(nodes: list[Node], plan: Tensor) -> tuple[Move, ...]:
-    """One for each ordered pair of devices between which rows are to go."""
-    table = plan.tolist()
-    found = []
-    for a, source in enumerate(nodes):
-        for b, target in enumerate(nodes):
-            take = tuple((label, to[b]) for label, to in enumerate(table[a]) if a != b and to[b])
-            if take:
-                found.append(Move(source, target, take))
-    return tuple(found)
-
-
-def _count_rows(moves: Iterable[Move]) -> int:
-    return sum(count for move in moves for _, count in move.take)
