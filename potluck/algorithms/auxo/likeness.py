@@ -41,13 +41,14 @@ def find_strays(rows: Tensor, like: Tensor, wild: NDArray[np.bool_], share: floa
 
     Likeness is the cosine with what a cohort's members look like. Two deviations (by the median one) below
     the median are asked for too, since models that have learnt leave nothing but noise, which tells nothing;
-    of wild updates, which are long, twice the share and one deviation will do.
+    of wild updates, which are long, twice the share and one deviation will do. Without likeness in the middle
+    nobody is told apart.
     """
     found = (rows @ like.T / like.norm(dim=1).clamp_min(1e-12)).max(1).values.numpy()
     middle = np.median(found)
     deviation = NORMAL * np.median(np.abs(found - middle))
     far = found < middle - np.where(wild, 1, 2) * deviation
-    return np.asarray(far & (found < np.where(wild, 2, 1) * share * middle) & (share > 0), np.bool_)
+    return np.asarray(far & (found < np.where(wild, 2, 1) * share * middle) & (share * middle > 0), np.bool_)
 
 
 def update_likeness(
