@@ -17,7 +17,7 @@ TOLD = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict"
 
 @dataclass(frozen=True, eq=False)
 class Advised:
-    """What was measured of a federation, what every system says to that, and what pilots came to."""
+    """The advice in a line (`headline`), what was measured, what every system says to it, and the pilots."""
 
     measured: Measured
     verdict: Verdict
@@ -67,9 +67,11 @@ class Advised:
 def advise(
     experiment: Experiment, *, pilot: bool = False, show: Show | None = None, pool: Pool | None = None
 ) -> Advised:
-    """Which system should help in the federation of an experiment, and why; nothing is written.
+    """Say which system should help in the federation of an experiment, and why; nothing is written.
 
-    `pilot`: try it in short runs on validation rows. `pool`: your own data, as `run` takes them.
+    `experiment`: its data and its fleet are what is measured.
+    `pilot`: also try the advice in short runs on validation rows. `show`: a function that is told of their
+    progress. `pool`: your own data, as for `run`.
     """
     if pool is not None:
         experiment = name_pool(experiment, pool)

@@ -77,9 +77,10 @@ def canonical(name: str, key: str = "algorithm") -> str:
 
 
 def register(name: str, build: Build) -> None:
-    """Make an algorithm known by name: a `@value` rule, or a function that returns one.
+    """Make an algorithm of your own known by `name`.
 
-    Its parameters are what experiments may set, as of those of this folder.
+    `build`: a `@value` rule, or a function that returns one. Its parameters become keys of
+    [algorithms.NAME]; one called `local` is given the training that the experiment describes.
     """
     if not callable(build):
         raise ConfigError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def advise(
     file: File,
     pilot: Annotated[
-        bool, typer.Option("--pilot", help="Try it: short runs on validation rows, for the same time each.")
+        bool, typer.Option("--pilot", help="Also try the advice, in short runs on validation rows.")
     ] = False,
     settings: Settings = None,
     code: Code = None,
@@ -31,7 +31,7 @@ def advise(
 
     Example: [bold]potluck advise examples/demo.toml --pilot[/bold]
 
-    Rows, labels and machines are measured, whatever settings made them; nothing is written.
+    Potluck measures the rows, labels and machines of the federation. It writes nothing.
     """
     from potluck import experiment as ex
     from potluck.advice.advised import advise as find_advice

@@ -71,11 +71,11 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the experiment of FILE, a TOML file, and say what came of it.
+    """Run the experiment of FILE, a TOML file, and print its results.
 
     Example: [bold]potluck run examples/demo.toml --algorithm fedbuff --set stop.seconds=300[/bold]
 
-    The folder (runs/NAME-ALGORITHM-SEED unless --out names another) holds all that is needed to repeat or
+    The folder (runs/NAME-ALGORITHM-SEED unless --out names another) has all that is needed to repeat or
     resume the run.
     """
     from potluck import experiment as ex
@@ -98,7 +98,7 @@ def run(
 def resume(
     folder: Folder, code: Code = None, jobs: Jobs = "auto", quiet: Quiet = False, as_json: AsJson = False
 ) -> None:
-    """Go on with a run or a comparison that was interrupted, killed or lost power.
+    """Go on with a run or a comparison that was interrupted or killed.
 
     Example: [bold]potluck resume runs/demo-fedavg-1[/bold]
 
@@ -160,9 +160,9 @@ def compare(
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
-    Runs are computed side by side, one a core, unless --jobs says otherwise.
-    The folder (runs/NAME unless --out names another) holds one folder for each run; `potluck resume` goes on
-    with what was interrupted.
+    Potluck computes runs side by side, one on each core, unless --jobs says otherwise.
+    The folder (runs/NAME unless --out names another) has one folder for each run. If the command is
+    interrupted, `potluck resume` goes on.
     """
     from potluck import experiment as ex
 
@@ -239,7 +239,7 @@ def list_runs(
 
 @app.command()
 def show(folder: Folder, as_json: AsJson = False) -> None:
-    """Show what a run or a comparison came to.
+    """Show the results of a run or a comparison.
 
     Example: [bold]potluck show runs/demo-fedavg-1 --json[/bold]
     """

@@ -17,7 +17,7 @@ deploy = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Home = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder, of `init`.")]
+Home = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder, which `init` made.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")]
 
@@ -43,10 +43,8 @@ def init(
         Path,
         typer.Option(metavar="ROWS.npz|FILE.toml", help="Rows as devices have them, or an experiment."),
     ],
-    name: Annotated[str | None, typer.Option(help="Of the federation; else the folder's.")] = None,
-    capacity: Annotated[
-        int | None, typer.Option(help="Numbers for devices; more than join now, if others will join later.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name; by default the folder's.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="How many devices may ever join, also later.")] = None,
     scale: Annotated[bool, typer.Option(help="Scale rows by the mean and deviation of --like's.")] = True,
 ) -> None:
     """Make a federation: its file, its own certificate authority, and the server's certificate.
@@ -67,8 +65,8 @@ def init(
 def invite(
     folder: Home,
     name: Name,
-    user: Annotated[str, typer.Option(help="Whose device it is, if an algorithm asks.")] = "",
-    out: Annotated[Path | None, typer.Option(help="The invitation; else NAME.invite.")] = None,
+    user: Annotated[str, typer.Option(help="The user who owns the device, for algorithms that ask.")] = "",
+    out: Annotated[Path | None, typer.Option(help="The invitation's file; by default NAME.invite.")] = None,
 ) -> None:
     """Write an invitation for a device: one file, for one use within a day.
 
@@ -88,9 +86,11 @@ def invite(
 
 @deploy.command()
 def join(
-    invitation: Annotated[Path, typer.Argument(metavar="INVITE", help="The file of `invite`.")],
+    invitation: Annotated[Path, typer.Argument(metavar="INVITE", help="The file that `invite` wrote.")],
     data: Annotated[str, typer.Option(metavar="ROWS.npz|MODULE:FUNCTION", help="This device's own rows.")],
-    folder: Annotated[Path | None, typer.Option(help="For this device; else its name.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder for this device; by default its name.")
+    ] = None,
 ) -> None:
     """Join a federation: make a key here, have it certified, and check the rows.
 
@@ -128,20 +128,20 @@ def revoke(folder: Home, name: Name) -> None:
 def serve(
     folder: Home,
     file: File,
-    out: Annotated[Path, typer.Option(help="The run's folder; the same again: goes on.")],
+    out: Annotated[Path, typer.Option(help="The run's folder; a run that it holds goes on.")],
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Listen here; else where devices reach it.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here; by default where devices reach it.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the file's settings.")
     ] = None,
 ) -> None:
-    """Conduct a run of FILE's experiment with the federation's devices; again: go on with it.
+    """Run FILE's experiment with the federation's devices, or go on with such a run.
 
     Example: [bold]potluck deploy serve clinic examples/demo.toml --out runs/clinic[/bold]
 
-    It begins when enough devices are there (deploy.start_with). Ctrl-C, SIGTERM or kill -9 lose nothing: the
-    same command goes on. The folder is a run's like any other: `potluck show`, `list` and `report` read it.
+    The run begins when enough devices are there (deploy.start_with). Ctrl-C, SIGTERM or kill -9 lose nothing:
+    the same command goes on. `potluck show`, `list` and `report` read the folder, as any run's.
     """
     from potluck.deploy.conduct.round_lines import make_watch
     from potluck.deploy.conduct.serve import serve as conduct
@@ -178,9 +178,9 @@ def serve(
 
 @deploy.command()
 def device(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The device's folder, of `join`.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The device's folder, which `join` made.")],
 ) -> None:
-    """Work for the federation, until it is ended; it waits for the server, however long that is away.
+    """Work for the federation until it ends, and wait whenever the server is away.
 
     Example: [bold]potluck deploy device ward-3[/bold]
     """
@@ -206,7 +206,7 @@ def check(
         str | None, typer.Option(metavar="HOST:PORT", help="Listen here; else where devices reach it.")
     ] = None,
 ) -> None:
-    """Try whether FILE can be run with the devices that are there; nothing is trained and nothing written.
+    """Check whether FILE can run with the devices that are there, without training or writing anything.
 
     Example: [bold]potluck deploy check clinic examples/demo.toml[/bold]
 
@@ -225,7 +225,9 @@ def check(
 @deploy.command()
 def status(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployed run.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, to the end.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again every two seconds, until the run ends.")
+    ] = False,
 ) -> None:
     """Say where a deployed run stands, and what each device is doing.
 
@@ -251,7 +253,7 @@ def status(
 def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployed run.")],
 ) -> None:
-    """Lead a run's journal through the algorithm once more: does it come to the stored states?
+    """Replay a run's journal, and check that it leads to the stored states.
 
     Example: [bold]potluck deploy replay runs/clinic[/bold]
     """
@@ -272,7 +274,7 @@ def flower(
     file: File,
     out: Annotated[Path, typer.Option(help="A new folder for the app; letters, digits and hyphens.")],
     run: Annotated[
-        Path | None, typer.Option(help="The run's folder on the SuperLink's machine; else OUT-run.")
+        Path | None, typer.Option(help="The run's folder on the SuperLink's machine; by default OUT-run.")
     ] = None,
 ) -> None:
     """Write FILE's run as a Flower app, for a SuperLink and SuperNodes that are there already.
@@ -294,19 +296,23 @@ def flower(
 @deploy.command()
 def demo(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="An experiment; else FedAvg on digits.")
+        Path | None, typer.Argument(metavar="[FILE]", help="An experiment; by default FedAvg on digits.")
     ] = None,
-    devices: Annotated[int, typer.Option(min=1, max=64, help="Processes beside the server.")] = 4,
+    devices: Annotated[int, typer.Option(min=1, max=64, help="How many devices to start, as processes.")] = 4,
     kill: Annotated[
-        bool, typer.Option("--kill", help="End processes while they run, in five ways; 2 minutes more.")
+        bool,
+        typer.Option(
+            "--kill", help="Also kill processes while they run, in five ways; takes 2 minutes more."
+        ),
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="A folder for all of it, which stays.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep all files in this folder.")] = None,
 ) -> None:
-    """Show a whole deployment on this machine, then the simulator: equal to the byte, or exit 1.
+    """Run a whole deployment on this machine, and compare its bytes with the simulator's.
 
     Example: [bold]potluck deploy demo --devices 4 --kill[/bold]
 
-    One server and the devices are processes of their own with keys of their own, over HTTPS on loopback.
+    The server and each device are processes with keys of their own; they talk by HTTPS on loopback. The exit
+    code is 1 if a byte differs.
     """
     import tempfile
 

@@ -30,7 +30,7 @@ class _FileOrCommand(TyperGroup):
 
 
 data = typer.Typer(
-    help="Show who holds what in the federation of FILE (potluck data FILE), or get public data sets.",
+    help="Show what each device of FILE holds (potluck data FILE), or get public data sets.",
     no_args_is_help=True,
     cls=_FileOrCommand,
 )

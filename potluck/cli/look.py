@@ -23,7 +23,7 @@ Picture = Annotated[
 def fleet(
     file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: AsJson = False
 ) -> None:
-    """Show who is how fast in the federation of FILE, before anything is trained.
+    """Show how fast each device in the federation of FILE is, before anything is trained.
 
     Example: [bold]potluck fleet examples/demo.toml[/bold]
 
@@ -42,7 +42,7 @@ def fleet(
 def data(
     file: File, settings: Settings = None, code: Code = None, out: Picture = None, as_json: AsJson = False
 ) -> None:
-    """Show where every row went and who holds what in the federation of FILE, before anything is trained.
+    """Show what each device in the federation of FILE holds, before anything is trained.
 
     Example: [bold]potluck data examples/demo.toml[/bold]
 

@@ -28,7 +28,7 @@ Code = Annotated[
     typer.Option(
         "--code",
         metavar="FILE",
-        help="Python that registers algorithms, models, sources or partitions of your own.",
+        help="A Python file that registers algorithms, models, sources or partitions of your own.",
         callback=_load,
         show_default=False,
     ),
@@ -41,9 +41,7 @@ Settings = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out", metavar="DIR", help="Folder of the results; it must not exist yet.", show_default=False
-    ),
+    typer.Option("--out", metavar="DIR", help="A new folder for the results.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a folder that Potluck made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -53,7 +51,8 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         metavar="N|auto",
-        help="Runs computed at a time; auto: one a core, on a GPU one. N need N times the memory.",
+        help="How many runs to compute at a time; auto: one for each core, or one on a GPU. "
+        "N runs take N times the memory.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]

@@ -29,17 +29,17 @@ def report(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw what runs and comparisons came to, into one HTML file that needs no network.
+    """Draw runs and comparisons into one HTML file that needs no network.
 
     Example: [bold]potluck report runs/demo[/bold]
 
     Example: [bold]potluck report runs/demo-fedavg-1 runs/demo-fedbuff-1 --out both.html --csv data[/bold]
 
-    The page holds accuracy over time, traffic and rounds; who is served well; the fleet and who holds what;
-    the life of cohorts, edges and classes; and what a round is made of. It shows what there is to show, and
-    under every figure what to look for and its data as CSV. Runs that differ only in their seed are drawn as
-    one, with a band; unfinished ones are drawn as far as they are. The page is DIR/report.html unless --out
-    names another; of several folders, runs/report.html.
+    The page shows accuracy over time, traffic and rounds; which devices are served well; the fleet and its
+    data; the life of cohorts, edges and classes; and the parts of a round. Figures without data are left out.
+    Each figure says what to look for, and has its data as CSV. Runs that differ only in their seed are drawn
+    as one line with a band. Unfinished runs are drawn as far as they are.
+    The page is DIR/report.html, or runs/report.html for several folders, unless --out names another.
     """
     from potluck.cli import tables
     from potluck.report import write_report

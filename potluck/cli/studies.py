@@ -15,7 +15,7 @@ Again = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Folder of the results; an interrupted command goes on there.",
+        help="A folder for the results; the same command resumes what it holds.",
         show_default=False,
     ),
 ]
@@ -43,11 +43,11 @@ def tune(
 
     Example: [bold]potluck tune examples/demo.toml --algorithms fedavg,fedbuff --set tune.trials=4[/bold]
 
-    What is tried stands in the file: \\[tune.grid] has lists of values for all, such as train.lr, and
-    \\[tune.own.NAME] those of one algorithm alone. A third of the trials is kept for settings around the best
-    so far, beyond the ends of the lists too.
-    The folder (runs/NAME-tune unless --out names another) holds one folder for each trial and tune.json; the
-    same command again does only what is missing.
+    The file says what to try: \\[tune.grid] has lists of values for all algorithms, such as train.lr, and
+    \\[tune.own.NAME] lists for one algorithm. A third of the trials is for settings around the best so far,
+    which may lie beyond the ends of the lists.
+    The folder (runs/NAME-tune unless --out names another) has one folder for each trial, and tune.json. If
+    the command is interrupted, run it again: it computes only what is missing.
     """
     from potluck import experiment as ex
     from potluck.cli import tables
@@ -95,12 +95,12 @@ def study(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study, the file of a table or figure, and write what came of it into the page.
+    """Run a study and write its section into the page of results.
 
     Example: [bold]potluck study baselines --scale paper[/bold]
 
-    The folder (runs/studies/NAME-SCALE unless --out names another) holds one folder for each run; if the
-    command is interrupted, the same command again does only what is missing.
+    The folder (runs/studies/NAME-SCALE unless --out names another) has one folder for each run. If the
+    command is interrupted, run it again: it computes only what is missing.
     """
     from potluck.cli import tables
     from potluck.experiment import study_runner

@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs that differ in algorithm and seed only."""
+    """Runs that differ only in algorithm and seed; `rows` has a line of results for each algorithm."""
 
     experiment: Experiment
     runs: list[Run]
@@ -141,13 +141,16 @@ def compare(
     jobs: int = 1,
     pool: Pool | None = None,
 ) -> Comparison:
-    """Run every algorithm with every seed; without `out`, in memory.
+    """Run every algorithm with every seed, and return the runs.
 
-    `algorithms`: by name, or as tables as in the list `compare` of a file, a name being a label of that list
-    or an algorithm's.
-    `tuned`: each at the settings that do best on validation rows, found in as many trials of [tune].
-    `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
-    `pool`: your own data, as `run` takes them; a comparison of them goes on by `resume_comparison`.
+    `experiment`: what all of them have in common.
+    `algorithms`: names of algorithms, labels of the experiment's list `compare`, or tables as in that list;
+    by default that list. `seeds`: by default the experiment's.
+    `out`: a folder for the runs; without one they stay in memory. `force`: replace it, if Potluck made it.
+    `show`: a function that is told of the progress of all runs.
+    `tuned`: first search each algorithm's settings on validation rows, in as many trials each, by [tune].
+    `jobs`: how many runs to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `pool`: your own data, as for `run`; `resume_comparison` goes on with such a comparison.
     """
     methods = list_methods(experiment, algorithms or ())
     full = experiment.with_values(
@@ -185,7 +188,7 @@ def resume_comparison(
 ) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest.
 
-    `pool`: the data of a comparison that was made with some.
+    `out`: its folder. `show`, `jobs`: as for `compare`. `pool`: the data that it was started with, if any.
     """
     path = Path(out)
     side_by_side.check_jobs(jobs, path)

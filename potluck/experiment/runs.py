@@ -43,7 +43,11 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What came of a run; read from its folder, or held in memory if it has none."""
+    """The results of a run, from its folder or from memory.
+
+    `summary` has the last accuracies, time and traffic, `records` all that was measured, as a table, `models`
+    the trained models by view, and `devices` who took part.
+    """
 
     experiment: Experiment
     summary: Summary
@@ -112,12 +116,16 @@ def run(
     choose: Callable[[Setting], PlanChoice] = execution_plan.choose_plan,
     lenient: bool = False,
 ) -> Run:
-    """Run an experiment, in memory or into the folder `out`.
+    """Run an experiment and return its results.
 
-    `algorithm` is a rule made in Python that takes the place of the experiment's, and `pool` your own data
-    (`potluck.data.from_dataset`), divided as the experiment says. `federation` saves building one that
-    another run of the same data, fleet and seed has built, and `choose` says how the run is computed.
-    `lenient`: one that can't go on is given as far as it came, with `failed`, instead of an error.
+    `experiment`: what to run. `out`: a folder for the run; without one it stays in memory.
+    `progress`: a function that is called with a `Progress` as the run advances.
+    `algorithm`: a rule made in Python, in place of the experiment's.
+    `force`: replace the folder `out`, if Potluck made it.
+    `federation`: the one that another run of the same data, fleet and seed has built; saves building it.
+    `pool`: your own data (`potluck.data.from_dataset`), divided as the experiment says.
+    `choose`: a function that decides how the run is computed; by default `run.executor` does.
+    `lenient`: if the run can't go on, return it as far as it came, with `failed`, instead of an error.
     """
     path = None if out is None else Path(out)
     if path is not None:
@@ -156,7 +164,11 @@ def resume(
     pool: Pool | None = None,
     lenient: bool = False,
 ) -> Run:
-    """Go on with the run of a folder where its newest snapshot left it; a finished one is only loaded."""
+    """Go on with a run where its newest snapshot left it; a finished run is only loaded.
+
+    `out`: the run's folder. `progress`, `federation` and `lenient`: as for `run`.
+    `algorithm`, `pool`: those that the run was started with, if it was started with any.
+    """
     path = Path(out)
     folder.check_run(path)
     if folder.is_finished(path):
@@ -181,7 +193,7 @@ def resume(
 
 
 def load(out: str | Path) -> Run:
-    """A run from its folder, finished or not."""
+    """Load a run from its folder `out`, whether it is finished or not."""
     path = Path(out)
     folder.check_run(path)
     experiment = folder.experiment(path)

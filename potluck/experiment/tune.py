@@ -54,11 +54,14 @@ def tune(
     jobs: int = 1,
     pool: Pool | None = None,
 ) -> Tuning:
-    """Search the settings of [tune] for every algorithm; what a folder holds already isn't done again.
+    """Search the settings of [tune] for every algorithm, on validation rows; return every trial.
 
-    `algorithms`: by name, or as tables as in the list `compare` of a file.
-    `jobs`: trials that are computed at a time, in processes of their own; 0: one a core, where that helps.
-    `pool`: your own data, as `run` takes them.
+    `experiment`: what all trials have in common; its table `tune` says what to try.
+    `algorithms`: names of algorithms, or tables as in the list `compare`; by default that list.
+    `out`: a folder for the trials; what it holds already isn't computed again. Without one, in memory.
+    `force`: replace that folder, if Potluck made it. `show`: a function that is told of the progress.
+    `jobs`: how many trials to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `pool`: your own data, as for `run`.
     """
     place = None if out is None else Path(out)
     side_by_side.check_jobs(jobs, place)

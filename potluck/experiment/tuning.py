@@ -21,7 +21,10 @@ from potluck.experiment.search import (
 
 @dataclass(frozen=True)
 class Tuning:
-    """Every trial: final mean accuracy over devices, on their validation rows."""
+    """Every trial of a search; `choice(name)` has an algorithm's best settings.
+
+    A trial is judged by its last mean accuracy over devices, on their validation rows.
+    """
 
     trials: int  # points that every method may try
     refine: int | None

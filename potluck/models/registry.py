@@ -38,15 +38,15 @@ MODELS: Registry[Builder] = Registry("model", _load_offered)
 
 
 def register(name: str, build: Build) -> None:
-    """Make a model known by name.
+    """Make a model known by `name`.
 
-    `build` is a function or a class that gives an `nn.Module`. It is passed those of these keywords that it
-    takes: `shape` (of one row of the data), `classes` (outputs), `vocabulary` (classes of the data: tokens,
-    where rows are text), and `width` and `depth`, the factors of a `ModelSpec` that make smaller variants. It
-    is called once per initialisation, so its weights should be drawn anew.
+    `build`: a function or a class that returns an `nn.Module`. It is called with those of these keywords
+    that it has as parameters: `shape` (of one row of the data), `classes` (outputs), `vocabulary` (classes of
+    the data: tokens, where rows are text), and the factors `width` and `depth`, which make smaller variants.
+    It is called once for every initialisation, so it should draw new weights each time.
 
-    A `width` or `depth` is such a factor where its default is 1.0, or where it has none. With any other
-    default (`width=64`: units of a layer) it is the builder's own: it stays, and the model has one size.
+    A `width` or `depth` is a factor if its default is 1.0, or if it has none. With any other default
+    (`width=64`: units of a layer) it is the builder's own: Potluck leaves it alone; the model has one size.
     """
     if isinstance(build, nn.Module) or not callable(build):
         raise ModelError(

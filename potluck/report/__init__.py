@@ -10,7 +10,10 @@ __all__ = ["write_report"]
 
 
 def write_report(comparison: "Comparison", path: str | Path, csv: str | Path | None = None) -> Path:
-    """Write a comparison's report, and the data of its figures into the folder `csv`; where the report is."""
+    """Write a report, one HTML file, and return its path.
+
+    `comparison`: the runs to show. `path`: the file to write. `csv`: a folder for the data of every figure.
+    """
     from potluck.core.safe_files import write_file
     from potluck.report.contents import draw_all  # here: plotly is slow to import
     from potluck.report.csv_files import save_all

@@ -197,3 +197,25 @@ def test_the_map_shows_every_room():
     rooms = {room for room in rooms if not room.startswith("algorithms/")}
     files = {p.name for p in package.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert found == rooms | files
+
+
+def test_a_change_is_a_line_and_a_release_has_a_date():
+    text = page("CHANGELOG")
+    lines = [line for line in text.partition("\n## [Unreleased]\n")[2].splitlines() if line]
+    changes = [line for line in lines if line.startswith("- ")]
+    assert len(changes) > 50
+    assert max(map(len, changes)) <= 150
+    assert all(line.startswith(("- ", "#")) or line.endswith(":") for line in lines)
+    releases = dict(re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE))
+    assert potluck.__version__ in releases
+    assert len(releases) == text.count("\n## ") - 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in potluck.__all__ if inspect.isfunction(getattr(potluck, name))]
+)
+def test_public_functions_say_what_their_arguments_are(name):
+    told = inspect.getdoc(getattr(potluck, name))
+    assert [
+        each for each in inspect.signature(getattr(potluck, name)).parameters if f"`{each}`" not in told
+    ] == []

@@ -4,6 +4,8 @@ import importlib
 import json
 import logging
 import re
+import shutil
+import subprocess
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +21,7 @@ from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Experiment
 
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -100,6 +103,31 @@ def test_no_marker_is_left_over(site):
     for page in site.rglob("*.html"):
         body = re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page.read_text(), flags=re.DOTALL)
         assert not re.search(r"<!-- (algorithms?|paper|parameters|sources|experiment|commands)\b", body), page
+
+
+def test_search_has_every_page_and_needs_no_server(site):
+    """A page that is a file may load scripts, but neither fetch an index nor start a worker."""
+    index = json.loads((site / "search/search_index.js").read_text().removeprefix("var __index = "))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert found == pages
+    for page in pages:
+        scripts = [url for url in Requests((site / page).read_text()).urls if url.endswith(".js")]
+        assert scripts[0].endswith("iframe-worker.js"), page
+        assert all((site / page).parent.joinpath(url).exists() for url in scripts), page
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.parametrize("page", ["index.html", "systems/auxo.html"])
+def test_search_works_where_a_page_is_opened_as_a_file(site, page, tmp_path):
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom"]
+    told = ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"]
+    address = f"{(site / page).as_uri()}?q=Adaptive-Krum"
+    done = subprocess.run([BROWSER, *flags, *told, address], capture_output=True, text=True, timeout=120)
+    found = re.findall(r'<a href="([^"?#]*)[^"]*" class="md-search-result__link"', done.stdout)
+    places = {(site / page).parent.joinpath(link.removeprefix(site.as_uri())).name for link in found}
+    assert "maverick.html" in places, done.stderr[-2000:]
+    assert "CONSOLE" not in done.stderr
 
 
 def test_links_out_of_the_pages_are_bent():

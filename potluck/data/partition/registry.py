@@ -53,13 +53,14 @@ PARTITIONS: Registry[Way] = Registry("partition", partial(entry_points.call_all,
 
 
 def register(name: str, deal: Deal, *, counts_clients: bool = False) -> None:
-    """Make a way to divide rows known by name.
+    """Make a way to divide rows among devices known by `name`.
 
-    `deal` gives a `Partition`, best by `potluck.data.from_rows`. It is passed those of these keywords that it
-    takes: `pool`, `clients`, `key` (everything that it draws must come from that), `cut` (how a client's rows
-    are cut into train, validation and test rows), and the settings of `divide` (`alpha`, ...), but for those
-    that are None. Its further parameters, each with a default, are options of its own: keys of [data] too.
-    With `counts_clients` a run needn't say how many clients there are; `clients` may be None.
+    `deal`: a function that returns a `Partition`, best made by `potluck.data.from_rows`. It is called with
+    those of these keywords that it has as parameters: `pool` (the rows), `clients` (how many devices), `key`
+    (the source of all that it draws), `cut` (how a device's rows are cut into train, validation and test
+    rows), and the settings of [data] that are set (`alpha`, ...). Its further parameters, each with a
+    default, become keys of [data].
+    `counts_clients`: the function finds out by itself how many devices there are, and `clients` may be None.
     """
     if not callable(deal):
         raise ConfigError(f"partition {name!r}: register a function that divides a pool, not {deal!r}")

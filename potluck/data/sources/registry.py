@@ -16,11 +16,11 @@ SOURCES: Registry[Make] = Registry("source", partial(entry_points.call_all, "pot
 
 
 def register(name: str, make: Make) -> None:
-    """Make a source known by name.
+    """Make a source of data known by `name`.
 
-    `make(root, **options)` gives a `Pool`, best by `potluck.data.assemble`. `root` is the folder that files
-    are to be found in, or None where none was told. Options are its further parameters, each with a default:
-    keys of [data], of which a run gives those that the file sets.
+    `make`: a function that returns a `Pool`, best made by `potluck.data.assemble`. It is called with `root`,
+    the folder of data files (None if the user named none), and with those of its further parameters that the
+    file sets. Each of these needs a default, and becomes a key of [data].
     """
     if not callable(make):
         raise ConfigError(f"source {name!r}: register a function that makes a pool, not {make!r}")

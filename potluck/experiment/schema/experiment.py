@@ -43,7 +43,10 @@ LOOKS = 100_000  # at most
 
 
 class Experiment(Table):
-    """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`."""
+    """One experiment: `Experiment.from_file(path)`, or `Experiment(seed=2, data={"clients": 50})`.
+
+    Arguments are the keys of an experiment's file; its tables are dictionaries.
+    """
 
     name: Annotated[str, "folders are named after it"] = "experiment"
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
