@@ -1,6 +1,7 @@
 """Auxo: the spec's vectors by hand, what devices and server do with them, and small runs of the whole."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,13 +11,14 @@ from sklearn.metrics import adjusted_rand_score
 from support import SPEC, Desk, Line, answer, local, notes, tasks
 
 from potluck import algorithms
-from potluck.algorithms.auxo import PUBLISHED, clustering, device, tree
+from potluck.algorithms.auxo import PUBLISHED, clustering, device, likeness, tree
 from potluck.algorithms.auxo.algorithm import DOOR, Auxo
 from potluck.algorithms.auxo.authors import Authors, AuthorsState, find_sides_by_neighbours
 from potluck.algorithms.auxo.calibrated import Calibrated
-from potluck.algorithms.auxo.criterion import Evidence
+from potluck.algorithms.auxo.criterion import Evidence, Findings
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
 from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
+from potluck.algorithms.auxo.feedback import find_odd, leave_out, note_odd
 from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
@@ -531,18 +533,19 @@ def test_space_between_sides_by_hand():
 
 def test_kinds_within_kinds_are_found_one_after_another():
     """Two kinds, each of which falls in two once they have parted."""
-
-    def within(rng, _):
-        updates, fine = kinds(rng, 2, count=20, noise=0.4)
-        common = 3 * np.random.default_rng(8).standard_normal(60)
-        return [{"w": u["w"] + torch.tensor(common, dtype=torch.float32)} for u in updates], fine
-
     way = Calibrated()
-    told, _, _ = rounds_of(way, 2, room=4)
+    told, truth, _ = rounds_of(way, 2, room=4)
     learnt = way.split({"": told.state}, "", 2)
+    first = next(kind for kind, side in zip(truth, told.side, strict=True) if side[2] == 0)
+    parent = np.random.default_rng(7).standard_normal((2, 60))[first]  # of `kinds`
+
+    def within(rng):
+        updates, fine = kinds(rng, 2, count=20, noise=0.4)
+        return [{"w": u["w"] + torch.tensor(3 * parent, dtype=torch.float32)} for u in updates], fine
+
     rng = np.random.default_rng(1)
     for _ in range(12):
-        updates, truth = within(rng, 2)
+        updates, truth = within(rng)
         mine = [said("0") | {"rewards": {"0": 9.0, "1": -9.0}}] * len(truth)
         told = way.learn(Evidence("0", updates, mine, [], learnt, 3, 999, rng))
         learnt = {**learnt, "0": told.state}
@@ -565,6 +568,88 @@ def test_one_visit_tells_about_every_cohort():
         assert max(fits, key=fits.get) == str(sides[g])
         assert gain == fits["0"]
     assert visit.facts["members"] == 5
+
+
+def test_who_doesnt_fit_isnt_a_member_whatever_it_claims():
+    """With gamma 0.5 and a claim of 3 for "0": 0.5 (-0.2) + 0.5 (3) = 1.4 would make a member."""
+    told = {"rewards": {"0": 3.0, "1": 0.0}}
+    find = partial(likeness.find_homes, names=["0", "1", "2"], here="0", gamma=0.5)
+    assert find([[0.1, 0.9, 0.0]], seen=[told]) == ["0"]  # it fits, though another fits better now
+    assert find([[-0.2, 0.1, 0.9]], seen=[told]) == ["2"]  # where it fits best, not where it says
+    assert find([[-0.2, 0.4, 0.9]], seen=[{"rewards": {"1": 3.0}}]) == ["1"]  # it is no member anyway
+    assert find(None, seen=[told]) == ["0"]  # nobody can tell yet
+    assert find(None, seen=[{"rewards": {}}]) == ["0"]
+
+
+def test_strays_are_like_no_cohort():
+    """Cosines with the nearer of (1, 0) and (0, 1): 1, 0.8, 0.6, 0.3, 0.1, -0.7; their median is 0.45."""
+    rows = torch.tensor([
+        [1.0, 0, 0], [0.6, 0.8, 0], [0.6, 0, 0.8], [0.3, 0, 0.95], [0, 0.1, 0.99], [-0.7, -0.7, 0],
+    ])  # fmt: skip
+    like = torch.tensor([[0.5, 0, 0], [0, 0.2, 0]])  # how long a mean is doesn't matter
+    calm, wild = np.zeros(6, bool), np.array([False, True, False, True, False, False])
+    assert likeness.find_strays(rows, like, calm, 0.25).tolist() == [False] * 4 + [True] * 2  # < 0.1125
+    assert likeness.find_strays(rows, like, calm, 0.2).tolist() == [False] * 5 + [True]  # < 0.09
+    assert likeness.find_strays(rows, like, wild, 0.4).tolist() == [False] * 3 + [True] * 3  # 0.3 < 0.36
+    assert not likeness.find_strays(rows, like, wild, 0.0).any()
+    assert not likeness.find_strays(-rows, like, calm, 0.5).any()  # a median below 0 tells nothing
+
+
+def test_what_members_look_like_goes_by_members_alone():
+    rows = torch.tensor([[1.0, 0], [0, 1], [-1, 0]])
+    like = {"0": torch.tensor([0.5, 0]), "1": torch.tensor([0.0, 1])}
+    after = likeness.update_likeness(like, rows, ["0", "2", None], "0", 0.5)
+    assert torch.equal(after["0"], torch.tensor([0.75, 0]))  # half (0.5, 0), half (1, 0)
+    assert torch.equal(after["1"], like["1"])
+    assert torch.equal(after["2"], rows[1])
+    visitor = likeness.update_likeness(like, rows, ["1", None, None], "0", 0.5)["1"]
+    assert visitor.tolist() == pytest.approx([0.2, 0.8])  # a single visitor weighs 1 - 0.8
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_flipped_signs_and_blown_up_updates_are_strays(groups):
+    way, rng = Calibrated(), np.random.default_rng(3)
+    told, _, _ = rounds_of(way, groups)
+    assert told.strays is None  # before a split nobody can be told apart
+    learnt = way.split({"": told.state}, "", groups)
+    updates, _ = kinds(rng, groups, count=20)
+    where = [max(range(groups), key=lambda k: float(u["w"] @ learnt["0"].like[str(k)])) for u in updates]
+    mine = [said("0") | {"rewards": {str(g): 1.0}} for g in where]
+    for i in (0, 21):
+        updates[i] = {"w": -updates[i]["w"]}
+    updates[5] = {"w": torch.tensor(rng.standard_normal(60), dtype=torch.float32) * 30}
+    now = way.learn(Evidence("0", updates, mine, [], learnt, 2, 999, rng))
+    assert [i for i, stray in enumerate(now.strays) if stray] == [0, 5, 21]
+    assert (now.facts["strays"], now.facts["wild"]) == (3, 1)
+    assert not any(Calibrated(stray=0.0).learn(Evidence("0", updates, mine, [], learnt, 2, 999, rng)).strays)
+
+
+def test_odd_updates_and_visitors_stay_out_of_the_mean():
+    def findings(strays, gain, visits):
+        return Findings(None, [{}] * 4, gain, None, 0, {}, visits, strays)
+
+    # The third claims to fit (0.9) and doesn't; the last is like no cohort; the second belongs elsewhere.
+    requests = [said("0", 0.9), said("0", 0.2), said("0", 0.9), said("0", 0.9)]
+    told = findings([False, False, False, True], [1.0, -0.1, -0.1, 0.3], [False, True, True, False])
+    odd = find_odd(requests, told, claim=0.5)
+    assert odd == [False, False, True, True]
+    tasks_ = [Task(n, CheckIn(), {}) for n in range(4)]
+    got = Got([answer(task, float(task.to)) for task in tasks_], [])
+    left = leave_out(got, odd, told.visits)
+    assert [r.task.to for r in left.replies] == [0]
+    assert [(e.what.to, e.why) for e in left.lost] == [(1, "bad"), (2, "bad"), (3, "bad")]
+    assert notes(note_odd("0", [4, 3, 2, 1], odd, told)) == [
+        ("guarded", {"replies": 4, "odd": 2, "changed": 0, "judged": [1, 2, 3, 4]}),
+        ("anomalous", [2, 1]),
+    ]
+    # Where all but odd ones are visitors, the cohort learns from these; never from odd ones.
+    assert [r.task.to for r in leave_out(got, odd, [True] * 4).replies] == [0, 1]
+    everybody = findings([True] * 4, None, None)  # then nobody can be believed or doubted
+    assert leave_out(got, find_odd(requests, everybody, 0.5), None) is got
+    # Criteria that look for no such, as the published ones, leave nobody out.
+    published = findings(None, [1.0, -0.1, -0.1, 0.3], None)
+    assert leave_out(got, find_odd(requests, published, 0.5), None) is got
+    assert note_odd("0", [1, 2, 3, 4], [False] * 4, published) == []
 
 
 def test_a_split_elsewhere_leaves_children_that_look_alike_at_first():

@@ -10,9 +10,11 @@ from potluck.algorithms.auxo.criterion import Criterion, Evidence, Findings
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
 from potluck.algorithms.auxo.door import drop_absent, invite, match
 from potluck.algorithms.auxo.feedback import (
+    find_odd,
     flag_claims,
     leave_out,
     note_deserted,
+    note_odd,
     note_round,
     tell_participants,
 )
@@ -168,9 +170,11 @@ class Auxo:
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
         findings: Findings[Learnt] | None = None
+        odd: list[bool] = []
         if bare.replies:
             findings = self.criterion.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
-            bare = leave_out(bare, findings.visits)
+            odd = find_odd(requests, findings, self.claim)
+            bare = leave_out(bare, odd, findings.visits)
         inner, commands = self._share_rule(m).merge(cohort.inner, None, bare, ctx)
         m = replace(m, running=tuple(n for n in m.running if n != lane), round=max(m.round, inner.round))
         m = m.update(lane, CohortState(inner, cohort.learnt if findings is None else findings.state, m.round))
@@ -184,6 +188,7 @@ class Auxo:
         m = replace(m, messages=m.messages + sum(nbytes(tell.send) for tell in tells))
         notes = [
             note_round(lane, requests, findings),
+            *note_odd(lane, nodes, odd, findings),
             *flagged,
             *deserted,
             Note("affinity_bytes", m.messages),
@@ -193,11 +198,8 @@ class Auxo:
     def _gather_evidence(
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
-        updates, head = (
-            [r.body["delta"] for r in replies],
-            ctx.models[_find_model(replies[0].task)].head_names,
-        )
-        people = len(ctx.children)
+        updates = [r.body["delta"] for r in replies]
+        head, people = ctx.models[_find_model(replies[0].task)].head_names, len(ctx.children)
         return Evidence(lane, updates, requests, head, m.learnt(), self._count_room(m), people, ctx.rng)
 
     def _count_room(self, m: Crowd) -> int:

@@ -10,7 +10,10 @@ the first one's peak says how many. Sides are carried from round to round by the
 A newcomer who lands in the wrong cohort would learn only that it is wrong: so every cohort remembers what
 visitors from each other cohort look like in it, and one visit tells a device about all of them. Last, at a
 high learning rate the training of some devices blows up: their updates are long and point anywhere, and a few
-of them hide what the others would show. So updates much longer than the median are not listened to.
+of them hide what the others would show. So updates much longer than the median are not heard where sides are
+sought. And once there are several cohorts, everybody should be like one of them: an update that is like none,
+such as one with flipped signs or of wrong labels, stays out of the model, and so does one of a device that
+claims to fit and doesn't. Before that nobody can be told apart: kinds contradict each other as liars do.
 """
 
 from collections.abc import Mapping
@@ -26,6 +29,7 @@ from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
+from potluck.algorithms.auxo.likeness import find_homes, find_strays, update_likeness
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
@@ -36,7 +40,6 @@ MEMBERS = 10  # and members, below which it says nothing of their sides
 CROWDED = 3  # members of an even side, below which so many sides aren't sought
 ROUNDS = 4  # that agreement is counted over at least
 ALIKE = 0.02  # kappas that differ by no more are one peak
-TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
 
 
 @value(eq=False)
@@ -63,6 +66,9 @@ class Calibrated:
     size: Annotated[Many, "numbers that an update is condensed to"] = 4096
     momentum: Annotated[float, "of centroids"] = 0.5
     longest: Annotated[float, "times the median length, up to which an update is listened to"] = 1.5
+    stray: Annotated[
+        Chance, "likeness to the nearest cohort, over the median one: below, updates stay out; 0: none do"
+    ] = 0.25
     gamma: Annotated[float, "weight of the last reward"] = 0.5
     explore: Annotated[Explore, "how devices guess about cohorts that they have not tried"] = "told"
     bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 1.0
@@ -89,10 +95,15 @@ class Calibrated:
         count = len(seen.updates)
         vectors = np.stack([flatten(u, self.size) for u in seen.updates])
         length = np.linalg.norm(vectors, axis=1)
-        calm = np.flatnonzero(length <= self.longest * np.median(length))
+        wild = length > self.longest * np.median(length)
+        calm = np.flatnonzero(~wild)
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
-        findings = self._learn_from(s, torch.from_numpy(normalise(vectors[calm])), calm, seen)
+        rows = torch.from_numpy(normalise(vectors))
+        strays = None
+        if len(seen.learnt) > 1 and all(name in s.like for name in seen.learnt):
+            strays = find_strays(rows, torch.stack([s.like[name] for name in seen.learnt]), wild, self.stray)
+        findings = self._learn_from(s, rows[torch.from_numpy(calm)], calm, strays, seen)
         # The others hear nothing: what they know stays as it is.
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
@@ -102,15 +113,23 @@ class Calibrated:
             if findings.gain is not None and findings.others is not None:
                 gain[i], others[i] = findings.gain[place], findings.others[place]
         known = findings.gain is not None
-        facts = {**findings.facts, "wild": count - len(calm)}
+        facts = {**findings.facts, "wild": int(wild.sum())}
+        if strays is not None:
+            facts["strays"] = int(strays.sum())
         visits = [False] * count
         for place, i in enumerate(calm.tolist()):
             visits[i] = bool(findings.visits and findings.visits[place])
         gains, fits = (gain, others) if known else (None, None)
-        return Findings(findings.state, side, gains, fits, findings.into, facts, visits)
+        odd = None if strays is None else strays.tolist()
+        return Findings(findings.state, side, gains, fits, findings.into, facts, visits, odd)
 
     def _learn_from(
-        self, s: CalibratedState, rows: Tensor, calm: Sides, seen: Evidence[CalibratedState]
+        self,
+        s: CalibratedState,
+        rows: Tensor,
+        calm: Sides,
+        strays: NDArray[np.bool_] | None,
+        seen: Evidence[CalibratedState],
     ) -> Findings[CalibratedState]:
         """What the rows tell, of participants at these places."""
         count = len(rows)
@@ -120,12 +139,15 @@ class Calibrated:
         if len(seen.learnt) > 1:
             names = list(seen.learnt)
             fits = None
-            if all(name in s.like for name in names):
+            if strays is not None:
                 fits = clustering.compare_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
                 gain = [line[names.index(seen.cohort)] for line in fits]
                 others = [dict(zip(names, line, strict=True)) for line in fits]
-            home = self._find_homes(fits, names, seen)
-            like = self._update_likeness(s.like, rows, home, seen.cohort)
+            home = find_homes(fits, names, seen.cohort, seen.requests, self.gamma)
+            known = [
+                None if strays is not None and strays[i] else name for i, name in zip(calm, home, strict=True)
+            ]
+            like = update_likeness(s.like, rows, known, seen.cohort, self.momentum)
             member = np.array([name == seen.cohort for name in home])
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
@@ -180,31 +202,6 @@ class Calibrated:
                 if cohort in like:
                     like |= dict.fromkeys(names, like.pop(cohort))
                 out[name] = replace(kinds, like=like)
-        return out
-
-    def _find_homes(
-        self, fits: list[list[float]] | None, names: list[str], seen: Evidence[CalibratedState]
-    ) -> list[str]:
-        """Where each participant will think that it belongs, once it has heard of this round."""
-        homes = []
-        for i, request in enumerate(seen.requests):
-            after = dict(request["rewards"])
-            if fits is not None:
-                for name, now in zip(names, fits[i], strict=True):
-                    after[name] = self.gamma * now + (1 - self.gamma) * after.get(name, now)
-            homes.append(max(after, key=lambda name: after[name]) if after else seen.cohort)
-        return homes
-
-    def _update_likeness(
-        self, like: dict[str, Tensor], rows: Tensor, home: list[str], here: str
-    ) -> dict[str, Tensor]:
-        """What members of each cohort look like here, after another look."""
-        out = dict(like)
-        for name in dict.fromkeys(home):
-            who = [i for i, one in enumerate(home) if one == name]
-            now = rows[who].mean(0)
-            weight = self.momentum if name == here else 1 - 0.8 ** min(len(who), TRUST)
-            out[name] = (1 - weight) * like[name] + weight * now if name in like else now
         return out
 
     def _find_sides(

@@ -35,6 +35,7 @@ class Findings(NamedTuple, Generic[L]):
     into: int  # a split into so many parts would pay; 0: none would
     facts: dict[str, Fact]  # to record
     visits: Sequence[bool] | None = None  # who belongs elsewhere, so that the cohort's model isn't for them
+    strays: Sequence[bool] | None = None  # and who belongs nowhere; None: not looked for
 
 
 class Rates(Protocol):

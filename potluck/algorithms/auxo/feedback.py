@@ -18,13 +18,32 @@ DESERTED: Final = 10  # rounds of others, after which a cohort without any is sa
 L = TypeVar("L")
 
 
-def leave_out(got: Got, visits: Sequence[bool] | None) -> Got:
-    """A round without its visitors, unless nobody else came: they learn from it, and it not from them."""
-    if visits is None or all(visits) or not any(visits):
+def find_odd(requests: Sequence[Request], findings: Findings[L], claim: float) -> list[bool]:
+    """Whose updates can't be believed: like no cohort's, or of who claimed to fit and doesn't.
+
+    Nobody's, where the criterion doesn't look for such, or where there would be nobody else.
+    """
+    if findings.strays is None:
+        return [False] * len(requests)
+    gains = findings.gain or [None] * len(requests)
+    lies = [_is_false(request, gain, claim) for request, gain in zip(requests, gains, strict=True)]
+    odd = [stray or lie for stray, lie in zip(findings.strays, lies, strict=True)]
+    return [False] * len(odd) if all(odd) else odd
+
+
+def leave_out(got: Got, odd: Sequence[bool], visits: Sequence[bool] | None) -> Got:
+    """A round without odd updates, and without its visitors unless nobody else came.
+
+    They learn from it, and it not from them.
+    """
+    out = [a or b for a, b in zip(odd, visits or odd, strict=True)]
+    if all(out):
+        out = list(odd)
+    if not any(out):
         return got
-    members = [r for r, visit in zip(got.replies, visits, strict=True) if not visit]
-    others = [r.task for r, visit in zip(got.replies, visits, strict=True) if visit]
-    return Got(members, [*got.lost, *(Lost(task, "bad") for task in others)])
+    kept = [r for r, gone in zip(got.replies, out, strict=True) if not gone]
+    others = [r.task for r, gone in zip(got.replies, out, strict=True) if gone]
+    return Got(kept, [*got.lost, *(Lost(task, "bad") for task in others)])
 
 
 def flag_claims(
@@ -39,13 +58,27 @@ def flag_claims(
     """Count who claimed to fit (a reward from `claim` on) but doesn't; note whom `strikes` shut out."""
     flags, notes = dict(m.flags), list[Command]()
     for node, request, gain in zip(nodes, requests, gains or (), strict=gains is not None):
-        if gain is not None and request["affinity"] >= claim and gain < 0:
+        if _is_false(request, gain, claim):
             flags[node] = flags.pop(node, 0) + 1
             if flags[node] == strikes:
                 notes.append(Note("blacklisted", node, lane))
     while len(flags) > FLAGGED:
         del flags[next(iter(flags))]
     return replace(m, flags=flags), notes
+
+
+def _is_false(request: Request, gain: float | None, claim: float) -> bool:
+    return gain is not None and request["affinity"] >= claim and gain < 0
+
+
+def note_odd(lane: str, nodes: Sequence[Node], odd: Sequence[bool], findings: Findings[L]) -> list[Command]:
+    """Whose updates were kept out, of whose were looked at; as a judge of updates notes it."""
+    if findings.strays is None:
+        return []
+    out = [node for node, one in zip(nodes, odd, strict=True) if one]
+    counts = {"replies": len(nodes), "odd": len(out), "changed": 0}
+    notes: list[Command] = [Note("guarded", {**counts, "judged": sorted(nodes)}, lane)]
+    return [*notes, Note("anomalous", out, lane)] if out else notes
 
 
 def note_round(lane: str, requests: Sequence[Request], findings: Findings[L]) -> Note:

@@ -12,6 +12,7 @@ NOTES = Notes({
     "cohort ratio": "spread within its parts, over that of the whole",
     "cohort persistence": "agreement of its sides with those that rounds before foretell",
     "cohort gap": "space between its sides",
-    "cohort wild": "updates too long to learn from",
+    "cohort wild": "updates too long to tell sides by",
+    "cohort strays": "updates like no cohort's, kept out",
     "blacklisted": "number of a device that was shut out",
 })  # fmt: skip
