@@ -186,7 +186,7 @@ def test_help_says_what_there_is(potluck):
     code, out, _ = potluck("report", "--help")
     assert code == 0
     assert "Example: potluck report runs/demo" in out
-    for word in ("--out", "--csv", "unfinished", "seed"):
+    for word in ("--out", "--csv", "Unfinished", "seed"):
         assert word in out
 
 

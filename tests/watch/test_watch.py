@@ -16,7 +16,7 @@ from potluck.experiment.run_lock import is_locked, lock_run
 from potluck.watch import live_run
 from potluck.watch.board import Board
 from potluck.watch.heard import SHOWN, Heard, thin
-from potluck.watch.standing import clean
+from potluck.watch.showing import clean
 from potluck.watch.tail import PIECE, Tail
 from potluck.watch.web import LOOPBACK, Page, open_socket
 
@@ -223,7 +223,7 @@ def test_damage_is_said_of_the_run_that_has_it_alone(place):
 
 
 def test_a_folder_may_come_later_and_a_run_may_be_replaced(tmp_path, made, monkeypatch):
-    monkeypatch.setattr("potluck.watch.board.SEARCH", 0.0)
+    monkeypatch.setattr("potluck.watch.board.SEARCH", float("-inf"))  # at every look, however long one takes
     board = Board(tmp_path / "later")
     board.look()
     assert json.loads(board.entries["page"].text)["there"] is False
