@@ -117,7 +117,10 @@ def _writers(path: Path, train: int, test: int) -> tuple[Numbers | None, Numbers
             found = f"{arrays[key].dtype} {list(arrays[key].shape)}"
             raise DataError(f"{path}: {key} must hold {rows} integers, found {found}")
     numbers = {key: array.astype(np.int64) for key, array in arrays.items()}
-    if "train_hsf" not in numbers or "test_hsf" not in numbers:
+    given = [key for key in ("train_hsf", "test_hsf") if key in numbers]
+    if len(given) == 1:
+        raise DataError(f"{path}: has {given[0]}, only one of the two: give both, or leave it out")
+    if not given:
         return np.concatenate([numbers["train_writer"], numbers["test_writer"]]), None
     user, people = ([numbers[f"train_{column}"], numbers[f"test_{column}"]] for column in ("writer", "hsf"))
     return np.concatenate(user), np.concatenate(people)
