@@ -25,6 +25,7 @@ COLUMNS = 200  # moments in a picture
 _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
 _ELSEWHERE = ("guarded", "anomalous", "tiers")  # have figures of their own
 WORDS = {
+    "anomalous_members": "users or edges whose updates were refused",
     "mixed": "distance of the edge's model from the cloud's when they were mixed",
     "train_loss": "loss in training",
 }

@@ -301,7 +301,7 @@ def test_users_have_gateways_and_merged_classes_of_their_own():
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"select": "Oort"}, "select = 'Oort'.*losses.*Uniform"),
+        ({"select": "Oort"}, "select = 'Oort'.*work of its own.*Uniform"),
         ({"select": "Flame"}, "select = 'Flame'"),
         ({"select": "Pyramid"}, "select = 'Pyramid'"),
         ({"gateway": []}, "gateway = "),

@@ -15,7 +15,7 @@ from potluck.algorithms.auxo.feedback import (
     flag_claims,
     leave_out,
     note_deserted,
-    note_odd,
+    note_guard,
     note_round,
     tell_participants,
 )
@@ -189,7 +189,7 @@ class Auxo:
         m = replace(m, messages=m.messages + sum(nbytes(tell.send) for tell in tells))
         notes = [
             note_round(lane, requests, findings),
-            *note_odd(lane, nodes, odd, findings),
+            *note_guard(lane, nodes, odd, findings, ctx.me),
             *flagged,
             *deserted,
             Note("affinity_bytes", m.messages),

@@ -11,6 +11,7 @@ from potluck.algorithms.auxo.device import SLOT, Feedback, Request, TakeFeedback
 from potluck.algorithms.auxo.state import Crowd
 from potluck.core.messages import Command, Lost, Node, Note, Tell
 from potluck.core.rule import Got
+from potluck.rules.guard import note_odd
 
 FLAGGED: Final = 10_000  # at most so many devices under suspicion are remembered
 DESERTED: Final = 10  # rounds of others, after which a cohort without any is said to be deserted
@@ -73,14 +74,16 @@ def flag_claims(
     return replace(m, flags=flags), notes
 
 
-def note_odd(lane: str, nodes: Sequence[Node], odd: Sequence[bool], findings: Findings[L]) -> list[Command]:
+def note_guard(
+    lane: str, nodes: Sequence[Node], odd: Sequence[bool], findings: Findings[L], me: Node
+) -> list[Command]:
     """Whose updates were kept out, of whose were looked at; as a judge of updates notes it."""
     if findings.strays is None:
         return []
     out = [node for node, one in zip(nodes, odd, strict=True) if one]
     counts = {"replies": len(nodes), "odd": len(out), "changed": 0}
-    notes: list[Command] = [Note("guarded", {**counts, "judged": sorted(nodes)}, lane)]
-    return [*notes, Note("anomalous", out, lane)] if out else notes
+    judged = sorted(node for node in nodes if node < me)
+    return [Note("guarded", {**counts, "judged": judged}, lane), *note_odd(out, me, lane)]
 
 
 def note_round(lane: str, requests: Sequence[Request], findings: Findings[L]) -> Note:

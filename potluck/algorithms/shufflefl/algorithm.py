@@ -55,7 +55,9 @@ def shufflefl(
         bool, "who is slower than a round's median user trains fewer batches, and weighs less"
     ] = True,
     transfer: Annotated[bool, "plans count the model's ways, which a device without rows is spared"] = True,
-    select: Annotated[Select, "who takes part, chosen without losses: users tell none"] = Uniform(),
+    select: Annotated[
+        Select, "who takes part, by a way that asks devices for no work of its own"
+    ] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds of a round; who is done by then counts"] = None,
 ) -> Users:
     """FedAvg of users whose devices exchange rows before they train."""
@@ -71,7 +73,7 @@ def shufflefl(
     for name in gateways:
         step_seconds(name)  # refuses one that nobody has measured
     kind = type(select).__name__
-    fix = "has devices tell their losses, which users don't pass on; leave it out, or choose Uniform"
+    fix = "asks devices for work of its own, but users do ShuffleFL's; leave it out, or choose Uniform"
     require(select.jobs(local, [0], select.start()) == [local], "select", kind, fix)
     rounds = FedAvg(users, local, select, deadline=deadline)
     cloud = Cloud(rounds, alpha, Own(gateways, gammas), adaptive, shuffle, cap)
