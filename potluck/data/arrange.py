@@ -17,7 +17,7 @@ from potluck.core.errors import ConfigError, PotluckError
 from potluck.core.keys import derive
 from potluck.data.changes import Change, draw_clients, redeal
 from potluck.data.flip import Flip
-from potluck.data.groups import Groups, deal_groups
+from potluck.data.groups import Groups, deal_groups, read_groups
 from potluck.data.holding import Partition, StoredPartition, store, stream
 from potluck.data.own_classes import deal_classes, give_own_classes
 from potluck.data.partition.registry import PARTITIONS, Settings
@@ -96,21 +96,30 @@ def arrange(
     views, group = [View()], None
     view = np.zeros(clients, np.int32)
     apart = np.zeros(len(pool), np.int32)  # the view of each test and server row
+    seeing = groups is not None and all(level.kind not in ("labels", "source") for level in groups.levels)
     if groups is not None:
-        if groups.count > clients:
+        if groups.total > clients:
             raise ConfigError(
-                f"groups.count = {groups.count}: more than the {clients} clients; lower it or raise clients"
+                f"groups.count = {groups.total}: more than the {clients} clients; lower it or raise clients"
             )
-        group = deal_groups(clients, groups.weights, stream(key, b"groups"))
-        if groups.share is not None:
-            _check_exchange(pool, partition, kind, changes)
-            owner = deal_classes(pool, groups.weights, key)
-            partition = give_own_classes(pool, partition, group, owner, groups.share, key)
+        if groups.kind == "source":
+            group = read_groups(pool, partition, groups.count)
         else:
-            views, view = groups.views(pool, key), group
-            for name, mask in ((b"test", pool.test), (b"server", pool.server)):
-                if mask is not None:
-                    apart[mask] = deal_groups(int(mask.sum()), groups.weights, stream(key, name))
+            group = deal_groups(clients, groups.weights, stream(key, b"groups"))
+        weights = [1.0]  # of views
+        for level, part in groups.part(group):
+            if level.share is not None:
+                _check_exchange(pool, partition, kind, changes)
+                owner = deal_classes(pool, level.weights, key)
+                partition = give_own_classes(pool, partition, part, owner, level.share, key)
+            elif level.kind != "source":
+                more = level.views(pool, key)
+                views = [one.beside(other) for one in views for other in more]
+                view = (len(more) * view + part).astype(np.int32)
+                weights = [one * other for one in weights for other in level.weights]
+        for name, mask in ((b"test", pool.test), (b"server", pool.server)):
+            if mask is not None and len(views) > 1:
+                apart[mask] = deal_groups(int(mask.sum()), weights, stream(key, name))
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
     user = partition.user if user is None else user
     steps = [first, *_apply_changes(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
@@ -149,7 +158,7 @@ def arrange(
         for step in steps
     )
     order = np.argsort(album.place[apart[test], test], kind="stable")
-    test_group = None if groups is None or groups.share is not None else apart[test][order]
+    test_group = apart[test][order] if seeing else None
     return Arrangement(album.pool, phases, group, test_group, album.origin, flips)
 
 

@@ -2,24 +2,25 @@
 
 Every group but group 0, which sees rows as they are, turns images (rotation), renames labels (permutation) or
 stretches and moves features (affine; each by its own amount where rows are vectors, all alike in images). Or
-groups see alike but hold other rows, a share of them of classes of their own (labels; `own_classes`).
+groups see alike but hold other rows, a share of them of classes of their own (labels; `own_classes`), or are
+the populations that the source knows its users to be of (source). Groups may have groups within them.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError, nearest
 from potluck.core.keys import derive, permute, uniforms
-from potluck.data.holding import stream
+from potluck.data.holding import Partition, StoredPartition, stream
 from potluck.data.own_classes import share_whole
 from potluck.data.pool import Pool
 from potluck.data.views import View, check_turn
 
-GROUP_KINDS = ("rotation", "permutation", "affine", "labels")
+GROUP_KINDS = ("rotation", "permutation", "affine", "labels", "source")
 # Of affine: scales are within a factor of 2, offsets within a deviation of the normalised features. So
 # features still overlap between groups, as they do between makes of sensors.
 _FACTOR, _OFFSET = 2.0, 1.0
@@ -34,6 +35,7 @@ class Groups:
     degrees: float | None = None  # of rotation, from one group to the next; even turns unless said
     share: float | None = None  # of labels: of a client's rows, those of its group's own classes
     sizes: Sequence[float] | None = None  # of groups, as weights; even unless said
+    within: "Groups | None" = None  # what sets apart groups within each of these
 
     def __post_init__(self) -> None:
         if self.kind not in GROUP_KINDS:
@@ -47,7 +49,6 @@ class Groups:
                 f"groups.degrees = {self.degrees}: how far kind = 'rotation' turns each group from the one "
                 "before, between 0 and 360; leave it out for even turns or another kind"
             )
-
         if (self.share is not None) != (self.kind == "labels"):
             raise ConfigError(
                 f"groups.share = {self.share}: which share of a client's rows is of its group's own classes, "
@@ -59,14 +60,41 @@ class Groups:
             raise ConfigError(
                 f"groups.sizes = {list(self.sizes)}: must be {self.count} weights above 0, one for each group"
             )
+        if self.sizes is not None and self.kind == "source":
+            raise ConfigError("groups.sizes: kind = 'source' has groups as large as they are; leave it out")
+        kinds = [level.kind for level in self.levels]
+        if len(kinds) > len(set(kinds)) or len(kinds) > 2 or (len(kinds) == 2 and "source" in kinds):
+            raise ConfigError(
+                f"groups.within.kind = {kinds[-1]!r}: groups of kind {kinds[0]!r} can have groups of one "
+                "other kind within them, and those of a source neither have any nor are any"
+            )
+
+    @property
+    def levels(self) -> "tuple[Groups, ...]":
+        """These groups without those within them, and those within."""
+        return (self,) if self.within is None else (replace(self, within=None), *self.within.levels)
+
+    @property
+    def total(self) -> int:
+        """How many there are with those within: group k of group j of m is number j m + k."""
+        return math.prod(level.count for level in self.levels)
 
     @property
     def weights(self) -> tuple[float, ...]:
         """How large groups are, beside each other."""
-        return (1.0,) * self.count if self.sizes is None else tuple(self.sizes)
+        outer = (1.0,) * self.count if self.sizes is None else tuple(self.sizes)
+        inner = (1.0,) if self.within is None else self.within.weights
+        return tuple(a * b for a in outer for b in inner)
+
+    def part(self, group: NDArray[np.int32]) -> "list[tuple[Groups, NDArray[np.int32]]]":
+        """Each level, and which of its groups every client is of."""
+        if self.within is None:
+            return [(self, group)]
+        outer, inner = self.levels
+        return [(outer, group // inner.count), (inner, group % inner.count)]
 
     def views(self, pool: Pool, key: int) -> list[View]:
-        """What each group sees."""
+        """What each group sees, of those within which nobody sees anything else."""
         if self.kind == "rotation":
             turn = 360 / self.count if self.degrees is None else self.degrees
             check_turn("groups.kind", pool, turn)
@@ -83,6 +111,34 @@ def deal_groups(count: int, weights: Sequence[float], key: int) -> NDArray[np.in
         group[permute(key, count)] = np.arange(count) % len(weights)
     else:
         group[permute(key, count)] = np.repeat(np.arange(len(weights)), share_whole(count, weights))
+    return group
+
+
+def read_groups(pool: Pool, partition: Partition, count: int) -> NDArray[np.int32]:
+    """Which population each client's user is of, by the order of their numbers in the source."""
+    if pool.people is None:
+        raise ConfigError(
+            f"groups.kind = 'source': {pool.name} doesn't say which population its users are of; take "
+            "another kind, or MNIST with QMNIST's labels beside it (`potluck data get qmnist`)"
+        )
+    if not isinstance(partition, StoredPartition):
+        raise ConfigError("groups.kind = 'source': rows must be somebody's; use partition 'by_user'")
+    own = partition.cells % 3 != 1  # others' rows may validate
+    holder, held = partition.cells[own] // 3, pool.people[partition.order[own]]
+    there, number = np.unique(held, return_inverse=True)
+    if len(there) != count:
+        raise ConfigError(
+            f"groups.count = {count}: clients are of {len(there)} populations of {pool.name} "
+            f"({', '.join(map(str, there))}); set {len(there)}, or leave groups out if that is one"
+        )
+    group = np.zeros(partition.clients, np.int32)
+    group[holder] = number
+    if (group[holder] != number).any():
+        client = int(holder[np.flatnonzero(group[holder] != number)[0]])
+        raise ConfigError(
+            f"groups.kind = 'source': client {client} has rows of several populations; "
+            "use partition 'by_user' or 'split_users'"
+        )
     return group
 
 

@@ -42,6 +42,7 @@ class Pool:
     time: NDArray[np.int64] | None = None  # [M] which row was before which, where rows have an order
     by_time: bool = False  # clients' own rows are cut in that order, the last ones to be tested on
     names: tuple[str, ...] | None = None  # of users 0, 1, ..., where they came as text
+    people: NDArray[np.int64] | None = None  # [M] which population a row's user is of, where that is known
 
     @property
     def free(self) -> NDArray[np.int64]:
@@ -76,6 +77,7 @@ def assemble(
     test: NDArray[np.generic] | None = None,
     user: NDArray[np.generic] | None = None,
     time: NDArray[np.generic] | None = None,
+    people: NDArray[np.int64] | None = None,
     classes: int | None = None,
     top: int = 255,
     normalise: bool = True,
@@ -108,6 +110,7 @@ def assemble(
         drawn=test is None,
         time=None if time is None else _rank(name, _column(name, "time", time, len(x), "iufM")),
         names=names,
+        people=people,
     )
 
 
@@ -159,6 +162,7 @@ def _keep_rows(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
         server=None if pool.server is None else pool.server[keep],
         validators=None if pool.validators is None else pool.validators[keep],
         time=None if pool.time is None else pool.time[keep],
+        people=None if pool.people is None else pool.people[keep],
     )
 
 
@@ -201,8 +205,9 @@ def fingerprint(pool: Pool) -> bytes:
         if part is not None:
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         digest.update(b"|")
-    if pool.order is not None:
-        digest.update(np.ascontiguousarray(pool.order).data.cast("B"))
+    for part in (pool.order, pool.people):
+        if part is not None:
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
     return digest.digest()
 
 

@@ -36,6 +36,13 @@ class View:
         """The same, with images turned further; angles add up, so that nothing is interpolated twice."""
         return replace(self, degrees=round(self.degrees + degrees, 9) % 360)
 
+    def beside(self, other: "View") -> "View":
+        """Both ways at once; at most one of them stretches features, and one renames labels."""
+        scale, offset = self.scale or other.scale, self.offset or other.offset
+        return replace(
+            self.turn(other.degrees), scale=scale, offset=offset, labels=self.labels or other.labels
+        )
+
     def of(self, pool: Pool, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Rows as seen: features and labels."""
         at = torch.from_numpy(rows)
@@ -139,5 +146,6 @@ def develop(pool: Pool, views: Sequence[View], seen: NDArray[np.bool_], apart: N
         server=None if pool.server is None else mark(pool.server),
         validators=None,  # who holds their rows is known
         time=None if pool.time is None else pool.time[of],
+        people=None if pool.people is None else pool.people[of],
     )
     return Album(grown, place, of)

@@ -17,7 +17,7 @@ from potluck.core.job import ModelSpec, Nets
 from potluck.core.keys import derive
 from potluck.core.room import require_room
 from potluck.experiment import accountant
-from potluck.experiment.schema.data_tables import Shift
+from potluck.experiment.schema.data_tables import Groups, Shift
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.settings import SOURCE_KEYS, Data, Training, dump_all
@@ -194,7 +194,7 @@ def _arrange(
             pool,
             partition,
             key,
-            groups=None if d.groups is None else data.Groups(**dump_all(d.groups)),
+            groups=None if d.groups is None else _make_groups(d.groups),
             shift=make_shift(d.shift),
             levels=levels,
             changes=[data.Change(**dump_all(change)) for change in d.changes],
@@ -219,6 +219,11 @@ def _arrange(
         shifts=first.shifts,
         triggered=first.triggered,
     )
+
+
+def _make_groups(given: Groups) -> data.Groups:
+    own = {name: value for name, value in dump_all(given).items() if name != "within"}
+    return data.Groups(**own, within=None if given.within is None else data.Groups(**dump_all(given.within)))
 
 
 def make_shift(given: float | Shift) -> data.Shift:

@@ -1,7 +1,6 @@
 """Fed-RAC as published: tiers that can be told by hand, whose turn it is, what is refused and reported."""
 
 import dataclasses
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,19 +12,15 @@ from potluck import algorithms
 from potluck.algorithms.fedrac import results
 from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.costs import streaming_factor
-from potluck.algorithms.fedrac.distillation import confidence, plan_round
-from potluck.algorithms.fedrac.forming import find_richest
 from potluck.algorithms.fedrac.schedule import count_rounds, find_teacher, find_turns
 from potluck.algorithms.fedrac.settings import Clustering
 from potluck.core.errors import ConfigError
 from potluck.core.job import ModelSpec
-from potluck.core.trees import nbytes
 from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment
 from potluck.experiment.study import overlay
 from potluck.fleet import REFERENCE_OPS, Intervals, slow_by_swapping
 from potluck.jobs import SGD, Train
-from potluck.jobs.privacy import Private
 from potluck.models.footprint import inference_bytes, training_bytes
 
 GIB = 2.0**30
@@ -118,9 +113,7 @@ def test_who_is_out_of_time_is_lost_and_the_rest_goes_on():
 
 
 def test_loop_and_stack_agree():
-    hints = {"distillation": {"hint": 0.3}, "mixing": {"enabled": True}}
-    early = {"schedule": {"head_start": 1}, "distillation": {"confident_rate": True}}
-    for how in ({}, hints, early):
+    for how in ({}, {"mixing": {"enabled": True}}, {"schedule": {"head_start": 1}}):
         loop, stacked = run(**how), run(plan=STACKED, **how)
         torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
         assert order(loop) == order(stacked)
@@ -173,23 +166,6 @@ def test_a_head_start():
     assert down - alone == 2 * 6 * 512
 
 
-def test_the_most_competent_lead():
-    phones = [RICH, {**RICH, "compute": 11.0}, {**RICH, "compute": 12.0}, *PHONES[3:]]
-    sim = run(crowd(phones), schedule={"competent": 0.5}, **UNTAUGHT)
-    first = noted(sim, "tier_round")[0]
-    assert first["value"]["answered"] == 2  # of three, rounded up
-    assert results.count_in_time(sim) == 8
-
-
-def test_confidence_lowers_followers_learning_rate():
-    assert confidence(math.log(2), 4, 4) == pytest.approx(0.5)
-    assert confidence(0.0, 1, 4) == 0.25
-    assert confidence(0.0, 9, 4) == 1.0
-    plain, sure = run(), run(distillation={"confident_rate": True})
-    assert torch.equal(weights(plain)[:64], weights(sure)[:64])
-    assert not torch.equal(weights(plain)[64:], weights(sure)[64:])
-
-
 def test_one_model_of_all_layers_on_request():
     sim = run(mixing={"enabled": True, "leader_weight": 2.0})
     views = sim.serve(sim.root)
@@ -201,38 +177,6 @@ def test_one_model_of_all_layers_on_request():
     torch.testing.assert_close(mixed[name][:2], expected)
     torch.testing.assert_close(mixed[name][3:], big[name][3:])  # those beyond are the leader's alone
     assert "global" not in run().serve(sim.root)
-
-
-def test_competence_is_what_is_known_now():
-    """Of three rich phones, the first turns out slower than the others."""
-    sim, rule = run(crowd([RICH] * 3 + PHONES[3:])), algorithms.make("fedrac", LOCAL, **FEW)
-    m = sim.points[sim.root].own.state.model
-    assert find_richest(rule, m, [0, 1, 2], 0.5) == [0, 1]
-    known = {**m.known, 0: dataclasses.replace(m.known[0], compute=30.0)}
-    assert find_richest(rule, dataclasses.replace(m, known=known), [0, 1, 2], 0.5) == [1, 2]
-
-
-def test_a_leader_without_members_still_teaches():
-    """Those who trained it have moved since: followers' learning rates fall, but not to nothing."""
-    sim, rule = run(), algorithms.make("fedrac", LOCAL, distillation={"confident_rate": True}, **FEW)
-    m = dataclasses.replace(sim.points[sim.root].own.state.model, sizes=(0, 3, 6))
-    _, tasks, _ = plan_round(rule, m, 1, [3], SimpleNamespace(models=sim.federation.models))
-    # One of three members that an even division would give it.
-    assert tasks[0].job.optim.lr == pytest.approx(LOCAL.optim.lr * math.exp(-m.means[0]) / 3)
-
-
-def test_hints_have_their_time():
-    """The map between features is ten times as big as the model here, and a part of every round."""
-    wide = Train(ModelSpec("mlp"), optim=SGD(0.1), batch=4)
-    sim = run(local=wide, distillation={"hint": 0.3})
-    assert results.count_late(sim) == 0
-    assert results.find_members(sim) == {n: n // 3 for n in range(9)}
-    # The last tier has 50 hidden units and the leader 200: 80,000 bytes more each way, and as many products.
-    more = 8 * 80_000 * (1 / POOR["down"] + 2 / POOR["down"])
-    more += 12 * 3 * 10_000 / REFERENCE_OPS * POOR["compute"] / 1000
-    assert (
-        values(sim, "tiers")[0]["seconds"][2] > 1.2 * more > values(run(local=wide), "tiers")[0]["seconds"][2]
-    )
 
 
 def test_bounds_may_judge():
@@ -358,10 +302,8 @@ def test_too_few_participants():
         ({"landscape": {"convex": 2.0}}, "landscape.smooth = 1.5: L is no less than mu"),
         ({"schedule": {"head_start": -1}}, "schedule.head_start = -1: must be 0 or more"),
         ({"schedule": {"head_start": 1, "chained": True}}, "schedule.head_start = 1: tiers of a chain"),
-        ({"schedule": {"competent": 0.0}}, "schedule.competent = 0.0: must be a share"),
         ({"distillation": {"a": 1.5}}, "distillation.a = 1.5: must be between 0"),
         ({"distillation": {"temperature": 0.0}}, "distillation.temperature = 0.0: must be above 0"),
-        ({"distillation": {"hint": -1.0}}, "distillation.hint = -1.0: must be 0 or more"),
         ({"mixing": {"leader_weight": 0.0}}, "mixing.leader_weight = 0.0: must be above 0"),
         ({"verification": {"tolerance": 0.0}}, "verification.tolerance = 0.0: must be above 0"),
         ({"verification": {"patience": 0}}, "verification.patience = 0: must be at least 1"),
@@ -387,12 +329,6 @@ def test_a_file_sets_single_keys_of_a_table():
 def test_steps_are_refused():
     with pytest.raises(ConfigError, match=r"train.steps = 3: work is given in epochs"):
         algorithms.make("fedrac", dataclasses.replace(LOCAL, steps=3))
-
-
-def test_confidence_needs_losses():
-    local = dataclasses.replace(LOCAL, privacy=Private(1.0, 0.1))
-    with pytest.raises(ConfigError, match=r"distillation.confident_rate = True: needs losses"):
-        algorithms.make("fedrac", local, distillation={"confident_rate": True})
 
 
 def test_alike_phones_are_one_tier_and_constant_resources_are_said():
@@ -450,9 +386,3 @@ def test_f1_agrees_with_its_definition():
     assert all(0 <= a <= 1 for a in own)
     last = {r["node"]: r["value"] for r in noted(sim, "accuracy")}
     assert own[0] == pytest.approx(np.mean([last[n] for n in (0, 1, 2)]))
-
-
-def test_what_is_sent_back_is_the_tier_model():
-    sim = run(distillation={"hint": 0.5})
-    for tier, size in enumerate((512, 272, 192)):
-        assert nbytes(sim.serve(sim.root)[f"tier {tier}"].send["params"]) == size

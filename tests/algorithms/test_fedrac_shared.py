@@ -359,10 +359,6 @@ def test_labels_are_counted_only_where_they_are_used():
         ({"mixing": {"back": 1.5}}, "mixing.back = 1.5: must be between 0"),
         ({"mixing": {"heads": True}}, "mixing.heads = True: .* set back above 0"),
         ({"mixing": {"heads": True, "back": 1.0}, "use": "tier"}, "mixing.heads = True: .* use = 'known'"),
-        (
-            {"distillation": {"hint": 0.5}},
-            "distillation.hint = 0.5: is a map that only a tier's members train",
-        ),
         ({"share": "up"}, "share = 'up'"),
         ({"use": "all"}, "use = 'all'"),
         ({"admission": {"judge": "abel"}}, "admission.judge = 'abel': .*able"),

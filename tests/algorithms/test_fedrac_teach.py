@@ -8,7 +8,7 @@ import torch
 from federations import LOCAL, SPEC, pool
 from torch import nn
 
-from potluck.algorithms.fedrac.device.teach import ADAPTER, Teach, mark_rows
+from potluck.algorithms.fedrac.device.teach import Teach, mark_rows
 from potluck.algorithms.fedrac.device.trial import Trial
 from potluck.core.errors import ConfigError, ModelError
 from potluck.core.job import Batch, Local, ModelSpec
@@ -87,8 +87,8 @@ def work(**how):
     return replace(LOCAL, objective=Teach(BIG, room=8, **how), epochs=2)
 
 
-def sends(models, **more):
-    plain = {"params": models[SPEC].init(1), **more}
+def sends(models):
+    plain = {"params": models[SPEC].init(1)}
     return plain, {**plain, "teacher": models[BIG].init(2)}
 
 
@@ -157,32 +157,11 @@ def test_other_outputs_are_refused(models):
     [
         ({"a": 1.1}, "teach.a = 1.1"),
         ({"temperature": 0}, "teach.temperature = 0"),
-        ({"hint": -1}, "teach.hint"),
     ],
 )
 def test_bad_settings_are_refused(how, said):
     with pytest.raises(ConfigError, match=said):
         Teach(SPEC, **how)
-
-
-def test_features_are_hinted_at_through_a_linear_map(models):
-    """12 features of the teacher, 6 of the student; the map is trained like any parameter, and sent back."""
-    plain, lesson = sends(models, adapter=torch.zeros(12, 6).double())
-    job = work(hint=0.5)
-    done = train(Item(job, place(models, lesson)))
-    assert done.keep["features"].shape == (8, 12)
-    assert done.body["delta"][ADAPTER].abs().sum() > 0
-    assert job.cost(place(models, plain)).sends["delta"].keys() == done.body["delta"].keys()
-    x, y = pool().x[:6], pool().y[:6]
-    net, ones = models[SPEC], torch.ones(6).double()
-    seen = job.look(models, net, lesson, {}, Batch(x, y, ones, torch.tensor(0), None))
-    params = {**plain["params"], ADAPTER: torch.full((12, 6), 0.1).double()}
-    one = Batch(x, y, ones, None, seen)
-    hinted, bare = (w.loss(net, params, one, ({}, {}, {}))[0] for w in (job, work()))
-    far = (net.features(params, x) @ params[ADAPTER].T - models[BIG].features(lesson["teacher"], x)) ** 2
-    torch.testing.assert_close(hinted - bare, 0.5 * far.mean())
-    again = train(Item(job, place(models, plain, done.keep)))
-    torch.testing.assert_close(again.body["delta"][ADAPTER], done.body["delta"][ADAPTER])
 
 
 def test_a_student_comes_near_its_teacher(models):

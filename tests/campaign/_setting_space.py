@@ -63,6 +63,7 @@ SMALL: dict[str, Any] = {
 # What a table needs beside the key that is tried.
 NEEDS: dict[str, dict[str, Any]] = {
     "data.groups": {"kind": "affine", "count": 2},
+    "data.groups.within": {"kind": "permutation", "count": 2},
     "data.flip": {"share": 0.5},
     "data.changes": {"at": 1.0, "kind": "labels"},
     "fleet.claims": {"share": 0.5, "up": 2.0},
@@ -74,6 +75,8 @@ NEEDS: dict[str, dict[str, Any]] = {
 WHERE: dict[str, dict[str, Any]] = {
     "data.groups.degrees": {**IMAGES, "data.groups.kind": "rotation"},
     "data.groups.share": {"data.groups.kind": "labels"},
+    "data.groups.within.degrees": {**IMAGES, "data.groups.within.kind": "rotation"},
+    "data.groups.within.share": {"data.groups.within.kind": "labels"},
     "data.changes.degrees": {**IMAGES, "data.changes.kind": "rotation"},
     "robust.mode": {"robust.kind": "adaptive_krum"},
     "robust.share": {"robust.kind": "trimmed_mean"},

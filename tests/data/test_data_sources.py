@@ -12,7 +12,7 @@ import torch
 from potluck.core.errors import ConfigError, DataError
 from potluck.core.folders import find_cache_folder
 from potluck.data import load
-from potluck.data.pool import assemble, fingerprint
+from potluck.data.pool import assemble, fingerprint, limit_rows
 from potluck.data.sources import builtin as sources
 
 PARTS = (
@@ -192,10 +192,33 @@ def test_writers_become_users(tmp_path):
         load("mnist", root=tmp_path)
 
 
+def test_populations_of_writers(tmp_path):
+    folder = write_idx(tmp_path / "mnist")
+    train, test = np.arange(30, dtype=np.int16) // 10, np.arange(10, dtype=np.int16) // 5 + 100
+    columns = {"train_writer": train, "test_writer": test}
+    np.savez(folder / "writers.npz", **columns)
+    assert load("mnist", root=tmp_path).people is None
+    hsf = {"train_hsf": np.int8(4) * (train == 1), "test_hsf": np.int8(4) * (test == 100)}
+    np.savez(folder / "writers.npz", **columns, **hsf)
+    pool = load("mnist", root=tmp_path)
+    assert pool.people.tolist() == [0] * 10 + [4] * 10 + [0] * 10 + [4] * 5 + [0] * 5
+    assert limit_rows(pool, 12).people.tolist() == [
+        4 if u in (1, 100) else 0 for u in limit_rows(pool, 12).user
+    ]
+    assert fingerprint(pool) != fingerprint(replace(pool, people=None))
+    np.savez(folder / "writers.npz", **columns, train_hsf=hsf["train_hsf"])
+    with pytest.raises(DataError, match="has train_hsf, only one of the two: give both"):
+        load("mnist", root=tmp_path)
+    np.savez(folder / "writers.npz", **columns, **hsf | {"test_hsf": train})
+    with pytest.raises(DataError, match="test_hsf must hold 10 integers"):
+        load("mnist", root=tmp_path)
+
+
 def qmnist(digits, writers, more=0):
-    """QMNIST's table of labels; its test set is longer than MNIST's."""
+    """QMNIST's table of labels; its test set is longer than MNIST's. Odd writers are students (4)."""
     table = np.zeros((len(digits) + more, 8), ">i4")
     table[: len(digits), 0], table[: len(digits), 2] = digits, writers
+    table[: len(digits), 1] = 4 * (writers % 2)
     return table
 
 
@@ -215,6 +238,7 @@ def test_writers_from_qmnist(tmp_path):
     pool = load("mnist", root=tmp_path)
     assert pool.user is not None
     assert pool.user.tolist() == [*train, *test]
+    assert pool.people.tolist() == [4 * (writer % 2) for writer in pool.user]
     for wrong, message in (
         (qmnist(test_digits[:-1], test[:-1]), r"at least 10 rows, found \[9, 8\]"),
         (qmnist(test_digits, test)[:, :5], r"expected 8 columns .* found \[10, 5\]"),

@@ -246,6 +246,12 @@ GROUPS = {"kind": "rotation", "count": 4}
         ({"shift": -0.1}, r"data.shift = -0.1: should be greater than or equal to 0"),
         ({"groups": {"kind": "rotatoin", "count": 4}}, r"data.groups.kind = 'rotatoin'.*mean 'rotation'"),
         ({"groups": {"kind": "rotation", "count": 1}}, r"data.groups.count = 1: should be greater"),
+        (
+            {"groups": GROUPS | {"within": {"kind": "rotation", "count": 2}}},
+            r"data.groups.within.kind = 'rotation': groups of kind 'rotation' can have groups of one other",
+        ),
+        ({"groups": GROUPS | {"within": {"kind": "affin", "count": 2}}}, r"within.kind = 'affin'.*'affine'"),
+        ({"groups": {"kind": "source", "count": 2}}, r"data.groups.kind = 'source': .* doesn't say which"),
         ({"groups": {"kind": "rotation", "count": 9}}, r"data.groups.count = 9: more than the 8 clients"),
         (
             {"groups": GROUPS, "source": "synthetic", "limit": None},

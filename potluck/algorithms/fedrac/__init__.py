@@ -38,9 +38,9 @@ start, followers learn from the leader of that moment, and once more from the fi
 are measured before anybody is placed (the paper: rates, in the first round; speeds are looked up), again
 every `remeasure` rounds of a tier, and rates by every reply. Training that needs more memory than there is
 swaps and is slow, which is how a lie about memory shows; who was sent down for it doesn't come up again.
-`confident_rate` is a formula of Potluck's own (distillation.py), and so is what `mixing` makes: tiers keep
-their own models. Everybody says how many rows it has. The last tier's model is small enough for those, too,
-who aren't there yet when tiers are made. Rounds are the leader's and those of the follower that had most.
+What `mixing` makes is Potluck's own: tiers keep their models. Everybody says how many rows it has. The last
+tier's model is small enough for those, too, who aren't there yet when tiers are made. Rounds are the leader's
+and those of the follower that had most.
 """
 
 from collections.abc import Mapping

@@ -7,13 +7,12 @@ from typing import Final
 
 from potluck.algorithms.fedrac.claims import count_late
 from potluck.algorithms.fedrac.device.by_class import ByClass
-from potluck.algorithms.fedrac.device.teach import ADAPTER
 from potluck.algorithms.fedrac.distillation import leave_out_help, plan_help, plan_round, split_tiers
-from potluck.algorithms.fedrac.forming import LEAST, build_tiers, find_places, find_richest, leave_out
+from potluck.algorithms.fedrac.forming import LEAST, build_tiers, find_places, leave_out
 from potluck.algorithms.fedrac.knowledge import count_knowledge, serve_known
 from potluck.algorithms.fedrac.mixing import mix_back, mix_tiers
 from potluck.algorithms.fedrac.notes import TIER_ROUND
-from potluck.algorithms.fedrac.schedule import TOGETHER, find_leader, find_turns
+from potluck.algorithms.fedrac.schedule import TOGETHER, find_turns
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.sharing import share_work
 from potluck.algorithms.fedrac.state import Tiers, lighten, move_devices, note_place, place_devices
@@ -75,8 +74,6 @@ class FedRAC(FedRACSettings):
         ready, tasks, limit = ctx.ready(who), list[Task](), 0.0
         for tier in going:
             nodes = [n for n in ready if m.places[n].tier == tier]
-            if tier == find_leader(m.left, m.done) and self.schedule.competent < 1:
-                nodes = find_richest(self, m, nodes, self.schedule.competent)
             if nodes:
                 m, more, extra = plan_round(self, m, tier, nodes, ctx)
                 tasks, limit = [*tasks, *more], max(limit, m.seconds[tier] + extra)
@@ -156,10 +153,8 @@ class FedRAC(FedRACSettings):
     def _average(self, m: Tiers, tier: int, got: Got) -> tuple[Tiers, list[Command]]:
         """A tier's own federated averaging, and what was learnt of its members."""
         update = fold(got.replies)
-        params, adapters = list(m.params), dict(m.adapters)
+        params = list(m.params)
         if update is not None:
-            if ADAPTER in update:
-                adapters[tier] = adapters[tier] + update.pop(ADAPTER)
             params[tier] = add(params[tier], update)
         own = leave_out_help(got)
         losses = {r.task.to: r.metrics["loss"] for r in own.replies if "loss" in r.metrics}
@@ -172,7 +167,7 @@ class FedRAC(FedRACSettings):
         learnt = (r for r in got.replies if "teacher" in r.task.send)
         taught |= {r.task.to: r.task.tag.lesson for r in learnt if r.task.to not in lacking}
         done = tuple(n + (f == tier) for f, n in enumerate(m.done))
-        m = replace(m, params=tuple(params), adapters=adapters, means=means, taught=taught, done=done,
+        m = replace(m, params=tuple(params), means=means, taught=taught, done=done,
                     losses=m.losses | losses)  # fmt: skip
         late = [task.to for task in own.find_lost("late")]
         fact = {"round": done[tier], "answered": len(got.replies), "lost": len(got.lost), "late": late}

@@ -8,7 +8,6 @@ from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
 from potluck.authoring import ModelSpec, Net, Nets, require, value
 from potluck.fleet import TRAINING_FACTOR, compute_seconds, slow_by_swapping
-from potluck.models import as_model
 from potluck.models.footprint import inference_bytes
 
 
@@ -42,19 +41,13 @@ def estimate_costs(
     specs: Sequence[ModelSpec],
     rounds: Sequence[int],
     teachers: Sequence[ModelSpec | None],
-    hints: bool,
 ) -> Costs:
-    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds.
-
-    `hints`: a map between features is trained and sent with a follower's model.
-    """
-    nets, ops, sizes = [models[spec] for spec in specs], list[int](), list[int]()
-    for net, spec in zip(nets, teachers, strict=True):
-        numbers = count_features(net) * count_features(models[spec]) if hints and spec is not None else 0
-        ops.append(TRAINING_FACTOR * (net.ops + numbers))
-        sizes.append(net.nbytes + numbers * (net.nbytes // as_model(net).size))
-    compute = [[compute_seconds(each, d.compute) for each in ops] for d in devices]
-    link = np.array([[2 * d.latency + 8 * size * (1 / d.down + 1 / d.up) for size in sizes] for d in devices])
+    """What each tier's model would cost each participant; a teacher's cost is spread over the rounds."""
+    nets = [models[spec] for spec in specs]
+    compute = [[compute_seconds(TRAINING_FACTOR * net.ops, d.compute) for net in nets] for d in devices]
+    link = np.array(
+        [[2 * d.latency + 8 * net.nbytes * (1 / d.down + 1 / d.up) for net in nets] for d in devices]
+    )
     for tier, spec in enumerate(teachers):
         if spec is not None:
             link[:, tier] += [lesson_seconds(d, models[spec]) / rounds[tier] for d in devices]
@@ -76,9 +69,3 @@ def lesson_seconds(device: Device, net: Net) -> float:
 def streaming_factor(device: Device, net: Net) -> float:
     """How many times longer a teacher's pass takes on a device: 1, or more if its weights don't fit."""
     return slow_by_swapping(inference_bytes(net), device.memory)
-
-
-def count_features(net: Net) -> int:
-    """How many numbers a model's head sees."""
-    shapes = as_model(net).shapes
-    return next(shape[1] for name in net.head_names if len(shape := shapes[name]) == 2)

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
 from typing import Final
 
 from potluck.algorithms.fedrac.assignment import Place
-from potluck.algorithms.fedrac.costs import count_features, lesson_seconds, streaming_factor
+from potluck.algorithms.fedrac.costs import lesson_seconds, streaming_factor
 from potluck.algorithms.fedrac.device.teach import Teach
 from potluck.algorithms.fedrac.schedule import find_teacher
 from potluck.algorithms.fedrac.settings import FedRACSettings
@@ -74,32 +73,20 @@ def find_teachers(s: FedRACSettings, specs: Sequence[ModelSpec]) -> list[ModelSp
     return [None if f == 0 else specs[f - 1 if s.schedule.chained else 0] for f in range(len(specs))]
 
 
-def confidence(loss: float, members: int, share: float) -> float:
-    """How far to trust a leader: its probability of the right class, less so if its tier has few members.
-
-    `loss`: its mean cross-entropy; `share`: members that an even division would give it.
-    """
-    return exp(-max(0.0, loss)) * min(1.0, members / share)
-
-
 def _plan_lessons(
     s: FedRACSettings, m: Tiers, tier: int, teacher: int, nodes: Sequence[Node], ctx: Context
 ) -> tuple[Tiers, list[Task], float]:
     m, edition = _freeze_teacher(m, teacher)
     sent: dict[str, Tree] = {"params": m.params[tier]}
-    if s.distillation.hint:
-        m = _add_adapter(m, tier, teacher, ctx)
-        sent = {**sent, "adapter": m.adapters[tier]}
     lesson = {**sent, "teacher": m.frozen[teacher][1]}
     spec = m.specs[teacher]
     net, tasks, extra = ctx.models[spec], list[Task](), 0.0
     room = _round_up(max(device.rows for device in m.known.values()))
-    how, factor = s.distillation, _rate_factor(s, m, teacher)
     for n in nodes:
         device, new = m.known[n], m.taught.get(n) != (teacher, edition)
         slower = streaming_factor(device, net) if new else 1.0
-        objective = Teach(spec, how.a, how.temperature, how.hint, room, slower)
-        job = replace(_make_job(s, m, m.places[n]), objective=objective).scale_rate(factor)
+        objective = Teach(spec, s.distillation.a, s.distillation.temperature, room, slower)
+        job = replace(_make_job(s, m, m.places[n]), objective=objective)
         if new:
             extra = max(extra, lesson_seconds(device, net))
             if slower == 1.0:  # it holds the teacher, if what it says of its memory is true
@@ -118,23 +105,6 @@ def _make_job(s: FedRACSettings, m: Tiers, place: Place) -> Train:
     sampler = Shuffled(place.rows) if place.reduced else s.local.sampler
     model = m.specs[place.tier]
     return replace(s.local, model=model, epochs=place.epochs, batch=place.batch, sampler=sampler)
-
-
-def _add_adapter(m: Tiers, tier: int, teacher: int, ctx: Context) -> Tiers:
-    """With a map from a follower's features to its teacher's: zeros at first."""
-    sizes = [count_features(ctx.models[m.specs[f]]) for f in (teacher, tier)]
-    if tier in m.adapters and list(m.adapters[tier].shape) == sizes:
-        return m
-    like = next(iter(m.params[tier].values()))
-    return replace(m, adapters=m.adapters | {tier: like.new_zeros(sizes)})
-
-
-def _rate_factor(s: FedRACSettings, m: Tiers, teacher: int) -> float:
-    """Of followers' learning rate."""
-    if not s.distillation.confident_rate:
-        return 1.0
-    members = max(1, m.sizes[teacher])  # who trained it may have moved since
-    return confidence(m.means.get(teacher, 0.0), members, len(m.places) / len(m.specs))
 
 
 def _freeze_teacher(m: Tiers, teacher: int) -> tuple[Tiers, int]:

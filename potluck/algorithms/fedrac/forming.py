@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, isfinite, log
+from math import isfinite, log
 
 import numpy as np
 
@@ -127,20 +127,13 @@ def weigh_work(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context)
     return _find_costs(s, m, nodes, scores, ctx.models), terms, _make_need(s, m, ctx)
 
 
-def find_richest(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], share: float) -> list[Node]:
-    """This share of some devices, rounded up, by what is known of everybody now."""
-    everybody = sorted(m.known)
-    scores = dict(zip(everybody, _weigh_devices(s, m, everybody).scores.tolist(), strict=True))
-    return sorted(sorted(nodes, key=lambda n: -scores[n])[: ceil(share * len(nodes))])
-
-
 def _weigh_devices(s: FedRACSettings, m: Tiers, nodes: Sequence[Node]) -> Resources:
     return weigh_resources(np.array([m.known[n].vector for n in nodes]), s.clustering.weights)
 
 
 def _find_costs(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], scores: Floats, models: Nets) -> Costs:
     devices, teachers = [m.known[n] for n in nodes], find_teachers(s, m.specs)
-    return estimate_costs(devices, scores, models, m.specs, m.rounds, teachers, s.distillation.hint > 0)
+    return estimate_costs(devices, scores, models, m.specs, m.rounds, teachers)
 
 
 def _make_need(s: FedRACSettings, m: Tiers, ctx: Context) -> Need:

@@ -110,14 +110,11 @@ class TierDistillation:
     enabled: Annotated[bool, "whether they are taught at all"] = False
     a: Annotated[float, "how much labels count beside what the teacher says"] = 0.5
     temperature: Annotated[float, "softens teacher and student"] = 1.0
-    hint: Annotated[float, "how much the teacher's features count"] = 0.0
-    confident_rate: Annotated[bool, "followers' learning rates fall if the leader is weak"] = False
 
     def __post_init__(self) -> None:
         require(0 <= self.a <= 1, "a", self.a, "must be between 0 (the teacher alone) and 1 (labels)")
         fix = "must be above 0, such as 3.0"
         require(0 < self.temperature < inf, "temperature", self.temperature, fix)
-        require(0 <= self.hint < inf, "hint", self.hint, "must be 0 or more; 0: no features")
 
 
 @value
@@ -129,7 +126,6 @@ class TierSchedule:
         int | Literal["all"] | None,
         "rounds of the leader before the others begin; left out: all if they are taught, else none",
     ] = None
-    competent: Annotated[float, "share of the leader's members that train: the richest"] = 1.0
 
     def __post_init__(self) -> None:
         start = self.head_start
@@ -137,7 +133,6 @@ class TierSchedule:
         require(start in (None, "all") or (isinstance(start, int) and start >= 0), "head_start", start, fix)
         fix = "tiers of a chain train one after another; leave it out, or set chained = false"
         require(not (isinstance(start, int) and self.chained), "head_start", start, fix)
-        require(0 < self.competent <= 1, "competent", self.competent, "must be a share above 0, up to 1")
 
 
 @value
@@ -214,16 +209,11 @@ class FedRACSettings:
         most, low = self.local.epochs, self.time.least_epochs
         require(most >= 1, "train.epochs", most, "must be at least 1")
         require(low is None or low <= most, "time.least_epochs", low, f"must be at most train.epochs, {most}")
-        confident, private = self.distillation.confident_rate, self.local.privacy is not None
-        fix = "needs losses, which devices don't tell with train.privacy; leave one of them out"
-        require(not (confident and private), "distillation.confident_rate", confident, fix)
+        private = self.local.privacy is not None
         fix = "asks devices for their labels, which train.privacy doesn't cover; take use = 'tier'"
         require(not (self.use == "known" and private), "use", self.use, fix)
         fix = "goes by rows of each class, which nobody is asked for: set use = 'known'"
         require(not (self.mixing.heads and self.use == "tier"), "mixing.heads", True, fix)
-        fix = "is a map that only a tier's members train; set share = 'own', or hint = 0"
-        hint, down = self.distillation.hint, self.share == "down"
-        require(not (hint and down), "distillation.hint", hint, fix)
 
     @property
     def head_start(self) -> int | None:

@@ -34,7 +34,6 @@ class Tiers:
     losses: dict[Node, float] = field(default_factory=dict)  # of a device's last round
     taught: dict[Node, tuple[int, int]] = field(default_factory=dict)  # whose lesson each has: tier, edition
     frozen: dict[int, tuple[int, Params]] = field(default_factory=dict)  # teachers: edition, model
-    adapters: dict[int, Tensor] = field(default_factory=dict)  # of hints, by tier
     means: dict[int, float] = field(default_factory=dict)  # loss of each tier's last round
     due: tuple[Lane, ...] = ()  # those whose members are to be measured again before they train
     idle: int = 0  # attempts to measure that too few answered

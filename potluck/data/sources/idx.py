@@ -13,6 +13,8 @@ from potluck.data.sources.allowance import Allowance
 from potluck.data.sources.files import describe_absence, read_bytes
 from potluck.data.sources.npz_file import read_arrays
 
+Numbers = NDArray[np.int64]
+
 _PARTS = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -26,7 +28,7 @@ _TYPES: dict[int, tuple[str, np.dtype[np.generic]]] = {
 }
 _QMNIST = ("qmnist-train-labels-idx2-int", "qmnist-test-labels-idx2-int")
 _HEAD = 4 + 4 * 4  # bytes, of an array of four sizes
-_WRITER = 2  # the column of QMNIST's labels that names the writer; column 0 is the digit
+_COLUMNS = (2, 1)  # of QMNIST's labels: the writer and the population that NIST asked; column 0 is the digit
 
 
 def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | None = None) -> Pool:
@@ -34,6 +36,7 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
 
     Files beside them may say who wrote each row: `writers.npz` (`train_writer`, `test_writer`) or the labels
     of QMNIST, whose first rows are MNIST's. People of the test rows must not be people of the train rows.
+    QMNIST's labels, or `train_hsf` and `test_hsf` of writers.npz, also say of which population a writer is.
     """
     folder = next((folder for folder in folders if any(_find(folder, part) for part in _PARTS)), None)
     if folder is None:
@@ -50,9 +53,9 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
         if len(one) != len(other):
             raise DataError(f"{folder}: {part} has {len(one)} images but {len(other)} labels")
     test = np.arange(len(labels) + len(test_labels)) >= len(labels)
-    user = _writers(folder / "writers.npz", len(labels), len(test_labels))
+    user, people = _writers(folder / "writers.npz", len(labels), len(test_labels))
     if user is None:
-        user = _qmnist_writers(folder, labels, test_labels)
+        user, people = _qmnist_writers(folder, labels, test_labels)
     if user is not None:
         check_people(str(folder), "writer", user, test)
     return assemble(
@@ -61,6 +64,7 @@ def load_idx(name: str, folders: Sequence[Path], origin: str, classes: int | Non
         np.concatenate([labels, test_labels]),
         test=test,
         user=user,
+        people=people,
         classes=classes,
     )
 
@@ -102,25 +106,34 @@ def _part(name: str, folder: Path, part: str, origin: str, allowance: Allowance)
     return array
 
 
-def _writers(path: Path, train: int, test: int) -> NDArray[np.generic] | None:
+def _writers(path: Path, train: int, test: int) -> tuple[Numbers | None, Numbers | None]:
+    """Who wrote each row, and of which population that writer is."""
     if not path.is_file():
-        return None
-    arrays = read_arrays(path, ("train_writer", "test_writer"))
-    for key, rows in (("train_writer", train), ("test_writer", test)):
+        return None, None
+    arrays = read_arrays(path, ("train_writer", "test_writer"), ("train_hsf", "test_hsf"))
+    for key in arrays:
+        rows = train if key.startswith("train") else test
         if arrays[key].shape != (rows,) or arrays[key].dtype.kind not in "iu":
             found = f"{arrays[key].dtype} {list(arrays[key].shape)}"
             raise DataError(f"{path}: {key} must hold {rows} integers, found {found}")
-    return np.concatenate([arrays["train_writer"].astype(np.int64), arrays["test_writer"].astype(np.int64)])
+    numbers = {key: array.astype(np.int64) for key, array in arrays.items()}
+    given = [key for key in ("train_hsf", "test_hsf") if key in numbers]
+    if len(given) == 1:
+        raise DataError(f"{path}: has {given[0]}, only one of the two: give both, or leave it out")
+    if not given:
+        return np.concatenate([numbers["train_writer"], numbers["test_writer"]]), None
+    user, people = ([numbers[f"train_{column}"], numbers[f"test_{column}"]] for column in ("writer", "hsf"))
+    return np.concatenate(user), np.concatenate(people)
 
 
 def _qmnist_writers(
     folder: Path, train: NDArray[np.generic], test: NDArray[np.generic]
-) -> NDArray[np.generic] | None:
-    """Writers from QMNIST's labels; its test set goes on after MNIST's 10,000 rows."""
+) -> tuple[Numbers | None, Numbers | None]:
+    """Writers and populations from QMNIST's labels; its test set goes on after MNIST's 10,000 rows."""
     found = [_find(folder, name) for name in _QMNIST]
     if not any(found):
-        return None
-    writers: list[NDArray[np.generic]] = []
+        return None, None
+    tables: list[Numbers] = []
     for name, path, digits in zip(_QMNIST, found, (train, test), strict=True):
         if path is None:
             raise DataError(f"{folder.absolute()}: has no {name}.gz, only the other of the two: get both")
@@ -134,5 +147,6 @@ def _qmnist_writers(
             raise DataError(
                 f"{path}: row {row} is another digit than in {folder.name}; these aren't its labels"
             )
-        writers.append(table[: len(digits), _WRITER].astype(np.int64))
-    return np.concatenate(writers)
+        tables.append(table[: len(digits)].astype(np.int64))
+    user, people = (np.concatenate(tables)[:, column] for column in _COLUMNS)
+    return user, people

@@ -11,12 +11,13 @@ from potluck.experiment.schema.table import Table
 Degrees = Annotated[float, Field(ge=-360, le=360)]
 
 
-class Groups(Table):
-    """[data.groups]: hidden groups of clients, each of which sees, or holds, other data."""
+class GroupsWithin(Table):
+    """[data.groups.within]: groups within each group, of another kind; group k of group j of m is j m + k."""
 
     kind: Annotated[
-        Literal["rotation", "permutation", "affine", "labels"],
-        "images turned, labels renamed, features stretched; or rows of classes of their own",
+        Literal["rotation", "permutation", "affine", "labels", "source"],
+        "images turned, labels renamed, features stretched; rows of classes of their own; or the populations "
+        "that the source knows of (of MNIST, two)",
     ]
     count: Annotated[int, Field(ge=2, le=1000), "of groups"]
     degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
@@ -24,6 +25,12 @@ class Groups(Table):
     )
     share: Annotated[Portion | None, "of labels: of a client's rows, those of its group's own classes"] = None
     sizes: Annotated[list[Positive] | None, "of groups, as weights; even unless said"] = None
+
+
+class Groups(GroupsWithin):
+    """[data.groups]: hidden groups of clients, each of which sees, or holds, other data."""
+
+    within: Annotated[GroupsWithin | None, "groups within each group, of another kind"] = None
 
 
 class Flip(Table):

@@ -6,7 +6,7 @@ mark, a weighted sum of its numbers: what is kept of rows that have gone since i
 Rows without a lesson (new ones, or all, if the device lost its memory) are learnt by their labels alone.
 """
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,6 @@ from potluck.core.trees import Params, Tree
 from potluck.jobs.losses import divergence, row_losses
 from potluck.jobs.objective import Objective, weighted_mean
 
-ADAPTER: Final = (
-    "hint.adapter"  # [teacher's features, student's features]; trained and averaged with the rest
-)
 CLOSE = 1e-5  # marks that differ by less, for the sizes of their terms, are of one row: sums depend on order
 
 
@@ -29,15 +26,12 @@ CLOSE = 1e-5  # marks that differ by less, for the sizes of their terms, are of 
 class Teach(Objective):
     """a CE + (1 - a) T^2 KL(teacher || student), of logits softened by T.
 
-    T^2 makes up for the softening, which scales the gradient of the second term by about 1 / T^2. With
-    `hint`, as much of the mean squared distance between the features before both heads is added, the
-    student's through a linear map.
+    T^2 makes up for the softening, which scales the gradient of the second term by about 1 / T^2.
     """
 
     teacher: ModelSpec
     a: float = 0.1  # how much labels count
     temperature: float = 3.0  # T
-    hint: float = 0.0  # how much features count
     room: int = 0  # rows whose lessons are kept, the same for all devices, so that they train in one stack
     slower: float = 1.0  # times that the teacher's pass takes where its weights are streamed from flash
 
@@ -51,28 +45,19 @@ class Teach(Objective):
             self.temperature,
             "must be above 0, such as 3.0",
         )
-        require(0 <= self.hint < float("inf"), "teach.hint", self.hint, "must be 0 or more; 0: no features")
 
     def blank(self, sent: Tree) -> Tree:
         return {}
 
-    def form(self, sent: Tree) -> Params:
-        params: Params = sent["params"]
-        return {**params, ADAPTER: sent["adapter"]} if self.hint else params
-
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
         mark = mark_rows(batch.x)
         if "teacher" in sent:
-            return {**self._ask_teacher(models[self.teacher], sent["teacher"], batch.x), "mark": mark,
-                    "known": torch.ones_like(mark)}  # fmt: skip
+            said = models[self.teacher](sent["teacher"], batch.x)  # without a key: no dropout, as it is used
+            return {"logits": said, "mark": mark, "known": torch.ones_like(mark)}
         rows = len(mark)
         if not keep:
-            seen = {
-                "logits": mark.new_zeros(rows, net.classes),
-                "mark": mark,
-                "known": torch.zeros_like(mark),
-            }
-            return {**seen, "features": mark.new_zeros(rows, len(sent["adapter"]))} if self.hint else seen
+            none = mark.new_zeros(rows, net.classes)
+            return {"logits": none, "mark": mark, "known": torch.zeros_like(mark)}
         kept = {name: _resize(t, rows) for name, t in keep.items()}
         known = (kept["mark"] - mark).abs() <= CLOSE * mark_rows(batch.x.abs())  # False of NaN
         return {**kept, "mark": mark, "known": known.to(mark.dtype)}
@@ -82,21 +67,18 @@ class Teach(Objective):
         if "teacher" not in sent:
             return {}
         real = own.weight > 0
-        kept = {name: torch.where(real.reshape(-1, *[1] * (t.ndim - 1)), t, torch.zeros_like(t))
-                for name, t in own.seen.items() if name in ("logits", "features")}  # fmt: skip
-        kept["mark"] = torch.where(real, own.seen["mark"], torch.nan)
+        logits, mark = own.seen["logits"], own.seen["mark"]
+        kept = {
+            "logits": torch.where(real[:, None], logits, torch.zeros_like(logits)),
+            "mark": torch.where(real, mark, torch.nan),
+        }
         return {name: _resize(t, self.room) for name, t in kept.items()}
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        seen, far = batch.seen, 0.0
-        if self.hint:
-            z = net.features(params, batch.x, batch.key)
-            logits, far = net.head(params, z), (z @ params[ADAPTER].T - seen["features"]).square().mean(-1)
-        else:
-            logits = net(params, batch.x, batch.key)
+        seen, logits = batch.seen, net(params, batch.x, batch.key)
         data = row_losses(logits, batch.y)
         off = divergence((seen["logits"] / self.temperature).softmax(-1), logits, self.temperature)
-        taught = self.a * data + (1 - self.a) * self.temperature**2 * off + self.hint * far
+        taught = self.a * data + (1 - self.a) * self.temperature**2 * off
         loss = weighted_mean(data + seen["known"] * (taught - data), batch.weight)
         losses = {"loss": data, "loss_teacher": off * seen["known"]}
         return loss, {name: weighted_mean(rows, batch.weight).detach() for name, rows in losses.items()}
@@ -118,21 +100,13 @@ class Teach(Objective):
         )
 
     def ops(self, net: Net, at: Local, passes: int) -> float:
-        teacher, adapter = at.models[self.teacher], at.inbox.get("adapter")
+        teacher = at.models[self.teacher]
         if teacher.classes != net.classes:
             raise ModelError(
                 f"a follower of {net.classes} outputs can't be taught by {self.teacher}, which has "
                 f"{teacher.classes}: give both the same outputs"
             )
-        lesson = self.slower * len(at.rows) * teacher.ops if "teacher" in at.inbox else 0.0
-        return lesson + (0.0 if adapter is None else 3.0 * passes * adapter.numel())
-
-    def _ask_teacher(self, teacher: Net, params: Params, x: Tensor) -> dict[str, Tensor]:
-        # Without a key: as it would be used, no dropout.
-        if not self.hint:
-            return {"logits": teacher(params, x)}
-        z = teacher.features(params, x)
-        return {"logits": teacher.head(params, z), "features": z}
+        return self.slower * len(at.rows) * teacher.ops if "teacher" in at.inbox else 0.0
 
 
 def mark_rows(x: Tensor) -> Tensor:
