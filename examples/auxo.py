@@ -11,11 +11,11 @@ def main(*settings: str, out: str = "runs/auxo") -> None:
     experiment = potluck.Experiment.from_file(Path(__file__).with_suffix(".toml")).with_overrides(settings)
     compared = potluck.compare(experiment, out=out, force=True)
     for row in compared.rows:
-        print(f"{row.algorithm:10} {row.accuracy.mean:6.1%}, the worst tenth {row.worst.mean:6.1%}")
+        print(f"{row.algorithm:18} {row.accuracy.mean:6.1%}, the worst tenth {row.worst.mean:6.1%}")
 
     run = compared.of("auxo")[0]
     for _, split in run.records.query("metric == 'split'").iterrows():
-        print(f"cohort {split['group'] or 'of all'} split after {split['round']} rounds")
+        print(f"cohort {split['group'] or 'of all'} split after {split['value']['round']} rounds")
     fits = measure_final_agreement(run, seen=False)  # None: no cohort has split yet
     told = ""
     if fits is not None:

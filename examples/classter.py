@@ -14,7 +14,7 @@ def main(*settings: str, out: str = "runs/classter") -> None:
     for run in compared.runs:
         known, new = read_at_shift(run, 0.0), read_at_shift(run, 1.0)
         print(
-            f"{run.summary['algorithm']:10} {known:6.1%} on classes that devices hold, {new:6.1%} on others"
+            f"{run.summary['algorithm']:18} {known:6.1%} on classes that devices hold, {new:6.1%} on others"
         )
 
     run = compared.of("classter")[0]

@@ -12,7 +12,7 @@ def main(*settings: str, out: str = "runs/fedrac") -> None:
     experiment = potluck.Experiment.from_file(Path(__file__).with_suffix(".toml")).with_overrides(settings)
     compared = potluck.compare(experiment, out=out, force=True)
     for row in compared.rows:
-        print(f"{row.algorithm:10} {row.accuracy.mean:6.1%}, the worst tenth {row.worst.mean:6.1%}")
+        print(f"{row.algorithm:18} {row.accuracy.mean:6.1%}, the worst tenth {row.worst.mean:6.1%}")
 
     run = compared.of("fedrac")[0]
     made = run.records.query("metric == 'tiers'")["value"].iloc[0]

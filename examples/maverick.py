@@ -11,7 +11,7 @@ def main(*settings: str, out: str = "runs/maverick") -> None:
     experiment = potluck.Experiment.from_file(Path(__file__).with_suffix(".toml")).with_overrides(settings)
     compared = potluck.compare(experiment, out=out, force=True)
     for row in compared.rows:
-        print(f"{row.algorithm:10} {row.accuracy.mean:6.1%} mean accuracy, {row.bytes.mean / 1e6:.0f} MB")
+        print(f"{row.algorithm:18} {row.accuracy.mean:6.1%} mean accuracy, {row.bytes.mean / 1e6:.0f} MB")
 
     run = compared.of("maverick")[0]
     views = run.records.query("metric == 'accuracy_mean'").groupby("view", sort=False)["value"].last()

@@ -11,7 +11,7 @@ def main(*settings: str, out: str = "runs/shufflefl") -> None:
     experiment = potluck.Experiment.from_file(Path(__file__).with_suffix(".toml")).with_overrides(settings)
     compared = potluck.compare(experiment, out=out, force=True)
     for row in compared.rows:
-        print(f"{row.algorithm:10} {row.accuracy.mean:6.1%} mean accuracy, {row.rounds.mean:.0f} rounds")
+        print(f"{row.algorithm:18} {row.accuracy.mean:6.1%} mean accuracy, {row.rounds.mean:.0f} rounds")
 
     run = compared.of("shufflefl")[0]
     moved = run.records.query("metric == 'rows_moved'")["value"]

@@ -7,9 +7,11 @@ one that is written first is the headline.
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict, TypeVar
 
 from potluck.core.records import Group, Record
+
+T = TypeVar("T")
 
 
 class Measurement(NamedTuple):
@@ -32,6 +34,11 @@ def series(records: Iterable[Record], metric: str, view: str | None = None) -> l
         for r in records
         if r["metric"] == metric and (view is None or r.get("view") == view)
     ]
+
+
+def noted(records: Iterable[Record], metric: str, kind: type[T]) -> list[T]:
+    """What was noted under a name, in order; what isn't of this kind is left out: notes are anybody's."""
+    return [r["value"] for r in records if r["metric"] == metric and isinstance(r["value"], kind)]
 
 
 def totals(records: Iterable[Record], metric: str) -> list[Measurement]:

@@ -11,7 +11,7 @@ The design, written down before the first run:
   rounds, half of the leader's members, and learning rates by the leader's confidence.
 - An option shows something if the mean over phones, or the smallest tier, is better by 0.5 point in one of
   the two crowds and by more than its paired standard error. One that shows nothing in either is deleted.
-- `goal` isn't tried: its rounds follow from constants that nobody can measure.
+- The paper's rounds by a goal of precision aren't tried: they follow from constants that nobody can measure.
 """
 
 from collections.abc import Mapping

@@ -32,8 +32,9 @@ if not console.is_terminal:
 
 
 _HOW = {
-    "causal": "each row is weighed by a device's rows before it",
-    "batch": "rows are weighed by all rows of a device",
+    "causal": "each row is weighed by a device's rows before it, whose labels it doesn't see",
+    "batch": "rows are weighed by all rows of a device, whose labels it doesn't see",
+    "labels": "rows are weighed by the labels of those that a device trains on",
 }
 
 
@@ -43,7 +44,7 @@ def show_run(run: Run) -> RenderableType:
     lines = {
         "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own {s['evaluated_on']} data",
         "": f"worst tenth {percent(s['accuracy_worst10'])}, best tenth {percent(s['accuracy_best10'])}",
-        "prior": f"{_HOW[serve.form]}, whose labels it doesn't see (view {s['view']})" if serve.prior else "",
+        "prior": f"{_HOW[serve.form]} (view {s['view']})" if serve.prior else "",
         "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",

@@ -1,15 +1,17 @@
-"""How an algorithm's notes read in a report: data alone, so that a report needs no list of algorithms.
+"""How an algorithm's notes read in a report: said by the algorithm, so that a report needs no list of them.
 
 An algorithm says it in a constant NOTES: of `notes.py` in its folder, or of its own file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from potluck.core.errors import require
+from potluck.core.records import Record
 
 Kind = Literal["counts", "stretches", "tree", "tiers"]
+Tell: TypeAlias = Callable[[Sequence[Record]], str]
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,5 @@ class Notes:
     # What the numbers of a note are, by its name; where a note is a table, by name and key: "cohort reward".
     words: Mapping[str, str] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
+    # What the algorithm did in a run, in a sentence, from all of the run's records; "" if they tell nothing.
+    tell: Tell | None = None

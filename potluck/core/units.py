@@ -34,6 +34,16 @@ def number(value: float) -> str:
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.3g}"
 
 
+def times(count: int) -> str:
+    """How often: `once`, `7 times`, `1,200 times`."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def plural(count: int, what: str) -> str:
+    """How many: `1 device`, `1,200 devices`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def percent(share: float | None) -> str:
     """A share of 1: 0.956 is `95.6 %`."""
     return NONE if share is None else f"{100 * share:.1f} %"

@@ -4,7 +4,8 @@ Where classes are met in other shares than a model was fitted to, and look as th
 weighed by new shares over old ones (Saerens, Latinne, Decaestecker 2002, Adjusting the Outputs of a
 Classifier to New a Priori Probabilities). The new shares are estimated from what the model says of a device's
 own rows; no label is read, nor anything of where the rows come from. In two forms: `weigh_together` looks at
-all rows before it answers any, `weigh_in_order` answers each by itself and those before it.
+all rows before it answers any, `weigh_in_order` answers each by itself and those before it. Or they are those
+of the labels that the device has, of its training rows (`weigh_by_labels`), and no row is looked at.
 
 All of it is for logs of chances [..., rows, classes], whatever axes are before these; padding has weight 0.
 """
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 Form = Literal["causal", "batch"]
+ServedForm = Literal["causal", "batch", "labels"]
 STEPS = 50  # of EM; its shares hardly move any more
 # So many rows of the shares that the model knows are added to every estimate: three rows can't say much. This
 # and the two below were chosen on validation rows of Fashion-MNIST, drawn anew for ten kinds of shift.
@@ -24,6 +26,12 @@ SMOOTHING = 1.0
 # first learns nothing; they are believed the more, the likelier they found the rows so far.
 KEPT = (0.0, 1.0, 0.9)
 STRAY = 0.02  # of the belief is shared out evenly after each row, so that a guess can come back
+
+
+def weigh_by_labels(logs: Tensor, held: Tensor, source: Tensor) -> Tensor:
+    """By the shares of the labels that a device has so many of, `held` [..., classes]; unnormalised."""
+    shares = (held + SMOOTHING * source) / (held.sum(-1, keepdim=True) + SMOOTHING)
+    return logs + (shares / source).log().unsqueeze(-2)
 
 
 def weigh_together(logs: Tensor, weight: Tensor, source: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from potluck.core.trees import Params
 from potluck.models.functional import Model, Models
 from potluck.models.registry import register
-from potluck.models.resize import cut_params, pad_params
+from potluck.models.resize import as_model, build_part, cut_params, pad_params
 
 # These register their models.
 from potluck.models.zoo import sequences as sequences
@@ -18,6 +18,8 @@ __all__ = [
     "Params",
     "PlainLSTM",
     "Residual",
+    "as_model",
+    "build_part",
     "cut_params",
     "pad_params",
     "register",

@@ -7,13 +7,40 @@ attention with several heads) has no such first channels: don't slice it.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from potluck.core.errors import ModelError
+from potluck.core.job import ModelSpec, Net
 from potluck.core.trees import Params
-from potluck.models.functional import Model
+from potluck.models.functional import Model, Models
+
+
+def as_model(net: Net) -> Model:
+    """The same net, if it is one of those whose shapes can be seen."""
+    if not isinstance(net, Model):
+        raise ModelError(f"{type(net).__name__} isn't one of potluck's models, so no part of it can be cut")
+    return net
+
+
+def build_part(big: Model, spec: ModelSpec) -> Model:
+    """A smaller model for the same rows: for those who are at work on the big one, and have no `Models`."""
+    return _build_part(spec, big.shape, big.vocabulary, big.dtype, big.inputs, big.device)
+
+
+@lru_cache(maxsize=64)
+def _build_part(
+    spec: ModelSpec,
+    shape: tuple[int, ...],
+    classes: int,
+    dtype: torch.dtype,
+    inputs: torch.dtype,
+    device: str,
+) -> Model:
+    return Models(shape, classes, dtype, inputs, device)[spec]
 
 
 def cut_params(params: Params, big: Model, small: Model) -> Params:

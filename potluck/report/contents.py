@@ -111,6 +111,16 @@ def _draw_lives(comparison: Comparison) -> Iterator[Maybe]:
             yield f"{title}{name}", figure, f"{hint}{seed}"
 
 
+def list_deeds(comparison: Comparison) -> list[tuple[str, str]]:
+    """What each algorithm did, in the sentence that it makes of its first seed's records, if it makes one."""
+    found = []
+    for run in _find_first_runs(comparison):
+        tell = note_figures.read_own(run).tell
+        if tell is not None and (told := tell(run.lines)):
+            found.append((run.summary["algorithm"], told))
+    return found
+
+
 def _draw_life(run: Run) -> Iterator[Maybe]:
     """What became of one run's groups and data."""
     yield (

@@ -57,16 +57,20 @@ def read_notes(run: Run) -> Notes:
 
     An algorithm may be built from another one, or around it, and then writes that one's notes.
     """
-    found = find_notes()
-    try:
-        own = found.get(canonical(run.experiment.algorithm), Notes())
-    except ConfigError:  # the code of an algorithm from outside isn't at hand
-        own = Notes()
+    found, own = find_notes(), read_own(run)
     words, figures = dict(WORDS), {figure.note: figure for figure in FIGURES}
     for notes in (*found.values(), own):
         words |= notes.words
         figures |= {figure.note: figure for figure in notes.figures}
     return Notes(words, tuple(figures.values()))
+
+
+def read_own(run: Run) -> Notes:
+    """What a run's own algorithm says of its notes."""
+    try:
+        return find_notes().get(canonical(run.experiment.algorithm), Notes())
+    except ConfigError:  # the code of an algorithm from outside isn't at hand
+        return Notes()
 
 
 def draw_numbers(run: Run) -> go.Figure | None:

@@ -18,7 +18,7 @@ from potluck.report.columns import (
     list_remarks,
     tell_global_test,
 )
-from potluck.report.contents import draw_all
+from potluck.report.contents import draw_all, list_deeds
 from potluck.report.csv_files import make_slug, write_figure
 from potluck.report.gather import is_one_federation
 from potluck.report.plain_labels import make_plain
@@ -93,12 +93,21 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     lead = f"""{_render_remarks(comparison)}<div class="wide">{_render_table(comparison)}</div>
 <p class="soft">Accuracy is the mean over devices, each on its own test data; {tested}.
 {clock}{bold}.{explained}{versus}</p>
+{_render_deeds(comparison)}
 {"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
     drawn = draw_all(comparison) if figures is None else figures
     what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"
     what = f"real devices; model {e.model.name}" if real else what
     page = render_page(e.name, f"{e.name}: {names}", f"{what}; seeds: {seeds}.", lead, drawn)
     return page.replace("virtual time", "measured time") if real else page
+
+
+def _render_deeds(comparison: Comparison) -> str:
+    """What happened inside, before any figure."""
+    deeds = list_deeds(comparison)
+    whose = f" (seed {comparison.runs[0].summary['seed']})" if len(comparison.experiment.seeds) > 1 else ""
+    lines = "".join(f"<li><b>{escape(name)}</b>: {escape(told)}</li>\n" for name, told in deeds)
+    return f"<h2>What each did{whose}</h2>\n<ul>\n{lines}</ul>" if deeds else ""
 
 
 def _render_remarks(comparison: Comparison) -> str:

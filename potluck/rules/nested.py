@@ -10,10 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from potluck.core.errors import ModelError
 from potluck.core.job import Net
 from potluck.core.trees import Params
-from potluck.models import Model, cut_params, pad_params
+from potluck.models import as_model, cut_params, pad_params
 
 
 class Part(NamedTuple):
@@ -69,13 +68,6 @@ def find_narrow(big: Net, small: Net) -> tuple[str, ...]:
         if len(shape) > 1 and name not in narrow.gates and shape[0] < wide.shapes[name][0]
     ]
     return tuple(name for name in narrow.shapes if name.rpartition(".")[0] in layers)
-
-
-def as_model(net: Net) -> Model:
-    """The same net, if it is one of those whose shapes can be seen."""
-    if not isinstance(net, Model):
-        raise ModelError(f"{type(net).__name__} isn't one of potluck's models, so no part of it can be cut")
-    return net
 
 
 def _votes(part: Part, name: str) -> Tensor:

@@ -1,10 +1,11 @@
 """Beside a view, the same models with every device's own prior: fitted on validation rows, weighed by others.
 
 The devices of a view fit one temperature and one bias a class together, by sums (`jobs.calibrate`). Each then
-weighs its model's answers by how common classes are among the rows that it meets, whose labels it doesn't see
-(`jobs.prior`). Attackers take part in the fit, as they would, though no lie about it is modelled. Where
-models are evaluated on validation rows, no row is answered by a fit that has seen its label: half of all rows
-are answered by a fit on the other half, and weighed among a device's own of their half.
+weighs its model's answers by how common classes are among the rows that it meets, whose labels it doesn't
+see, or among those that it trains on (`jobs.prior`). Attackers take part in the fit, as they would, though no
+lie about it is modelled. Where models are evaluated on validation rows, no row is answered by a fit that has
+seen its label: half of all rows are answered by a fit on the other half, and weighed among a device's own of
+their half.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from potluck.jobs.calibrate import (
     sum_up,
     take_step,
 )
-from potluck.jobs.prior import WEIGH, Form
+from potluck.jobs.prior import WEIGH, ServedForm, weigh_by_labels
 from potluck.simulate.served_scores import Scores, Told
 
 SUFFIX = "+prior"  # of a view's name
@@ -50,7 +51,7 @@ class Fit(NamedTuple):
     facts: Facts
 
 
-def weigh_view(devices: Sequence[Sequence[Told]], form: Form, apart: bool) -> Weighed:
+def weigh_view(devices: Sequence[Sequence[Told]], form: ServedForm, apart: bool) -> Weighed:
     """Each device's rows to fit on, then stretches to test on; `apart`: that may be of the former's rows."""
     known, *tests = zip(*devices, strict=True)
     if not apart:
@@ -70,7 +71,7 @@ def weigh_view(devices: Sequence[Sequence[Told]], form: Form, apart: bool) -> We
 def _take_half(told: Told, which: int) -> Told:
     """The rows of one half of all rows there are, by hash."""
     mine = torch.from_numpy((hash_all(_KEY, told.rows) & np.uint64(1)) == which)
-    return Told(told.rows[mine.numpy()], told.logits[mine], told.labels[mine])
+    return Told(told.rows[mine.numpy()], told.logits[mine], told.labels[mine], told.held)
 
 
 def fit_together(devices: Sequence[Told]) -> Fit:
@@ -100,19 +101,22 @@ def fit_together(devices: Sequence[Told]) -> Fit:
     return Fit(scaling, facts)
 
 
-def score_weighed(devices: Sequence[Told], scaling: Scaling, form: Form) -> list[Scores]:
+def score_weighed(devices: Sequence[Told], scaling: Scaling, form: ServedForm) -> list[Scores]:
     """Of every device, how good its weighed answers are; a device without rows has no scores but that."""
     if not any(len(d.labels) for d in devices):
         return [{"rows": 0.0} for _ in devices]
     logits, labels, weight = _lay_out(devices)
     plain = scaling.read(logits)
-    weighed = {name: weigh(plain, weight, scaling.source) for name, weigh in WEIGH.items()}
+    weighed: dict[ServedForm, Tensor] = {
+        name: weigh(plain, weight, scaling.source) for name, weigh in WEIGH.items()
+    }
+    weighed["labels"] = weigh_by_labels(plain, torch.stack([d.held for d in devices]), scaling.source)
     right: dict[str, Tensor] = {name: logs.argmax(-1) == labels for name, logs in weighed.items()}
     losses = F.cross_entropy(weighed[form].transpose(-1, -2), labels, reduction="none")
     columns = {
         "accuracy": right[form],
         "loss": losses,
-        **right,  # by either form
+        **right,  # by every form
         "calibrated": plain.argmax(-1) == labels,  # what temperature and biases come to alone
     }
     rows = weight.sum(-1)

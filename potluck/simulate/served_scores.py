@@ -25,6 +25,7 @@ class Told(NamedTuple):
     rows: NDArray[np.int64]  # of the pool
     logits: Tensor  # [rows, classes]
     labels: Tensor
+    held: Tensor  # [classes] how many rows of each the device trains on
 
 
 def score(items: Sequence[Item], executor: Executor) -> list[Scores]:
@@ -43,11 +44,17 @@ def list_answers(
         places.append((once, np.split(back, np.cumsum([len(r) for r in rows])[:-1])))
     out = []
     for item, found, (once, parts) in zip(items, _test(asked, executor), places, strict=True):
-        labels = item.at.pool.y[torch.from_numpy(once).to(item.at.pool.y.device)].cpu()
-        width = item.at.models[item.job.model].classes
+        labels, width = _read_labels(item, once), item.at.models[item.job.model].classes
+        held = torch.bincount(_read_labels(item, item.at.rows), minlength=width).double()
         logits = found.told["logits"].double().cpu() if len(once) else torch.zeros(0, width).double()
-        out.append([Told(once[p], logits[torch.from_numpy(p)], labels[torch.from_numpy(p)]) for p in parts])
+        where = [torch.from_numpy(p) for p in parts]
+        out.append([Told(once[p], logits[at], labels[at], held) for p, at in zip(parts, where, strict=True)])
     return out
+
+
+def _read_labels(item: Item, rows: NDArray[np.int64]) -> Tensor:
+    y = item.at.pool.y
+    return y[torch.tensor(rows, device=y.device)].cpu()  # a copy: rows may be read-only
 
 
 def _let_answer(item: Item) -> Item:

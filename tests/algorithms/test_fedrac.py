@@ -235,14 +235,6 @@ def test_hints_have_their_time():
     )
 
 
-def test_rounds_follow_from_a_precision():
-    """Three members alike: B = 1/3; E = 1, so beta = 8 * 1.5 / .7 = 17.142857.
-
-    (1.5 / (2 * .49) / .1 * (4 / 3 + .49 * 17.142857 * .0064) + 1 - 17.142857) / 1 = 5.088
-    """
-    assert values(run(goal=0.1), "tiers")[0]["rounds"] == [6, 6, 6]
-
-
 def test_bounds_may_judge():
     """Two of 3 steps each, R = 20, lr .1: 4 / (.1 * 3 * 20) + .6 / 2 + 6 * .0225 * 2 = 1.237 of theta."""
 
@@ -349,7 +341,6 @@ def test_too_few_participants():
     [
         ({"rounds": 0}, "rounds = 0: give at least 1 round"),
         ({"rounds": (3, 0)}, r"rounds = \(3, 0\): give at least 1 round"),
-        ({"goal": 0.0}, "goal = 0.0: must be above 0"),
         ({"clustering": {"k": 0}}, "clustering.k = 0: must be at least 1"),
         ({"clustering": {"fewer": -1}}, "clustering.fewer = -1: must be 0 or more"),
         ({"clustering": {"smallest": 0}}, "clustering.smallest = 0: must be at least 1"),

@@ -16,8 +16,6 @@ from potluck.algorithms.fedrac.bounds import (
     drift,
     inconsistency,
     precision,
-    rounds_for,
-    whole_rounds,
 )
 from potluck.algorithms.fedrac.budgets import share_time
 from potluck.algorithms.fedrac.costs import Costs
@@ -73,12 +71,9 @@ LAND = Landscape(smooth=1.5, convex=0.7, noise=1.0, steep=1.0, start=0.0064)
 ONES = Landscape(smooth=1.0, convex=1.0, noise=1.0, steep=1.0, start=1.0, gap=1.0, unlike=1.0)
 
 
-def test_rounds_for_a_precision_and_back():
-    # beta = max(8 * 1.5 / .7, 20) = 20; (1.5 / .98 / .05 * (4 + .49 * 20 * .0064) + 1 - 20) / 20
-    assert rounds_for(0.05, 20, LAND, drift=1.0) == pytest.approx(5.2684, abs=1e-4)
-    assert whole_rounds(0.05, 20, LAND, drift=1.0) == 6
+def test_precision_by_hand():
+    # beta = max(8 * 1.5 / .7, 20) = 20; 1.5 / .98 * (4 + .49 * 20 * .0064) / (20 + 6 * 20 - 1)
     assert precision(6, 20, LAND, drift=1.0) == pytest.approx(0.044737, abs=1e-6)
-    assert whole_rounds(100.0, 20, LAND, drift=1.0) == 1  # the formula gives less than 0
 
 
 def test_drift_by_hand():
@@ -86,13 +81,6 @@ def test_drift_by_hand():
     land = replace(LAND, noise=2.0, steep=0.25)
     assert drift([0.5, 0.5], 3, land) == pytest.approx(9)
     assert drift([0.5, 0.5], 3, replace(land, gamma=0.1)) == pytest.approx(9.9)
-
-
-@given(st.floats(1e-3, 10), st.integers(1, 50), st.floats(0, 10))
-def test_rounds_are_the_inverse_of_precision(goal, epochs, b):
-    land = replace(LAND, start=1.0)
-    assert precision(rounds_for(goal, epochs, land, b), epochs, land, b) == pytest.approx(goal)
-    assert precision(whole_rounds(goal, epochs, land, b), epochs, land, b) <= goal * (1 + 1e-9)
 
 
 def test_inconsistency_by_hand():
@@ -114,8 +102,6 @@ def test_a_landscape_is_checked():
         replace(LAND, smooth=0.5)
     with pytest.raises(ConfigError, match="noise = -1: give 0 or more"):
         replace(LAND, noise=-1)
-    with pytest.raises(ConfigError, match="precision = 0: no number of rounds"):
-        rounds_for(0, 1, LAND, 1.0)
 
 
 # -- sizes

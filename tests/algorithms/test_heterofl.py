@@ -13,7 +13,7 @@ import potluck
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.heterofl.algorithm import HeteroFL
-from potluck.algorithms.heterofl.device import Narrow
+from potluck.algorithms.heterofl.device import InPlace, Narrow
 from potluck.algorithms.heterofl.levels import Ladder, build_ladder
 from potluck.core.errors import ConfigError
 from potluck.core.job import Batch, Local, ModelSpec
@@ -133,8 +133,8 @@ def test_narrow_layers_are_louder():
     x = torch.tensor([[1.0, 1.0]], dtype=D)
     # 1 + 2 + 0.5 = 3.5; divided by a rate of 1/4: 14.
     job = Narrow(rate=0.25, scaled=(w, b))
-    assert job._scale(net)(params, x).tolist() == [[14, 0, -14]]
-    assert Narrow(rate=0.25)._scale(net)(params, x).tolist() == [[3.5, 0, -3.5]]
+    assert job.scale(net)(params, x).tolist() == [[14, 0, -14]]
+    assert Narrow(rate=0.25).scale(net)(params, x).tolist() == [[3.5, 0, -3.5]]
 
 
 def jobs(**settings):
@@ -202,6 +202,56 @@ def test_absent_classes_are_silent():
     slope = torch.autograd.grad(loss, params[net.head_names[1]])[0]
     assert slope[1] == 0
     assert (slope[[0, 2]] != 0).all()
+
+
+def test_models_inside_learn_from_the_own_one():
+    """Two hidden units, of which a narrower model has the first: row (1, 1) of class 0."""
+    wide, small = ModelSpec("mlp", width=0.01), ModelSpec("mlp", width=0.005)
+    w, b, v, c = MODELS[wide].shapes
+    params = {
+        w: torch.eye(2, dtype=D),
+        b: torch.zeros(2, dtype=D),
+        v: torch.tensor([[1.0, 0], [0, 1], [0, 0]], dtype=D),
+        c: torch.zeros(3, dtype=D),
+    }
+    params = {name: p.requires_grad_() for name, p in params.items()}
+    one = torch.ones(1, dtype=D)
+    batch = Batch(torch.ones(1, 2, dtype=D), torch.tensor([0]), one, None, None)
+    job = InPlace(Narrow(), ((small, Narrow(rate=0.5)),))
+    loss, metrics = job.loss(MODELS[wide], params, batch, job.hold({}, None, batch))
+    # The own model's logits are (1, 1, 0), the narrower one's (1, 0, 0).
+    e, label = np.e, np.array([1, 0, 0])
+    p, q = np.array([e, e, 1]) / (2 * e + 1), np.array([e, 1, 1]) / (e + 2)
+    far = (p * np.log(p / q)).sum()
+    assert metrics["loss"].item() == pytest.approx(-np.log(p[0]), abs=1e-12)
+    assert metrics["loss_inside"].item() == pytest.approx(far, abs=1e-12)
+    assert loss.item() == pytest.approx(far - np.log(p[0]), abs=1e-12)
+    assert job.tells({}) == tuple(metrics)
+    slopes = torch.autograd.grad(loss, list(params.values()))
+    # Of logits: p - label by the labels, q - p by what the own model says, which is held fast. So q - label
+    # where both models are, p - label for the second unit.
+    found = dict(zip(params, slopes, strict=True))
+    np.testing.assert_allclose(found[c], q - label, atol=1e-12)
+    np.testing.assert_allclose(found[v], np.stack([q - label, p - label], 1), atol=1e-12)
+    np.testing.assert_allclose(found[w], [[q[0] - 1] * 2, [p[1]] * 2], atol=1e-12)
+
+
+def test_models_inside_are_charged_for():
+    asked = jobs(inplace=True)
+    assert [[spec.width for spec, _ in job.objective.parts] for job in asked] == [[0.01, 0.005], [0.005], []]
+    assert [part.rate for _, part in asked[0].objective.parts] == [0.5, 0.25]
+    at = SimpleNamespace(models=MODELS, inbox={})
+    ops = [MODELS[replace(SPEC, width=width)].ops for width in (0.02, 0.01, 0.005)]
+    found = [job.objective.ops(MODELS[job.model], at, passes=10) for job in asked]
+    # One more look of the own model, three passes' worth of training for each of the others.
+    assert found == [10 * (ops[0] + 3 * ops[1] + 3 * ops[2]), 10 * (ops[1] + 3 * ops[2]), 0]
+
+
+def test_models_inside_in_a_loop_and_in_a_stack():
+    local = replace(LOCAL, model=ModelSpec("mlp", width=0.1))
+    rule = HeteroFL(10, local, given=(0, 1) * 5, rates=(1.0, 0.25), inplace=True)
+    both = [finished(small(), Rounds(rule), stop=StopAt(rounds=3), plan=plan) for plan in (LOOP, STACKED)]
+    torch.testing.assert_close(*map(weights, both), rtol=0, atol=1e-10)
 
 
 def told(task, number, holds=None, weight=1.0):

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from potluck.jobs import prior
-from potluck.jobs.prior import SMOOTHING, WEIGH, estimate_shares, weigh_in_order, weigh_together
+from potluck.jobs.prior import (
+    SMOOTHING,
+    WEIGH,
+    estimate_shares,
+    weigh_by_labels,
+    weigh_in_order,
+    weigh_together,
+)
 
 EVEN = torch.full((2,), 0.5, dtype=torch.float64)
 
@@ -35,6 +42,32 @@ def met(rows, shares, seed=0, noise=1.0):
     x = torch.nn.functional.one_hot(labels, classes) * 2.0
     x = x + noise * torch.randn(rows, classes, dtype=torch.float64, generator=random)
     return (2.0 / noise**2 * x).log_softmax(-1), labels  # Bayes' rule for such rows
+
+
+# ------------------------------------------------------------------------------------------ by labels at hand
+
+
+def test_labels_that_a_device_has_weigh_its_answers():
+    """Of 7 rows, 6 are of the first class; half a row more of each: 6.5 / 8 and 1.5 / 8, over a half each."""
+    logs = table([0.4, 0.6], [0.1, 0.9])
+    weighed = weigh_by_labels(logs.log(), table(6.0, 1.0), EVEN).exp()
+    # What the device's own mix says turns the first row's answer round, and not the second's.
+    assert torch.allclose(weighed, table([0.4 * 1.625, 0.6 * 0.375], [0.1 * 1.625, 0.9 * 0.375]))
+    assert weighed.argmax(-1).tolist() == [0, 1]
+    # But for that row, and where classes are known to be even, it is the log of the shares on top.
+    many = weigh_by_labels(logs.log(), table(6e9, 1e9), EVEN)
+    ours = logs.log() + table(6 / 7, 1 / 7).log()
+    assert torch.allclose(many - many.mean(), ours - ours.mean())
+    # A device without rows, or with the mix that the model knows, answers as it is.
+    assert torch.equal(weigh_by_labels(logs.log(), table(0.0, 0.0), EVEN), logs.log())
+    uneven = table(0.75, 0.25)
+    assert torch.allclose(weigh_by_labels(logs.log(), table(3.0, 1.0), uneven), logs.log())
+
+
+def test_each_device_by_its_own_labels():
+    logs = table([0.5, 0.5]).log()
+    both = weigh_by_labels(torch.stack([logs, logs]), table([9.0, 0.0], [0.0, 9.0]), EVEN).exp()
+    assert torch.allclose(both, table([0.95, 0.05], [0.05, 0.95]).unsqueeze(1))
 
 
 # ------------------------------------------------------------------------------------------- all rows at once

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from potluck.algorithms import list_modes
 from potluck.experiment import Experiment
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -29,8 +31,19 @@ def test_every_file_can_be_begun(file):
     if whole.data.source != "digits":
         return  # its data aren't here: the file was read, that is all
     federation = None
-    for name in whole.compare:  # of one crowd, which the algorithms must fit
-        federation = prepare(whole.with_values(algorithm=name, compare=[]), federation=federation).federation
+    for method in list_methods(whole):  # of one crowd, which the algorithms must fit
+        federation = prepare(method.lay_over(whole, compare=[]), federation=federation).federation
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_stands_beside_what_was_published_and_fedavg(name):
+    """Its default last, on the crowd that it is for, with a line on what came of it."""
+    file = EXAMPLES / f"{name}.toml"
+    compared = [method.label for method in list_methods(Experiment.from_file(file))]
+    assert compared[0] == "fedavg"
+    assert compared[-1] == name
+    assert list_modes(name) == () or f"{name} published" in compared
+    assert "# What came of it (20" in file.read_text()
 
 
 def test_the_demo_compares_all_systems():
@@ -49,8 +62,8 @@ def test_a_script_shows_its_system_at_work(name, tmp_path, capsys):
     more, told = SMALLER[name]
     script.main(*SMALL, *more, out=str(tmp_path / name))
     lines = capsys.readouterr().out.splitlines()
-    compared = Experiment.from_file(EXAMPLES / f"{name}.toml").compare
-    assert [line.split()[0] for line in lines[: len(compared)]] == compared
+    compared = [method.label for method in list_methods(Experiment.from_file(EXAMPLES / f"{name}.toml"))]
+    assert all(line.startswith(f"{label} ") for line, label in zip(lines, compared, strict=False))
     assert any(told in line for line in lines[len(compared) :])
     assert lines[-1] == f"report: {tmp_path / name / 'report.html'}"
     assert "Plotly.newPlot" in (tmp_path / name / "report.html").read_text()

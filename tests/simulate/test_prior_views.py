@@ -39,7 +39,7 @@ from potluck.simulate.served_scores import Told
 
 RULE = FedAvg(clients=4, local=LOCAL)
 PRIOR = EvaluateAt(prior="causal")
-TOLD = ("accuracy", "loss", "causal", "batch", "calibrated")
+TOLD = ("accuracy", "loss", "causal", "batch", "labels", "calibrated")
 
 
 def roomy(train=(9, 4, 12, 7, 10, 6), validation=(5, 3, 0, 6, 4, 1), test=(13, 1, 6, 0, 9, 20), data=None):
@@ -92,13 +92,17 @@ def test_scores_by_hand():
             continue
         logs, ones = scaling.read(z), torch.ones(len(y)).double()
         causal, batch = (weigh(logs, ones, scaling.source) for weigh in (weigh_in_order, weigh_together))
-        by_hand = [float((a.argmax(-1) == y).double().mean()) for a in (causal, causal, batch, logs)]
-        names = "accuracy", "causal", "batch", "calibrated"
+        held = sim.federation.pool.y[torch.tensor(sim.federation.partition.rows(node, "train"))]
+        counts = torch.bincount(held, minlength=4)
+        own = logs + ((counts + scaling.source) / (len(held) + 1) / scaling.source).log()
+        each = causal, causal, batch, own, logs
+        by_hand = [float((a.argmax(-1) == y).double().mean()) for a in each]
+        names = "accuracy", "causal", "batch", "labels", "calibrated"
         assert [found[name][-1] for name in names] == pytest.approx(by_hand)
         assert found["loss"][-1] == pytest.approx(torch.nn.functional.cross_entropy(causal, y).item())
 
 
-@pytest.mark.parametrize("form", WEIGH)
+@pytest.mark.parametrize("form", [*WEIGH, "labels"])
 def test_the_form_that_is_named_leads(form):
     sim = finished(roomy(), RULE, often=EvaluateAt(prior=form))
     for node in (0, 1, 2, 4, 5):
@@ -114,7 +118,7 @@ def test_no_label_of_a_test_row_is_read():
     sims = [finished(relabelled(federation, label), RULE, often=PRIOR) for label in range(4)]
     assert len({str(values(sim, "prior")) for sim in sims}) == 1
     for node in (0, 1, 2, 4, 5):
-        for name in ("causal", "batch", "calibrated"):
+        for name in ("causal", "batch", "labels", "calibrated"):
             # A row is answered by one class, whatever it is said to be: one of the four runs is right.
             found = [values(sim, name, node=node)[-1] for sim in sims]
             assert sum(found) == pytest.approx(1.0)
@@ -242,7 +246,8 @@ def test_no_row_is_answered_by_a_fit_that_has_seen_its_label(monkeypatch):
 
     monkeypatch.setattr(prior_views, "fit_together", fitted)
     monkeypatch.setattr(prior_views, "score_weighed", scored)
-    told = [Told(mine, logits[torch.tensor(mine)], labels[torch.tensor(mine)]) for mine in rows]
+    held = torch.ones(3).double()
+    told = [Told(mine, logits[torch.tensor(mine)], labels[torch.tensor(mine)], held) for mine in rows]
     found = weigh_view(
         [[one, one, other] for one, other in zip(told, told[::-1], strict=True)], "causal", True
     )
@@ -303,7 +308,7 @@ def test_somebody_must_have_validation_rows():
 
 
 def test_wrong_forms_are_named():
-    with pytest.raises(ConfigError, match=r"serve.form = 'online': must be 'causal' or 'batch'"):
+    with pytest.raises(ConfigError, match=r"serve.form = 'online': must be 'causal', 'batch' or 'labels'"):
         EvaluateAt(prior="online")
-    with pytest.raises(ConfigError, match=r"serve.form = 'online': should be one of causal, batch"):
+    with pytest.raises(ConfigError, match=r"serve.form = 'online': should be one of causal, batch, labels"):
         Experiment(serve={"prior": True, "form": "online"})

@@ -1,6 +1,36 @@
 """How ClassTer's notes read in a report, those of its asynchronous variant among them."""
 
+from collections.abc import Sequence
+
 from potluck.core.notes import Figure, Notes
+from potluck.core.records import Record
+from potluck.core.units import percent, times
+from potluck.metrics import noted, series
+
+
+def tell_learning(records: Sequence[Record]) -> str:
+    """How often detectors were trained and distilled, and what devices were served in the end."""
+    updates, distilled = noted(records, "updates", list), len(noted(records, "distilled", dict))
+    if not updates:
+        return ""
+    told = f"Detectors of {len(updates[-1])} classes were trained {times(sum(updates[-1]))}"
+    told += f" and distilled into a general model {times(distilled)}" if distilled else " and never distilled"
+    if judged := noted(records, "judged", dict):
+        one, other = percent(judged[-1]["detectors"]), percent(judged[-1]["general"])
+        told += f"; on rows kept back these were last right about {one}, the general model about {other}"
+    return f"{told}. {_tell_served(records)}"
+
+
+def _tell_served(records: Sequence[Record]) -> str:
+    """Devices have a score of the general model only where they are served it."""
+    own, ends = series(records, "personal"), series(records, "accuracy_mean")
+    last = [share.value for share in own if ends and share.time == ends[-1].time]
+    if not last:
+        return "In the end devices were served the detectors."
+    share = sum(last) / len(last)
+    also = f"; their own last layers answered {percent(share)} of all rows" if share else ""
+    return f"In the end devices were served the general model{also}."
+
 
 NOTES = Notes(
     {
@@ -24,4 +54,5 @@ NOTES = Notes(
             number="imbalance",
         ),
     ),
+    tell_learning,
 )

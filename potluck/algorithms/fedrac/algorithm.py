@@ -54,7 +54,7 @@ class FedRAC(FedRACSettings):
         spec = self.local.model
         fix = "is shared out over rounds, of which there is no number: give rounds, or stop.rounds"
         mar = self.time.mar
-        require(mar is None or (self.rounds or self.goal) is not None, "algorithms.fedrac.time.mar", mar, fix)
+        require(mar is None or self.rounds is not None, "algorithms.fedrac.time.mar", mar, fix)
         none, first = (0,), ctx.models[spec].init(ctx.key)
         return Tiers((spec,), (first,), none, none, self.schedule.chained, leave_out(self, ctx))
 

@@ -2,7 +2,8 @@
 
 Eq. 6 is FedAvg's convergence on strongly convex losses (Li et al., ICLR 2020) with all participants; Eq. 8 is
 FedNova's first theorem (Wang et al., NeurIPS 2020) for plain local SGD. The print leaves the norm in Eq. 6
-empty: it is the distance of the start from the optimum, as in Eq. 7.
+empty: it is the distance of the start from the optimum, as in Eq. 7, by which the paper would set rounds;
+nobody can measure what that takes, so rounds are given here.
 """
 
 import math
@@ -46,17 +47,6 @@ def drift(shares: Floats | Sequence[float], epochs: float, land: Landscape) -> f
 def precision(rounds: float, epochs: float, land: Landscape, drift: float) -> float:
     """How far above the least loss a tier may still be (Eq. 6)."""
     return _scale(epochs, land, drift) / (_offset(epochs, land) + rounds * epochs - 1)
-
-
-def rounds_for(goal: float, epochs: float, land: Landscape, drift: float) -> float:
-    """Rounds after which a tier is as precise as that (Eq. 7, the inverse of Eq. 6); may be below 1."""
-    require(goal > 0, "precision", goal, "no number of rounds reaches 0 or less")
-    return (_scale(epochs, land, drift) / goal + 1 - _offset(epochs, land)) / epochs
-
-
-def whole_rounds(goal: float, epochs: float, land: Landscape, drift: float) -> int:
-    """As `rounds_for`, rounded up, and at least 1."""
-    return max(1, math.ceil(rounds_for(goal, epochs, land, drift)))
 
 
 def inconsistency(

@@ -8,8 +8,8 @@ from potluck.algorithms.fedrac.claims import Device
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints
 from potluck.authoring import ModelSpec, Net, Nets, require, value
 from potluck.fleet import TRAINING_FACTOR, compute_seconds, slow_by_swapping
+from potluck.models import as_model
 from potluck.models.footprint import inference_bytes
-from potluck.rules.nested import as_model
 
 
 @value(eq=False)

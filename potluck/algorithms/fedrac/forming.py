@@ -16,7 +16,6 @@ from potluck.algorithms.fedrac.assignment import (
     allow_by_score,
     assign,
 )
-from potluck.algorithms.fedrac.bounds import drift, whole_rounds
 from potluck.algorithms.fedrac.budgets import estimate_time, share_time
 from potluck.algorithms.fedrac.clustering.methods import cluster, find_clusters, merge_small
 from potluck.algorithms.fedrac.clustering.resources import Floats, Ints, Resources, weigh_resources
@@ -189,16 +188,10 @@ def _begin(
     nets = [ctx.models[spec] for spec in specs]
     # Layers can be averaged across tiers only if their channels mean the same: parts of one model then.
     params = [cut_model(whole, big, net) if s.mixing.nested else net.init(ctx.key) for net in nets]
-    rounds = s.list_rounds(len(specs))
-    if s.goal is not None:
-        rows = np.array([m.known[n].rows for n in nodes], np.float64)
-        for f, epochs in enumerate(s.list_epochs(len(specs)).tolist()):
-            shares = rows[labels == f] / rows[labels == f].sum()
-            rounds[f] = whole_rounds(s.goal, epochs, s.landscape, drift(shares, epochs, s.landscape))
     clusters = dict(zip(nodes, labels.tolist(), strict=True))
     none = (0,) * len(specs)
-    return replace(m, specs=specs, params=tuple(params), rounds=tuple(rounds), done=none, sizes=none,
-                   clusters=clusters, at_once=s.at_once)  # fmt: skip
+    return replace(m, specs=specs, params=tuple(params), rounds=tuple(s.list_rounds(len(specs))), done=none,
+                   sizes=none, clusters=clusters, at_once=s.at_once)  # fmt: skip
 
 
 def _make_judge(s: FedRACSettings, m: Tiers, nodes: Sequence[Node], ctx: Context) -> Judge:

@@ -30,10 +30,6 @@ def _require_above_zero(key: str, number: float) -> None:
     require(number > 0, key, number, "must be above 0, such as 1.0")
 
 
-def _require_limit(key: str, number: float | None) -> None:
-    require(number is None or 0 < number < inf, key, number, "must be above 0, or left out")
-
-
 def _require_known(key: str, choice: str, names: Sequence[str]) -> None:
     require(choice in names, key, choice, nearest(str(choice), tuple(names)))
 
@@ -82,7 +78,7 @@ class TimeLimits:
 
     def __post_init__(self) -> None:
         _require_share("kappa", self.kappa)
-        _require_limit("mar", self.mar)
+        require(self.mar is None or 0 < self.mar < inf, "mar", self.mar, "must be above 0, or left out")
         require(0 < self.least_rows <= 1, "least_rows", self.least_rows, "must be a share above 0, up to 1")
         low = self.least_epochs
         require(low is None or low >= 1, "least_epochs", low, "must be at least 1, or left out")
@@ -151,10 +147,13 @@ class Mixing:
     enabled: Annotated[bool, "whether to make one model of all at the end (view `global`)"] = False
     back: Annotated[float, "how far models go to that one after every round: from 0, not at all, to 1"] = 0.0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
+    heads: Annotated[bool, "last layers count in it class by class, by a tier's rows of each"] = False
 
     def __post_init__(self) -> None:
         require(0 <= self.back <= 1, "back", self.back, "must be between 0 (not at all) and 1 (all the way)")
         _require_above_zero("leader_weight", self.leader_weight)
+        fix = "is a way of mixing, and nothing is mixed: set back above 0, or enabled = true"
+        require(self.nested or not self.heads, "heads", self.heads, fix)
 
     @property
     def nested(self) -> bool:
@@ -186,7 +185,6 @@ class FedRACSettings:
     rounds: Annotated[
         int | tuple[int, ...] | None, FollowsRun(), "of each tier; or of the leader, the next one and so on"
     ] = None
-    goal: Annotated[float | None, "precision that rounds follow from (Eq. 7, by `landscape`) instead"] = None
     clustering: Annotated[Clustering, "which devices are alike"] = Clustering()
     sizes: Annotated[ModelSizes, "how big the tiers' models are"] = ModelSizes()
     time: Annotated[TimeLimits, "how long tiers may train"] = TimeLimits()
@@ -211,7 +209,6 @@ class FedRACSettings:
         given = self.rounds
         rounds = min(given, default=0) if isinstance(given, tuple) else 1 if given is None else given
         require(rounds >= 1, "rounds", self.rounds, fix)
-        _require_limit("goal", self.goal)
         fix = "work is given in epochs here, since tiers reduce them; set train.epochs instead"
         require(self.local.steps is None, "train.steps", self.local.steps, fix)
         most, low = self.local.epochs, self.time.least_epochs
@@ -222,6 +219,8 @@ class FedRACSettings:
         require(not (confident and private), "distillation.confident_rate", confident, fix)
         fix = "asks devices for their labels, which train.privacy doesn't cover; take use = 'tier'"
         require(not (self.use == "known" and private), "use", self.use, fix)
+        fix = "goes by rows of each class, which nobody is asked for: set use = 'known'"
+        require(not (self.mixing.heads and self.use == "tier"), "mixing.heads", True, fix)
         fix = "is a map that only a tier's members train; set share = 'own', or hint = 0"
         hint, down = self.distillation.hint, self.share == "down"
         require(not (hint and down), "distillation.hint", hint, fix)

@@ -22,6 +22,10 @@ memory, the widest that fits, or lot; or `given` for every device). Of a crowd b
 those of so many. Whoever can't train its level in its claimed memory, or refuses to, has a narrower one; one
 for whom none is narrow enough takes no part. Deadlines and over-commitment can be had.
 
+`inplace` adds in-place distillation (Yu, Huang 2019, Universally Slimmable Networks): in each step a device
+trains its own model by labels and every narrower level's, which lies in it, by what its own says. Their time
+is charged, and one more pass of its own.
+
 Devices are served their level's model (`level`) and the whole one (`global`); the server also narrow ones, by
 rate. To compare with FedAvg on the smallest model, which everybody can train, use `fedavg` with a `[model]
 width` of as much times the last rate.

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from potluck.algorithms.heterofl.device import Narrow
+from potluck.algorithms.heterofl.device import InPlace, Narrow
 from potluck.algorithms.heterofl.levels import By, Ladder, build_ladder, cap_levels
 from potluck.authoring import (
     Command,
@@ -31,8 +31,9 @@ from potluck.authoring import (
     zeros,
 )
 from potluck.core import keys
+from potluck.models import as_model
 from potluck.models.footprint import training_bytes
-from potluck.rules.nested import Part, as_model, average_owners, cut_model, find_narrow
+from potluck.rules.nested import Part, average_owners, cut_model, find_narrow
 
 REACH = 10_000  # devices of a larger crowd whose claims say where levels end
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -65,6 +66,9 @@ class HeteroFL:
     scaler: Annotated[bool, "outputs of narrow layers are divided by their rate"] = True
     clip: Annotated[bool, "gradients are at most 1 long, or as long as [train] clip says"] = True
     masked: Annotated[bool, "classes that a device doesn't hold are left out of its loss"] = True
+    inplace: Annotated[
+        bool, "devices also train the narrower levels' models, which lie in theirs, by what theirs says"
+    ] = False
     overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0
     deadline: Annotated[Seconds | None, "seconds"] = None
 
@@ -196,7 +200,10 @@ class HeteroFL:
 
     def _job(self, level: int, models: Nets) -> Train:
         classes = models[self.local.model].classes if self.masked else None
-        objective = self._objective(level, models, classes)
+        own = self._objective(level, models, classes)
+        below = range(level + 1, len(self.rates))
+        parts = tuple((self._specs[f], self._objective(f, models, classes)) for f in below)
+        objective = InPlace(own, parts) if self.inplace else own
         clip = CLIP if self.clip and self.local.clip is None else self.local.clip
         return replace(self.local, model=self._specs[level], objective=objective, clip=clip)
 

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from potluck.core.codec import value
 from potluck.core.errors import require
-from potluck.core.job import Batch, Net, Nets, Trace
+from potluck.core.job import Batch, Local, ModelSpec, Net, Nets, Trace
 from potluck.core.trees import Params, Tree
 from potluck.jobs.around import AroundNet, AroundObjective
-from potluck.jobs.objective import CrossEntropy, Objective
+from potluck.jobs.losses import divergence
+from potluck.jobs.objective import CrossEntropy, Objective, weighted_mean
+from potluck.models import as_model, build_part, cut_params
 
 
 class _ScaledNet(AroundNet):
@@ -59,19 +61,19 @@ class Narrow(AroundObjective):
         return self.classes is not None or self.inner.looks  # the device's labels are seen so
 
     def look(self, models: Nets, net: Net, sent: Tree, keep: Tree, batch: Batch) -> Tree:
-        return self.inner.look(models, self._scale(net), sent, keep, batch) if self.inner.looks else {}
+        return self.inner.look(models, self.scale(net), sent, keep, batch) if self.inner.looks else {}
 
     def hold(self, sent: Tree, keep: Tree, own: Batch | None) -> Tree:
         return self.inner.hold(sent, keep, own), self._find_present(own)
 
     def penalty(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor | float:
-        return self.inner.penalty(self._scale(net, held[1]), params, batch, held[0])
+        return self.inner.penalty(self.scale(net, held[1]), params, batch, held[0])
 
     def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.inner.loss(self._scale(net, held[1]), params, batch, held[0])
+        return self.inner.loss(self.scale(net, held[1]), params, batch, held[0])
 
     def review(self, net: Net, params: Params, own: Batch, held: Tree) -> dict[str, Tensor]:
-        return self.inner.review(self._scale(net), params, own, held[0])
+        return self.inner.review(self.scale(net), params, own, held[0])
 
     def sends(self, params: Params) -> dict[str, Tree]:
         more = self.inner.sends(params)
@@ -89,12 +91,13 @@ class Narrow(AroundObjective):
         return self.classes is None and self.inner.tells_change_only()
 
     def answer(self, net: Net, params: Params, batch: Batch, held: Tree) -> Tensor:
-        return self.inner.answer(self._scale(net), params, batch, held[0])
+        return self.inner.answer(self.scale(net), params, batch, held[0])
 
     def score(self, net: Net, params: Params, batch: Batch, held: Tree) -> dict[str, Tensor]:
-        return self.inner.score(self._scale(net), params, batch, held[0])
+        return self.inner.score(self.scale(net), params, batch, held[0])
 
-    def _scale(self, net: Net, present: Tensor | None = None) -> Net:
+    def scale(self, net: Net, present: Tensor | None = None) -> Net:
+        """The net as it is trained, or used."""
         return net if present is None and not self.scaled else _ScaledNet(net, self, present)
 
     def _find_present(self, own: Batch | None) -> Tensor | None:
@@ -104,3 +107,35 @@ class Narrow(AroundObjective):
         assert own is not None
         every = torch.arange(self.classes, device=own.y.device).unsqueeze(1)
         return ((own.y == every) & (own.weight > 0)).any(1)
+
+
+@value
+class InPlace(AroundObjective):
+    """The models inside a device's own are trained, too, in each step, by what its own says of the batch.
+
+    In-place distillation (Yu, Huang 2019, Universally Slimmable Networks): the own model learns from labels,
+    the narrower ones from its answers alone, at which they don't pull. They can be computed one after
+    another, so memory is the own one's.
+    """
+
+    inner: Narrow = Narrow()
+    parts: tuple[tuple[ModelSpec, Narrow], ...] = ()  # the narrower models, and how each is trained
+
+    def loss(self, net: Net, params: Params, batch: Batch, held: Tree) -> tuple[Tensor, dict[str, Tensor]]:
+        data, told = self.inner.loss(net, params, batch, held)
+        present = held[1]
+        said = self.inner.scale(net, present)(params, batch.x).detach().softmax(-1)
+        far = data.new_zeros(())
+        for spec, narrow in self.parts:
+            small = build_part(as_model(net), spec)
+            own = cut_params(params, as_model(net), small)
+            logits = narrow.scale(small, present)(own, batch.x, batch.key)
+            far = far + weighted_mean(divergence(said, logits, 1.0), batch.weight)
+        return data + far, {**told, "loss_inside": far.detach()} if self.parts else told
+
+    def tells(self, sent: Tree) -> tuple[str, ...]:
+        return (*self.inner.tells(sent), "loss_inside") if self.parts else self.inner.tells(sent)
+
+    def ops(self, net: Net, at: Local, passes: int) -> float:
+        inside = sum(3.0 * at.models[spec].ops for spec, _ in self.parts)
+        return self.inner.ops(net, at, passes) + passes * (net.ops + inside) * bool(self.parts)

@@ -1,6 +1,23 @@
 """How ShuffleFL's notes read in a report."""
 
+from collections.abc import Sequence
+
 from potluck.core.notes import Notes
+from potluck.core.records import Record
+from potluck.core.units import duration, plural
+from potluck.metrics import noted
+
+
+def tell_moves(records: Sequence[Record]) -> str:
+    """How many rows moved among how many users' devices, and what planning took."""
+    plans, planning = noted(records, "rows_moved", int), sum(noted(records, "planning_seconds", float))
+    if not plans:
+        return ""
+    users = len({r.get("group") for r in records if r["metric"] == "rows_moved"})
+    told = f"{plural(sum(plans), 'row')} moved among the devices of {plural(users, 'user')}"
+    used = f"{sum(n > 0 for n in plans):,} of {plural(len(plans), 'plan')}"
+    return f"{told}, in {used}, made in {duration(planning)}."
+
 
 NOTES = Notes({
     "rows_moved": "rows that moved between its devices in a round",
@@ -9,4 +26,4 @@ NOTES = Notes({
     "objective_after": "cost of a round after rows have moved",
     "alpha": "seconds that balance of labels is worth",
     "beta": "time expected, over that of its last round",
-})  # fmt: skip
+}, tell=tell_moves)  # fmt: skip
