@@ -12,13 +12,13 @@ import plotly.graph_objects as go
 
 from potluck.core.records import Group, Record
 from potluck.experiment import Run
-from potluck.report.canvas import make_figure, pick_time_unit
+from potluck.report.canvas import make_figure, pick_shade, pick_time_unit
 
 KINDS = {
-    "refused, rightly": ("#009E73", "circle"),
-    "refused, wrongly": ("#D55E00", "x"),
-    "missed": ("#CC79A7", "circle-open"),
-    "refused": ("#0072B2", "circle"),
+    "refused, rightly": (pick_shade(0), "circle"),
+    "refused, wrongly": (pick_shade(1), "x"),
+    "missed": (pick_shade(4), "circle-open"),
+    "refused": (pick_shade(2), "circle"),
 }
 
 

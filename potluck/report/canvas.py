@@ -15,6 +15,8 @@ SHADES = "Cividis"  # of heat maps: one order of brightness, for all eyes
 
 LOOKED_AT = 2000  # devices whose rows are counted before training: a million would take minutes
 
+CLOSE = 5  # times apart: values that are closer fit a linear axis
+
 Facts = list[tuple[str, str]]
 
 
@@ -55,8 +57,8 @@ def make_figure(x: str, y: str) -> go.Figure:
         hovermode="closest",
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": INK, "activecolor": COLOURS[0]},
-        xaxis={"title": {"text": x}, "gridcolor": GRID, "zeroline": False, "automargin": True},
-        yaxis={"title": {"text": y}, "gridcolor": GRID, "zeroline": False, "automargin": True},
+        xaxis={"title": {"text": x, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "automargin": True},
+        yaxis={"title": {"text": y, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "automargin": True},
     )
     return figure
 
@@ -77,9 +79,11 @@ def pick_shade(i: int) -> str:
 
 
 def make_logarithmic(axis: go.layout.XAxis | go.layout.YAxis, values: Iterable[float]) -> None:
-    """A log axis whose every label is a whole number of its unit, not a digit: 20, not 2."""
+    """A log axis whose every label is a number, not a digit: 20, not 2. Linear where values are close."""
     there = [value for value in values if value > 0]
-    low, high = log10(min(there, default=1.0)), log10(max(there, default=1.0))
+    if not there or max(there) < CLOSE * min(there):
+        return
+    low, high = log10(min(there)), log10(max(there))
     steps = (1, 2, 5) if high - low < 2 else (1, 3) if high - low < 3 else (1,)
     ticks = [step * 10.0**decade for decade in range(floor(low) - 1, ceil(high) + 1) for step in steps]
     axis.update(
@@ -99,7 +103,7 @@ def pick_time_unit(longest: float) -> tuple[int, str]:
 def pick_size_unit(most: float) -> tuple[float, str]:
     """The unit in which so many bytes are read: its length and its name."""
     units = ((1e9, "GB"), (1e6, "MB"))
-    return next(((length, name) for length, name in units if most >= 2 * length), (1e6, "MB"))
+    return next(((length, name) for length, name in units if most >= 2 * length), (1e3, "kB"))
 
 
 def fit_rows(figure: go.Figure, names: Sequence[str], least: int = 140, each: int = 26) -> go.Figure:

@@ -38,7 +38,7 @@ def tell_looks(comparison: Comparison) -> str:
         far = f"by up to {duration(max(late.values()))}"
     else:
         far = "by up to " + ", ".join(f"{duration(gap)} ({name})" for name, gap in late.items())
-    return f"Times to the target are those of evaluations, so they are late {far}: what lay between two."
+    return f"Times to the target are read off evaluations, so that they may be late {far}."
 
 
 def tell_views(run: Run) -> str:

@@ -86,8 +86,12 @@ def _draw_federation(comparison: Comparison) -> Iterator[ReportFigure]:
     """Who takes part: once if it is the same for all, else for each."""
     drawn = [run for run in _find_first_runs(comparison) if run.devices is not None]
     one = is_one_federation(comparison)
-    for run in drawn[:1] if one else drawn:
-        yield from _name("The crowd", _draw_crowd(run), "" if one else run.summary["algorithm"])
+    found = [
+        each
+        for run in (drawn[:1] if one else drawn)
+        for each in _name("The crowd", _draw_crowd(run), "" if one else run.summary["algorithm"])
+    ]
+    yield from sorted(found, key=lambda each: each.title)  # all of one title together: a reader chooses whose
 
 
 def _draw_crowd(run: Run) -> Iterator[Maybe]:
@@ -95,7 +99,7 @@ def _draw_crowd(run: Run) -> Iterator[Maybe]:
         "The fleet",
         fleet_figures.draw_speeds(run),
         "Look at the lower right: slow at computing and at sending, these are the stragglers. "
-        f"Both axes are logarithmic; larger dots hold more rows.{captions.count_shown(run)}",
+        f"Larger dots hold more rows.{captions.count_shown(run)}",
     )
     yield (
         "Who holds what",

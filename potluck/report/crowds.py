@@ -40,7 +40,7 @@ def measure_crowd(trait: Trait, run: Run) -> str:
         return f"Here a device holds {(rows > 0).sum(1).mean():.1f} of {rows.shape[1]} classes."
     if trait == "kinds":
         kinds = len(set(read_hidden_groups(run.lines).values()))
-        return f"Here there are {kinds}, hidden from all." if kinds > 1 else "Here all are of one kind."
+        return f"Here there are {kinds} kinds, hidden from all." if kinds > 1 else "Here none are known."
     if trait == "edges":
         edges = len({edge for edge in crowd.get("edge", []) if edge >= 0})
         liars = len(know_culprits(run) or ())
@@ -88,7 +88,7 @@ def _draw_kinds() -> Iterator[str]:
 
 def _draw_edges() -> Iterator[str]:
     """A cloud, three edges and their devices, one of which lies."""
-    yield '<path d="M132 18h36a9 9 0 0 0 0-14 14 14 0 0 0-28-2 9 9 0 0 0-8 16z" transform="translate(0 2)"/>'
+    yield '<path d="M136 22h28a7 7 0 0 0 1-14 11 11 0 0 0-22-2 8 8 0 0 0-7 16z"/>'
     for e in range(3):
         x = 60 + 90 * e
         yield f'<path d="M150 22L{x} 44" stroke-dasharray="4 4"/>'
@@ -103,7 +103,7 @@ def _draw_edges() -> Iterator[str]:
 def _draw_users() -> Iterator[str]:
     """Three users, each with devices that hold unequal heaps of unlike classes."""
     heaps = (((30, 6), (8, 0), (4, 12)), ((10, 4), (0, 34)), ((4, 4), (26, 10), (6, 0)))
-    x = 8.0
+    x = 5.0
     for own in heaps:
         width = 32 * len(own) + 8
         yield f'<rect x="{x:.0f}" y="6" width="{width}" height="80" rx="10" stroke-dasharray="4 4"/>'
@@ -113,7 +113,7 @@ def _draw_users() -> Iterator[str]:
             for top, rows, shade in ((72 - one, one, OTHERS[0]), (72 - one - other, other, OTHERS[3])):
                 heap = f'x="{at + 4:.0f}" y="{top}" width="16" height="{rows}"'
                 yield f'<rect {heap} fill="{shade}" stroke="none"/>'
-        x += width + 6
+        x += width + 5
 
 
 def _draw_sizes() -> Iterator[str]:

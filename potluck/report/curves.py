@@ -76,8 +76,7 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
             orientation="h",
             marker_color=pick_colour(i),
             text=[of if mean is None else duration(mean)],
-            textposition="outside" if mean is None else "inside",
-            insidetextanchor="start",
+            textposition="outside",
             cliponaxis=False,
             showlegend=False,
         )
@@ -90,6 +89,7 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
                 marker={"color": "#ffffff", "size": 9, "line": {"color": "#1c1c1e", "width": 1.5}},
                 showlegend=False,
             )
+    figure.update_xaxes(range=[0, 1.15 * max(there) / size])  # so that times fit beside bars
     return fit_rows(figure, comparison.algorithms, each=40)
 
 

@@ -26,6 +26,7 @@ from potluck.report.canvas import (
     make_figure,
     make_logarithmic,
     pick_shade,
+    pick_size_unit,
 )
 from potluck.report.tiers import find_last_tiers
 
@@ -38,11 +39,13 @@ def draw_by_tier(run: Run) -> go.Figure | None:
     tiers, crowd = find_last_tiers(run), run.devices
     if crowd is None or not tiers:
         return None
-    names = sorted({f"tier {tier}" for tier in tiers.values()})
+    where = {n: f"tier {tiers[n]}" if n in tiers else "no tier" for n in crowd["nodes"]}
+    names = sorted(set(where.values()), key=lambda name: (name == "no tier", name))
+    length, unit = pick_size_unit(max(crowd["memory"]))
     columns = (
         ("compute (ms a sample)", np.array(crowd["compute"])),
         ("upload (Mbit/s)", np.array(crowd["up"]) / 1e6),
-        ("memory (GB)", np.array(crowd["memory"]) / 1e9),
+        (f"memory ({unit})", np.array(crowd["memory"]) / length),
         ("rows", np.array(crowd["rows"]).sum(1)),
     )
     shown = [(label, values) for label, values in columns if len(set(values.tolist())) > 1]
@@ -52,9 +55,7 @@ def draw_by_tier(run: Run) -> go.Figure | None:
     figure.update_layout(make_figure("", "").layout, height=60 + len(shown) * (70 + 26 * len(names)))
     for row, (label, values) in enumerate(shown, 1):
         for i, name in enumerate(names):
-            mine = [
-                (n, v) for n, v in zip(crowd["nodes"], values, strict=True) if f"tier {tiers.get(n)}" == name
-            ]
+            mine = [(n, v) for n, v in zip(crowd["nodes"], values, strict=True) if where[n] == name]
             figure.add_scatter(
                 x=[value for _, value in mine],
                 y=[name] * len(mine),

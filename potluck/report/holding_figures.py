@@ -61,7 +61,7 @@ def draw_before_and_after(run: Run) -> go.Figure | None:
     most = int(max(found.first.max(), found.last.max()))
     figure.add_trace(_make_heatmap(found.nodes, found.first, "at first", most), 1, 1)
     figure.add_trace(_make_heatmap(found.nodes, found.last, "at the end", most), 1, 2)
-    figure.update_xaxes(title_text="class")
+    figure.update_xaxes(title={"text": "class", "standoff": 8})
     figure.update_layout(margin_t=50)
     return _set_height(figure, found)
 

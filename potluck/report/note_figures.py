@@ -28,7 +28,7 @@ COLUMNS = 200  # moments in a picture
 _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
 _ELSEWHERE = ("guarded", "anomalous", "tiers")  # have figures of their own
 WORDS = {
-    "mixed": "distance of the edge's model from the cloud's when they were mixed",
+    "mixed": "distance of its model from the cloud's",
     "train_loss": "loss in training",
 }
 FIGURES = (
@@ -94,7 +94,7 @@ def draw_numbers(run: Run) -> go.Figure | None:
     like = make_figure("", "").layout
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
-    figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
+    figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
     names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
@@ -104,6 +104,7 @@ def draw_numbers(run: Run) -> go.Figure | None:
             every = sorted(p for points in table[thing].values() for p in points)
             _draw_range(figure, row, every, size, len(table[thing]))
     figure.update_xaxes(title_text=f"virtual time ({unit})", row=len(things), col=1)
+    figure.update_layout(showlegend=len(names) > 1)
     figure.update_annotations(x=0, xanchor="left", font_size=13)
     figure.update_layout(height=140 + 170 * len(things), legend_y=1 + 0.3 / len(things), margin_t=60)
     return figure
@@ -211,7 +212,7 @@ def _draw_line(
         legendgroup=name,
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
-        marker={"size": 4},
+        marker={"size": 4 if len(points) > 1 else 8},
         line={"color": pick_shade(place), "width": 1.5, "dash": "solid" if place < len(OTHERS) else "dot"},
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,

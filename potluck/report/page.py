@@ -148,7 +148,7 @@ def _render_contents(lead: str, sections: Sequence[Figures]) -> str:
             (make_slug(each[0].title) if len(each) > 1 else each[0].slug, escape(each[0].title))
             for each in same
         ]
-        head = f"<b>{escape(group)}</b>" if group else ""
+        head = f"<strong>{escape(group)}</strong>" if group else ""
         parts.append(f"{head}<ul>{_list_links(links)}</ul>")
     return f"<nav><details><summary>Contents</summary>{''.join(parts)}</details></nav>\n"
 

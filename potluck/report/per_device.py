@@ -48,7 +48,15 @@ def draw_devices(comparison: Comparison) -> go.Figure | None:
                 hovertemplate=f"{name}: %{{y:.1f}} % at %{{x:.0f}} %<extra></extra>",
             )
     for low, high, label in ((0, 10, "worst 10 %"), (90, 100, "best 10 %")):
-        figure.add_vrect(low, high, fillcolor=INK, opacity=0.12, line_width=0, annotation_text=label)
+        figure.add_vrect(
+            low,
+            high,
+            fillcolor=INK,
+            opacity=0.12,
+            line_width=0,
+            annotation_text=label,
+            annotation_position=f"bottom {'left' if low == 0 else 'right'}",
+        )
     figure.update_xaxes(range=[0, 100])
     return figure if figure.data else None
 
@@ -75,7 +83,11 @@ def draw_views(run: Run, colour: str) -> go.Figure | None:
             y=[100 * p.value for p in points],
             name=view,
             mode="lines",
-            line={"color": colour if view == run.summary["view"] else pick_shade(i), "width": 2.5},
+            line={
+                "color": colour if view == run.summary["view"] else pick_shade(i),
+                "dash": "solid" if view == run.summary["view"] else ("dash", "dot", "dashdot")[i % 3],
+                "width": 2.5,
+            },
             hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
         )
     return figure
