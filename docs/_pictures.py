@@ -1,8 +1,8 @@
 """Pictures of reports, by Chromium: .venv/bin/python docs/_pictures.py DEMO COHORTS TIERS
 
-Three folders of comparisons, such as runs/demo (`make demo`), runs/auxo and runs/fedrac (`potluck compare
-examples/auxo.toml`, and so on). Of the demo two figures alone, and its page by day; the others in the dark and on
-a phone.
+Three folders of comparisons: runs/demo (`make demo`), runs/auxo and runs/fedrac (`potluck compare
+examples/auxo.toml`, and so on). Of the demo two figures alone, and its page by day; the others in the
+dark and on a phone.
 """
 
 import sys

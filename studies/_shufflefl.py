@@ -114,7 +114,8 @@ FEDAVG = Arm("FedAvg", "fedavg")
 
 
 def shufflefl(name: str = "ShuffleFL", tuned_as: str | None = None, **more: Any) -> Arm:
-    return Arm(name, "shufflefl", more, tuned_as=tuned_as)
+    """As published, unless a mode is given."""
+    return Arm(name, "shufflefl", {"mode": "published", **more}, tuned_as=tuned_as)
 
 
 def columns() -> list[Arm]:

@@ -83,9 +83,10 @@ def count_peopled(run: Run) -> float | None:
 
 
 def poorest(run: Run) -> float | None:
-    """The poorest tier that has members, by its own model; of others, the worst served."""
+    """The poorest tier that has members, or the narrowest level, by its own model; else the only one."""
     if not tiered(run):
-        return viewed(run)
+        levels = next((r["value"] for r in run.lines if r["metric"] == "levels"), None)
+        return viewed(run, f"rate {levels['rates'][-1]:g}") if levels else viewed(run)
     return level(trace_tier(run, max(find_members(run).values())))
 
 

@@ -74,7 +74,7 @@ def advise(
     """Say which system should help in the federation of an experiment, and why; nothing is written.
 
     `experiment`: its data and its fleet are what is measured.
-    `pilot`: also try the advice in short runs on validation rows; `progress=True` shows how far they are.
+    `pilot`: also try the advice in short runs on validation rows. `progress`: True shows how far they are.
     `pool`: your own data, as for `run`.
     """
     if pool is not None:

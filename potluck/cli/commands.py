@@ -92,7 +92,7 @@ def run(
     folder = out or Path("runs") / f"{wanted.name}-{_spell(wanted.algorithm)}-{wanted.seed}"
     shown = open_screen(quiet)
     name = f"{_spell(wanted.algorithm)}-{wanted.seed}"
-    with explain_resuming(folder), watching(watched, folder, shown), shown(name) as progress:
+    with explain_resuming(folder), watching(watched, folder), shown(name) as progress:
         done = ex.run(wanted, folder, progress, force=force)
     for notice in done.notices:
         shown.say(f"potluck: {notice}")
@@ -182,7 +182,7 @@ def compare(
     chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
     shown = open_screen(quiet)
-    with explain_resuming(folder, jobs=jobs), watching(watched, folder, shown):
+    with explain_resuming(folder, jobs=jobs), watching(watched, folder):
         compared = ex.compare(
             wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs)
         )

@@ -45,7 +45,7 @@ Settings = Annotated[
 LogSetting = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="log.to=[...]", help="Let other tools follow it; its other settings can't change."
+        "--set", metavar='log.to=["csv"]', help="Let other tools follow it; its other settings can't change."
     ),
 ]
 Out = Annotated[

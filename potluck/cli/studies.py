@@ -120,7 +120,7 @@ def study(
         )
     folder = out or study_runner.default_folder(name, scale)
     shown = open_screen(quiet)
-    with explain_resuming(folder, "the same command"), watching(watched, folder, shown):
+    with explain_resuming(folder, "the same command"), watching(watched, folder):
         results = study_runner.run_study(
             name,
             scale,

@@ -13,7 +13,7 @@ from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from potluck.experiment.screen import Screen
+    pass
 
 Watched = Annotated[
     bool, typer.Option("--watch", help="Show a live page beside, until the command ends; prints its address.")
@@ -51,7 +51,7 @@ def watch(
             f"DIR = {folder}: neither it nor {folder.parent} is there; name a folder of runs, such as runs"
         )
     if port is not None and not 0 <= port < 1 << 16:
-        raise ConfigError(f"--port {port}: no port; give one from 1 to 65535, or leave it out for a free one")
+        raise ConfigError(f"--port {port}: no port; give one from 0 (any free one) to 65535, or leave it out")
     at = open_socket(host, port)
     page = Page(at, Board(folder), host)
 
@@ -64,7 +64,7 @@ def watch(
 
 
 @contextlib.contextmanager
-def watching(wanted: bool, folder: Path, screen: "Screen") -> Iterator[None]:
+def watching(wanted: bool, folder: Path) -> Iterator[None]:
     """A live page of a folder while something runs, if that is wanted."""
     if not wanted:
         yield
@@ -72,5 +72,5 @@ def watching(wanted: bool, folder: Path, screen: "Screen") -> Iterator[None]:
     from potluck.watch.beside import watch_beside
 
     with watch_beside(folder) as address:
-        screen.say(f"potluck: watch it at {address}")
+        echo(f"potluck: watch it at {address}", err=True)  # also with --quiet: who asked wants to know
         yield

@@ -154,6 +154,13 @@ class Opaque(Job, Protocol):
 
 
 @runtime_checkable
+class Forgeable(Protocol):
+    """A job whose answer says where a device belongs, on its word alone; so it can be a lie."""
+
+    def forge(self, body: Tree, sent: Tree, gather: bool, claim: float, key: int) -> Tree: ...
+
+
+@runtime_checkable
 class Unpacks(Protocol):
     """A job that may send less than rules read."""
 
@@ -279,6 +286,7 @@ class Noisy(Job, Protocol):
 _Known = dict[type, bool]
 _TRAINING: _Known = {}
 _OPAQUE: _Known = {}
+_FORGEABLE: _Known = {}
 _UNPACKS: _Known = {}
 _NOISY: _Known = {}
 _FOLDS: _Known = {}
@@ -294,6 +302,12 @@ def runs(job: Job) -> TypeGuard[Opaque]:
     """Whether a job runs as it likes."""
     known = _OPAQUE.get(type(job))
     return _ask(job, Opaque, _OPAQUE) if known is None else known
+
+
+def forgeable(job: Job) -> TypeGuard[Forgeable]:
+    """Whether a job's answer says where a device belongs."""
+    known = _FORGEABLE.get(type(job))
+    return _ask(job, Forgeable, _FORGEABLE) if known is None else known
 
 
 def unpacks(job: Job) -> TypeGuard[Unpacks]:

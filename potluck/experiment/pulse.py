@@ -5,6 +5,7 @@ comes to: nothing is computed from it, and it depends on how fast this machine i
 that have been written so far can be read by others, too.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -73,20 +74,25 @@ class Pulse:
         self.where = identify_machine()
         self.due, self.spoke, self.done = 0.0, -SELDOM, 0.0
         self.file: BinaryIO | None = None
+        self.last: Progress | None = None  # that hasn't been written
 
     def __call__(self, progress: Progress) -> None:
         if self.then is not None:
             self.then(progress)
-        now = time.monotonic()
+        self.last, now = progress, time.monotonic()
         if now < self.due:
             return
         self.logs.publish()
         if now - self.spoke >= SELDOM or progress.done - self.done >= STEP:
             self._write(progress)
-            self.spoke, self.done = now, progress.done
+            self.spoke, self.done, self.last = now, progress.done, None
         self.due = now + max(OFTEN, (time.monotonic() - now) / COST)
 
     def close(self) -> None:
+        """With how far the run came, if the last line doesn't say that."""
+        if self.last is not None:
+            with contextlib.suppress(StorageError):  # a full disk has been told of
+                self._write(self.last)
         if self.file is not None:
             self.file.close()
 

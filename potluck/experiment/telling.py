@@ -1,6 +1,5 @@
 """Who follows a run is told of it between two events: people by progress and logging, callbacks by events."""
 
-import contextlib
 import logging
 import time
 import traceback
@@ -132,9 +131,14 @@ class Teller:
             return
         self.over = True
         event, quiet = Ended(self.run, self.path, summary, failed), (Exception, KeyboardInterrupt)
-        for callback in self.callbacks:
-            with contextlib.suppress(*quiet if failed is not None else ()):
+        wrong: list[BaseException] = []
+        for callback in self.callbacks:  # all of them, whatever goes wrong with one
+            try:
                 call_back(callback, event)
+            except quiet as error:
+                wrong.append(error)
+        if wrong and failed is None:
+            raise wrong[0]
 
     def _hear(self, record: Record, noted: bool) -> None:
         if noted:

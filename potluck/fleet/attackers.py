@@ -7,6 +7,9 @@ Attackers train and take their time as everybody does, then falsify what they se
 it, of scale times the root mean square of each tensor. `free_ride`: no use is made of training; zeros are
 sent, or noise whose deviation is the scale itself. `malformed`: what no aggregate may see (`FLAWS`).
 `misreport`: a true update, but a weight, a metric or a whole number that can't be (`MISREPORTS`).
+`forge_affinity`: true updates too, but where a device says itself which group it fits (Auxo's check-in), it
+claims to fit one by so much as the scale: any, another each time (`what = "spread"`, unless said), or all
+attackers the same (`gather`). Where an algorithm doesn't ask, all is true.
 
 Others collude (`COLLUDING`; who hears whom is in `simulate.crew`, the formulas with their sources and
 deviations in `simulate.collusion`): `fang` and `fang_krum`, crafted against trimmed means and against Krum;
@@ -37,14 +40,16 @@ if TYPE_CHECKING:
 
 # Unless said; None: by a formula.
 SCALES: dict[str, float | None] = {"sign_flip": 1.0, "scaling": 10.0, "noise": 1.0, "free_ride": 0.0}
+SCALES |= {"forge_affinity": 1.0}
 SCALES |= {"fang_krum": 0.01, "alie": None, "ipm": 0.5, "backdoor": None}
 COLLUDING = ("fang", "fang_krum", "alie", "min_max", "min_sum", "ipm", "backdoor")
-ALONE = ("sign_flip", "scaling", "noise", "free_ride", "malformed", "misreport")
+ALONE = ("sign_flip", "scaling", "noise", "free_ride", "malformed", "misreport", "forge_affinity")
 ATTACKS = (*ALONE, *COLLUDING)
 KNOWLEDGE = ("all", "own")  # whose updates colluders hear of: honest devices', or their own alone
 TARGET, PATCH = 0, 3  # of a backdoor, unless said
 POISONED = 0.3  # as in the paper's batches of 64, of which 20 rows are the backdoor's
 DIRECTIONS = ("std", "unit", "sign")  # in which min_max and min_sum leave the mean
+AIMS = ("spread", "gather")  # of forged affinity: over all groups, or in one
 # Of malformed bodies: one by hash each time, unless said.
 FLAWS = ("nothing", "empty", "missing", "extra", "list", "shape", "dtype", "sparse", "text", "nan", "inf")
 # Of what is told beside an update: one by hash each time, unless said.
@@ -65,7 +70,8 @@ class Attack:
     kind: str
     scale: float | None = None
     start: float = 0.0  # virtual seconds; answers before that are true
-    what: str | None = None  # malformed, misreport: always this flaw; min_max, min_sum: the direction
+    # Malformed, misreport: always this flaw; min_max, min_sum: the direction; forge_affinity: the aim.
+    what: str | None = None
     knows: str | None = None  # of colluders, of KNOWLEDGE; all unless said
     target: int | None = None  # of a backdoor, as are these: the class that a trigger stands for
     patch: int | None = None  # pixels of the trigger's side
@@ -80,10 +86,11 @@ class Attack:
                 "misreport": MISREPORTS,
                 "min_max": DIRECTIONS,
                 "min_sum": DIRECTIONS,
+                "forge_affinity": AIMS,
             }.get(kind, ())
-            fix = "is of kind = 'malformed', 'misreport', 'min_max' or 'min_sum'; leave it out"
+            fix = "is of kind = 'malformed', 'misreport', 'forge_affinity', 'min_max' or 'min_sum'; leave out"
             check("attack.what", what, bool(known), fix)
-            noun = "direction" if known is DIRECTIONS else "flaw"
+            noun = {DIRECTIONS: "direction", AIMS: "aim"}.get(known, "flaw")
             check("attack.what", what, what in known, f"no such {noun}; {nearest(what, known)}")
         if self.knows is not None:
             hears = kind in COLLUDING and kind != "backdoor"

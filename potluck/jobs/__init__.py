@@ -7,7 +7,7 @@ from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
 from potluck.jobs.probe import LabelCounts, LabelSet, Probe
 from potluck.jobs.remember import Remember
-from potluck.jobs.sampling import AtMost, Sampler, Shuffled
+from potluck.jobs.sampling import AtMost, InPart, Sampler, Shuffled
 from potluck.jobs.tally import Tally
 from potluck.jobs.train import Train, fine_tune, use_model
 
@@ -17,6 +17,7 @@ __all__ = [
     "AtMost",
     "Correct",
     "CrossEntropy",
+    "InPart",
     "Kept",
     "LabelCounts",
     "LabelSet",

@@ -1,6 +1,7 @@
 """Which rows a device trains on, in which order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -109,12 +110,51 @@ class AtMost:
         return steps if whole <= self.sampler.passes(at, batch, epochs, self.batches) else self.batches
 
 
+@value
+class InPart:
+    """What `AtMost` draws, weighed by what is drawn: rows gone through over epochs, not all rows."""
+
+    sampler: Sampler = Shuffled()
+    batches: int = 1
+
+    def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
+        return self.draw_all([Draw(self, at, batch, epochs, steps)])[0]
+
+    @staticmethod
+    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
+        """What each would draw; all orders at once where the samplers within are shuffled."""
+        parts = [(ask, ask.sampler) for ask in asked if isinstance(ask.sampler, InPart)]
+        drawn = AtMost.draw_all([ask._replace(sampler=part._less) for ask, part in parts])
+        shares = [part.passes(*ask[1:]) / max(1, ask.epochs) for ask, part in parts]
+        return [replace(rows, count=share) for rows, share in zip(drawn, shares, strict=True)]
+
+    def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
+        return self._less.passes(at, batch, epochs, steps)
+
+    def most(self, at: Local, batch: int) -> float:
+        """As if all its batches were of one epoch, and never more than its rows."""
+        return min(self.sampler.most(at, batch), float(self.sampler.passes(at, batch, 1, self.batches)))
+
+    @property
+    def _less(self) -> AtMost:
+        return AtMost(self.sampler, self.batches)
+
+
 def count_passes(rows: int, batch: int, epochs: int, steps: int | None) -> int:
     """Rows that are gone through, each as often as it comes; the last batch of an epoch may be partial."""
     if steps is None or rows == 0:
         return rows * epochs
     whole, rest = divmod(steps, -(-rows // batch))
     return rows * whole + min(rows, rest * batch)
+
+
+def count_batches(passes: int, rows: int, batch: int) -> int:
+    """Whole batches that are drawn until so many rows are gone through: `count_passes` the other way round.
+
+    Without rows it isn't known where an epoch ends: they are all full.
+    """
+    epochs, rest = divmod(passes, rows) if rows else (0, passes)
+    return epochs * -(-rows // batch) + rest // batch
 
 
 def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:

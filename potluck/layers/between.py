@@ -32,7 +32,7 @@ def users(
     good = alpha is None or 0 <= alpha < float("inf")
     require(good, "alpha", alpha, "give 0 or more seconds, or leave it out")
     step_seconds(gateway)  # refuses one that nobody has measured
-    return Hub(local, Solve(planner, gateway), balance_time, shuffle, alpha, scaled=False)
+    return Hub(local, Solve(planner, gateway), balance_time, shuffle, alpha=alpha, scaled=False)
 
 
 def edges(

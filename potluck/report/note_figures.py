@@ -28,6 +28,7 @@ COLUMNS = 200  # moments in a picture
 _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
 _ELSEWHERE = ("guarded", "anomalous", "tiers")  # have figures of their own
 WORDS = {
+    "anomalous_members": "users or edges whose updates were refused",
     "mixed": "distance of its model from the cloud's",
     "train_loss": "loss in training",
 }

@@ -11,14 +11,14 @@ it with: only clipping to a given norm has any effect then. It is much the same 
 the same model: classter spreads a round over the classes, unless `clients` are many or they are to `gather`.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError
-from potluck.core.messages import Command, Lane, Lost, Note, Reply
+from potluck.core.messages import Command, Lane, Lost, Node, Note, Reply
 from potluck.core.rule import Algorithm, FederationFacts, Fits, Got, M, Recalls, Rule, Tiered
 from potluck.rules.robust import Robust, floats
 from potluck.rules.rounds import Rounds
@@ -63,12 +63,14 @@ class RobustRule(AroundRule[M]):
         group = lane if lane is not None else slot if slot is not None else ctx.me
         counts = {"replies": len(got.replies), "odd": len(odd), "changed": sum(v.changed for v in verdicts)}
         notes: list[Command] = [Note("guarded", {**counts, "judged": judged}, group)]
-        devices, hubs = ([t.to for t in odd if (t.to < ctx.me) is below] for below in (True, False))
-        if devices:
-            notes.append(Note("anomalous", devices, group))
-        if hubs:  # who stands for several is no attacker: one of these may be
-            notes.append(Note("anomalous_members", hubs, group))
-        return m, [*commands, *notes]
+        return m, [*commands, *notes, *note_odd([t.to for t in odd], ctx.me, group)]
+
+
+def note_odd(odd: Sequence[Node], me: Node, group: Hashable) -> list[Command]:
+    """Whose updates were refused; who stands for several is no attacker: one of these may be."""
+    devices, hubs = ([node for node in odd if (node < me) is below] for below in (True, False))
+    told = (("anomalous", devices), ("anomalous_members", hubs))
+    return [Note(name, nodes, group) for name, nodes in told if nodes]
 
 
 @value

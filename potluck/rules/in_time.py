@@ -16,7 +16,7 @@ from potluck.core.context import Context
 from potluck.core.messages import Node, Reply
 from potluck.core.rule import Got
 from potluck.fleet import TRAINING_FACTOR, compute_seconds, slow_by_swapping, transfer_seconds
-from potluck.jobs.sampling import AtMost, count_passes
+from potluck.jobs.sampling import AtMost, count_batches, count_passes
 from potluck.jobs.train import Train
 from potluck.models.footprint import training_bytes
 from potluck.rules.select import Picks, Select
@@ -103,9 +103,8 @@ class InTime(Generic[Picks]):
 
     def count_batches(self, pace: Pace) -> int:
         """That end before the deadline; one at least, for a device that does nothing isn't heard."""
-        fit, size = ceil((self.deadline - pace.link) / pace.row - EVEN) - 1, self.local.batch
-        whole, rest = divmod(fit, pace.rows) if pace.rows else (0, fit)
-        return max(1, whole * -(-pace.rows // size) + rest // size)
+        fit = ceil((self.deadline - pace.link) / pace.row - EVEN) - 1
+        return max(1, count_batches(max(0, fit), pace.rows, self.local.batch))
 
 
 def learn_pace(pace: Pace, job: Train, reply: Reply) -> Pace:

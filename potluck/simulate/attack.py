@@ -3,7 +3,7 @@
 A lie is a function of the honest result and of the task's own seed: it doesn't matter when it is told, in
 which order or by which executor. All floating-point tensors of a training reply are falsified, those beside
 the update too; whole numbers, weight and metrics stay as they are, but for misreports. What isn't training is
-answered truly, but for malformed replies and misreports.
+answered truly, but for malformed replies, misreports and forged affinity, which is of nothing else.
 """
 
 import math
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from potluck.core import keys
-from potluck.core.job import Result
+from potluck.core.job import Result, forgeable
+from potluck.core.messages import Task
 from potluck.core.trees import Tree, split
 from potluck.fleet import Attack
 from potluck.fleet.attackers import FLAWS, HUGE, MISREPORTS
@@ -43,6 +44,16 @@ def falsify(result: Result, sends: Tree, trained: bool, attack: Attack, seed: in
     body = rebuild([_distort(t, attack, keys.derive(key, place)) for place, t in enumerate(tensors)])
     # Whoever doesn't train has nothing new to remember either.
     return replace(result, body=body, keep=None if attack.kind == "free_ride" else result.keep, finite=False)
+
+
+def forge(task: Task, result: Result, attack: Attack, seed: int) -> Result | None:
+    """A false word of where the device belongs; None where it isn't asked for one."""
+    if not forgeable(task.job):
+        return None
+    assert attack.strength is not None
+    key = keys.derive(seed, LYING)
+    body = task.job.forge(result.body, task.send, attack.what == "gather", attack.strength, key)
+    return replace(result, body=body, finite=False)
 
 
 def _distort(t: Tensor, attack: Attack, key: int) -> Tensor:

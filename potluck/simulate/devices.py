@@ -23,7 +23,7 @@ from potluck.engine.timeline import KEPT, Plain, Timeline, make_leg
 from potluck.execute.plan import Executor
 from potluck.federation import Federation
 from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Attack, Profiles, Topology, slow_by_swapping
-from potluck.simulate.attack import falsify
+from potluck.simulate.attack import falsify, forge
 from potluck.simulate.clock import Clock
 from potluck.simulate.crew import Crew, CrewState
 from potluck.simulate.holdings import Holdings, Moved
@@ -258,6 +258,8 @@ class Devices:
         if crafted is not None:
             return crafted
         seed = seed_work(self.seed, flight, item)
+        if attack.kind == "forge_affinity":
+            return forge(item, result, attack, seed)
         return falsify(result, flight.cost.sends, trains(item.job), attack, seed)
 
     def _end_move(self, flight: Flight, move: Move) -> Lost | None:

@@ -12,7 +12,7 @@ from potluck.core.errors import PotluckError
 from potluck.watch.finding import Found, find_below
 from potluck.watch.gathering import Group, gather_live
 from potluck.watch.live_run import WRONG, LiveRun
-from potluck.watch.telling import clean, tell_group, tell_run
+from potluck.watch.standing import clean, tell_group, tell_run
 
 PAUSE = 0.5  # seconds between two looks
 SEARCH = 2.0  # seconds between two searches for new runs, at least

@@ -24,8 +24,10 @@ from interrupted import same
 from refused import lost
 
 from potluck import algorithms, fleet
+from potluck.algorithms.auxo import device
 from potluck.core.errors import ConfigError, DivergedError
 from potluck.core.job import Cost, Result
+from potluck.core.messages import Task
 from potluck.engine.checks import find_problem
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment
@@ -33,7 +35,7 @@ from potluck.experiment.build import build_federation
 from potluck.experiment.runs import run
 from potluck.fleet import ATTACKS, FLAWS, MISREPORTS, Attack
 from potluck.jobs import SGD
-from potluck.simulate.attack import falsify
+from potluck.simulate.attack import falsify, forge
 from potluck.simulate.evaluate import summarise
 
 pytestmark = pytest.mark.slow
@@ -88,7 +90,10 @@ def test_free_riders_send_nothing_of_what_they_trained():
     assert falsify(honest, honest.body, True, Attack("noise"), 1).keep is honest.keep
 
 
-@pytest.mark.parametrize("kind", [kind for kind in fleet.attackers.SCALES if kind in fleet.attackers.ALONE])
+FORGED = "forge_affinity"  # of answers that say where a device belongs; all others are true
+
+
+@pytest.mark.parametrize("kind", ["sign_flip", "scaling", "noise", "free_ride"])
 def test_whole_numbers_forms_and_other_answers_stay_true(kind):
     body = {"delta": [torch.ones(3), torch.ones(0)], "bits": torch.tensor([3, 4]), "control": torch.ones(2)}
     honest = Result(body, finite=True)
@@ -340,6 +345,8 @@ def test_these_attack():
         ),
         ({"kind": "min_sum", "share": 0.2, "what": "st"}, r"attack\.what = 'st': no such direction.*'std'"),
         ({"kind": "alie", "share": 0.2, "what": "std"}, r"attack\.what = 'std': is of kind.*'min_sum'"),
+        ({"kind": "forge_affinity", "share": 0.2, "what": "gathr"}, r"no such aim.*'gather'"),
+        ({"kind": "forge_affinity", "share": 0.2, "scale": 0.0}, r"attack\.scale = 0\.0"),
         ({"kind": "fang", "share": 0.2, "target": 1}, r"attack\.target = 1: is of kind = 'backdoor'"),
         ({"kind": "fang", "share": 0.2, "patch": 2}, r"attack\.patch = 2: is of kind = 'backdoor'"),
         (
@@ -369,6 +376,8 @@ def test_an_edge_with_too_few_devices_is_named():
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_executors_and_resumed_runs_tell_the_same_lies(kind):
     rule, settings = algorithms.make("scaffold", PLAIN, clients=6), dict(stop=StopAt(rounds=3))
+    if kind == FORGED:
+        rule = algorithms.make("auxo", PLAIN, clients=6, cohorts=3, fewest=2, found=["0", "1", "2"])
     federation = crowd(kind)
     loop, workers, stacked = (
         finished(federation, rule, plan=plan, **settings) for plan in (LOOP, WORKERS, STACKED)
@@ -382,7 +391,8 @@ def test_executors_and_resumed_runs_tell_the_same_lies(kind):
         assert torch.equal(weights(resumed), weights(straight))
     honest = finished(small(compute=4e5), rule, plan=LOOP, **settings)
     assert not torch.equal(weights(honest), weights(loop))
-    assert honest.now == loop.now  # a lie takes no time
+    # A lie takes no time; but who lies about where it belongs trains there, among others.
+    assert honest.now == loop.now or kind == FORGED
 
 
 def test_one_round_of_sign_flips_by_hand():
@@ -404,6 +414,42 @@ def test_one_round_of_sign_flips_by_hand():
     torch.testing.assert_close(change(crowd("free_ride", who=rest)), a, rtol=0, atol=1e-12)
     assert float(a.abs().max()) > 0.01
     begun.close()
+
+
+def test_affinity_is_forged_where_it_is_asked_for():
+    leaves = ["0", "1", "2"]
+    true = device.pack_request(
+        {"cohort": "1", "affinity": 0.2, "side": {2: 1}, "times": 3, "rewards": {"1": 0.2}}, leaves, True
+    )
+    sent = {"leaves": leaves, "epsilon": 0.0}
+    asked = Task(4, device.CheckIn(every=True), sent)
+
+    def lie(seed=1, body=true, **how):
+        false = forge(asked, Result(body, finite=True), Attack(FORGED, **how), seed)
+        assert (len(false.body), false.finite) == (len(body), False)
+        return device.unpack_request(false.body, leaves)
+
+    gathered = {"cohort": "0", "affinity": 1.0, "side": {}, "times": 3}
+    assert lie(what="gather") == gathered | {"rewards": {"0": 1.0, "1": -1.0, "2": -1.0}}
+    claims = [lie(seed, scale=2.5) for seed in range(30)]
+    assert {claim["cohort"] for claim in claims} == set(leaves)
+    own = next(claim for claim in claims if claim["cohort"] == "1")  # there, the side that it has
+    assert own == {
+        "cohort": "1",
+        "affinity": 2.5,
+        "side": {2: 1},
+        "times": 3,
+        "rewards": {"0": -2.5, "1": 2.5, "2": -2.5},
+    }
+    new = {"cohort": "2", "affinity": 0.0, "side": {}, "times": 0, "rewards": {}}
+    assert lie(body=device.pack_request(new, leaves, True))["times"] == 1
+    assert forge(Task(4, PLAIN, sent), Result(true), Attack(FORGED), 1) is None
+
+
+def test_what_doesnt_ask_where_devices_belong_hears_no_forged_affinity():
+    rule = algorithms.make("fedavg", LOCAL, clients=6)
+    honest, forged = (finished(one, rule, rounds=2) for one in (small(compute=4e5), crowd(FORGED)))
+    assert torch.equal(weights(honest), weights(forged))
 
 
 def test_lies_begin_when_they_are_said_to():

@@ -18,7 +18,7 @@ from potluck.algorithms.auxo.calibrated import Calibrated
 from potluck.algorithms.auxo.criterion import Evidence, Findings
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
 from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
-from potluck.algorithms.auxo.feedback import find_odd, leave_out, note_odd
+from potluck.algorithms.auxo.feedback import find_lies, find_odd, leave_out, note_odd
 from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
@@ -582,17 +582,28 @@ def test_who_doesnt_fit_isnt_a_member_whatever_it_claims():
 
 
 def test_strays_are_like_no_cohort():
-    """Cosines with the nearer of (1, 0) and (0, 1): 1, 0.8, 0.6, 0.3, 0.1, -0.7; their median is 0.45."""
+    """Cosines with the nearer of (1, 0) and (0, 1): 0.8, 0.7, 0.6, 0.6, 0.5, 0.4, 0.1, -0.6.
+
+    Their median is 0.55, and the median distance from it 0.15: one deviation is 0.222.
+    """
     rows = torch.tensor([
-        [1.0, 0, 0], [0.6, 0.8, 0], [0.6, 0, 0.8], [0.3, 0, 0.95], [0, 0.1, 0.99], [-0.7, -0.7, 0],
+        [0.8, 0, 0.6], [0.51, 0.7, 0.5], [0.6, 0, 0.8], [0, 0.6, 0.8],
+        [0.5, 0, 0.87], [0.4, 0.1, 0.91], [0, 0.1, 0.99], [-0.6, -0.8, 0],
     ])  # fmt: skip
     like = torch.tensor([[0.5, 0, 0], [0, 0.2, 0]])  # how long a mean is doesn't matter
-    calm, wild = np.zeros(6, bool), np.array([False, True, False, True, False, False])
-    assert likeness.find_strays(rows, like, calm, 0.25).tolist() == [False] * 4 + [True] * 2  # < 0.1125
-    assert likeness.find_strays(rows, like, calm, 0.2).tolist() == [False] * 5 + [True]  # < 0.09
-    assert likeness.find_strays(rows, like, wild, 0.4).tolist() == [False] * 3 + [True] * 3  # 0.3 < 0.36
-    assert not likeness.find_strays(rows, like, wild, 0.0).any()
-    assert not likeness.find_strays(-rows, like, calm, 0.5).any()  # a median below 0 tells nothing
+    calm, wild = np.zeros(8, bool), np.arange(8) == 6
+
+    def strays(share, wild=calm, rows=rows):
+        return np.flatnonzero(likeness.find_strays(rows, like, wild, share)).tolist()
+
+    assert strays(0.25) == [6, 7]  # below 0.1375; two deviations below is 0.105
+    assert strays(0.15) == [7]  # 0.0825
+    assert strays(0.15, wild) == [6, 7]  # 0.165
+    assert strays(0.9) == [6, 7]  # 0.4 < 0.495, but only two deviations below the middle count
+    assert strays(0.0, wild) == []
+    even = torch.stack([torch.linspace(-0.04, 0.24, 8), torch.full((8,), -0.1), torch.ones(8)], 1)
+    assert strays(0.25, calm, even) == []  # noise: middle 0.1, deviation 0.119
+    assert strays(0.25, calm, -rows) == []
 
 
 def test_what_members_look_like_goes_by_members_alone():
@@ -631,8 +642,12 @@ def test_odd_updates_and_visitors_stay_out_of_the_mean():
     # The third claims to fit (0.9) and doesn't; the last is like no cohort; the second belongs elsewhere.
     requests = [said("0", 0.9), said("0", 0.2), said("0", 0.9), said("0", 0.9)]
     told = findings([False, False, False, True], [1.0, -0.1, -0.1, 0.3], [False, True, True, False])
-    odd = find_odd(requests, told, claim=0.5)
+    lies = find_lies(requests, told, claim=0.5)
+    assert lies == [False, False, True, False]
+    odd = find_odd(lies, told.strays)
     assert odd == [False, False, True, True]
+    unheard = findings([False, False, False, True], [None] * 4, [False, True, True, True])
+    assert find_lies(requests, unheard, 0.5) == lies  # too long to be told how they fit
     tasks_ = [Task(n, CheckIn(), {}) for n in range(4)]
     got = Got([answer(task, float(task.to)) for task in tasks_], [])
     left = leave_out(got, odd, told.visits)
@@ -644,11 +659,12 @@ def test_odd_updates_and_visitors_stay_out_of_the_mean():
     ]
     # Where all but odd ones are visitors, the cohort learns from these; never from odd ones.
     assert [r.task.to for r in leave_out(got, odd, [True] * 4).replies] == [0, 1]
-    everybody = findings([True] * 4, None, None)  # then nobody can be believed or doubted
-    assert leave_out(got, find_odd(requests, everybody, 0.5), None) is got
-    # Criteria that look for no such, as the published ones, leave nobody out.
-    published = findings(None, [1.0, -0.1, -0.1, 0.3], None)
-    assert leave_out(got, find_odd(requests, published, 0.5), None) is got
+    assert find_odd(lies, [True] * 4) == [False] * 4  # then nobody can be believed or doubted
+    assert leave_out(got, [False] * 4, None) is got
+    # Criteria that look for no such, as the published ones, count lies alone.
+    published = findings(None, [1.0, -0.1, -0.1, None], None)
+    assert find_lies(requests, published, 0.5) == lies
+    assert find_odd(lies, None) == [False] * 4
     assert note_odd("0", [1, 2, 3, 4], [False] * 4, published) == []
 
 
@@ -712,6 +728,18 @@ def test_cohorts_of_two_camps_in_a_run():
     splits = [r["round"] for r in cohorts_.lines if r["metric"] == "split"]
     assert min(point.round for point in course) >= splits[0] > 0  # one cohort of all fits nothing
     assert report.measure_final_agreement(one, seen=False) is None
+
+
+@pytest.mark.parametrize("what", ["spread", "gather"])
+def test_who_forges_affinity_is_found_and_nobody_else(what):
+    attack = {"kind": "forge_affinity", "share": 0.15, "what": what}
+    spoilt = run(CAMPS.with_values(fleet={"attack": attack}))
+    (attackers,) = [set(r["value"]) for r in spoilt.lines if r["metric"] == "attackers"]
+    shut_out = {r["value"] for r in spoilt.lines if r["metric"] == "blacklisted"}
+    assert len(attackers) == 9
+    assert len(shut_out) >= 3  # in one cohort, a part of them belongs there
+    assert shut_out <= attackers
+    assert report.measure_final_agreement(spoilt, seen=False).rand > 0.75
 
 
 def test_tables_dont_say_that_the_rules_are_the_authors_code():

@@ -69,7 +69,13 @@ class Meddles(Heard):
 def contents(folder):
     """All that a run wrote, but for what the clock on the wall decides and what its tools keep."""
     files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-    timed = ("sessions.jsonl", "summary.json", "log/", "experiment.toml")  # the last one names the tools
+    timed = (
+        "sessions.jsonl",
+        "pulse.jsonl",
+        "summary.json",
+        "log/",
+        "experiment.toml",
+    )  # the last one names the tools
     return {name: content for name, content in files.items() if not name.startswith(timed)}
 
 

@@ -16,8 +16,8 @@ from potluck.experiment.run_lock import is_locked, lock_run
 from potluck.watch import live_run
 from potluck.watch.board import Board
 from potluck.watch.heard import SHOWN, Heard, thin
+from potluck.watch.standing import clean
 from potluck.watch.tail import PIECE, Tail
-from potluck.watch.telling import clean
 from potluck.watch.web import LOOPBACK, Page, open_socket
 
 SMALL = Experiment(
@@ -260,6 +260,13 @@ def test_a_run_shows_signs_of_life_that_change_nothing_else(tmp_path, monkeypatc
     run(one, tmp_path / "with", force=True)  # a sign of life is Potluck's own
 
 
+def test_the_last_sign_of_life_is_of_the_end(tmp_path):
+    done = run(SMALL.with_values(compare=[], seeds=[]), tmp_path / "one")
+    last = json.loads((tmp_path / "one" / "pulse.jsonl").read_text().splitlines()[-1])
+    assert last["done"] == 1.0
+    assert last["tasks"] == done.summary["tasks"] > 0
+
+
 def _beat_always(call):
     def beat(self, progress):
         self.due, self.spoke = 0.0, -1e9
@@ -374,7 +381,7 @@ def test_events_reports_and_policies(served, made):
     [
         (["file"], ["DIR = file: a file", "name the folder"]),
         (["no/where"], ["no/where", "neither it nor no is there"]),
-        (["--port", "70000"], ["--port 70000", "1 to 65535"]),
+        (["--port", "70000"], ["--port 70000", "to 65535"]),
         (["--host", "no such host"], ["--host no such host", "127.0.0.1"]),
         (["--host", "192.0.2.1"], ["--host 192.0.2.1", "address of this machine"]),
     ],

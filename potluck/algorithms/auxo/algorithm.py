@@ -10,11 +10,12 @@ from potluck.algorithms.auxo.criterion import Criterion, Evidence, Findings
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
 from potluck.algorithms.auxo.door import drop_absent, invite, match
 from potluck.algorithms.auxo.feedback import (
+    find_lies,
     find_odd,
     flag_claims,
     leave_out,
     note_deserted,
-    note_odd,
+    note_guard,
     note_round,
     tell_participants,
 )
@@ -169,18 +170,18 @@ class Auxo:
         bare = Got([_unwrap_reply(r) for r in got.replies], [_unwrap_lost(e) for e in got.lost])
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
-        findings: Findings[Learnt] | None = None
-        odd: list[bool] = []
+        findings, lies, odd = None, list[bool](), list[bool]()
         if bare.replies:
             findings = self.criterion.learn(self._gather_evidence(m, lane, bare.replies, requests, ctx))
-            odd = find_odd(requests, findings, self.claim)
+            lies = find_lies(requests, findings, self.claim)
+            odd = find_odd(lies, findings.strays)
             bare = leave_out(bare, odd, findings.visits)
         inner, commands = self._share_rule(m).merge(cohort.inner, None, bare, ctx)
         m = replace(m, running=tuple(n for n in m.running if n != lane), round=max(m.round, inner.round))
         m = m.update(lane, CohortState(inner, cohort.learnt if findings is None else findings.state, m.round))
         if findings is None:
             return m, commands
-        m, flagged = flag_claims(m, lane, nodes, requests, findings.gain, self.claim, self.strikes)
+        m, flagged = flag_claims(m, lane, nodes, lies, self.strikes)
         m, deserted = note_deserted(m)
         m, split = self._split(m, lane, findings, ctx)
         job = TakeFeedback(self.criterion.gamma, self.criterion.explore, self.criterion.bonus)
@@ -188,7 +189,7 @@ class Auxo:
         m = replace(m, messages=m.messages + sum(nbytes(tell.send) for tell in tells))
         notes = [
             note_round(lane, requests, findings),
-            *note_odd(lane, nodes, odd, findings),
+            *note_guard(lane, nodes, odd, findings, ctx.me),
             *flagged,
             *deserted,
             Note("affinity_bytes", m.messages),

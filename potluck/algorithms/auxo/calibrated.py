@@ -100,9 +100,11 @@ class Calibrated:
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
         rows = torch.from_numpy(normalise(vectors))
-        strays = None
+        strays, away = None, np.zeros(count, bool)
         if len(seen.learnt) > 1 and all(name in s.like for name in seen.learnt):
-            strays = find_strays(rows, torch.stack([s.like[name] for name in seen.learnt]), wild, self.stray)
+            like = torch.stack([s.like[name] for name in seen.learnt])
+            strays = find_strays(rows, like, wild, self.stray)
+            away = (clustering.compare_fits(rows, like)[:, list(seen.learnt).index(seen.cohort)] < 0).numpy()
         findings = self._learn_from(s, rows[torch.from_numpy(calm)], calm, strays, seen)
         # The others hear nothing: what they know stays as it is.
         side: list[Mapping[int, int]] = [{}] * count
@@ -116,7 +118,7 @@ class Calibrated:
         facts = {**findings.facts, "wild": int(wild.sum())}
         if strays is not None:
             facts["strays"] = int(strays.sum())
-        visits = [False] * count
+        visits: list[bool] = (wild & away).tolist()  # a model that isn't for a device trains it far
         for place, i in enumerate(calm.tolist()):
             visits[i] = bool(findings.visits and findings.visits[place])
         gains, fits = (gain, others) if known else (None, None)

@@ -15,6 +15,7 @@ from potluck.algorithms.auxo.tree import count_parts, distance, find_descendants
 from potluck.core import keys
 from potluck.core.codec import value
 from potluck.core.job import Cost, Local, ModelSpec, Result
+from potluck.core.trees import Tree
 from potluck.jobs.least_loss import LeastLoss
 
 SLOT: Final = "affinity"  # the memory that holds the record
@@ -145,6 +146,23 @@ class CheckIn:
         }
         body = pack_request(request, leaves, self.every)
         return Result(body, keep=None if kept is None or record is kept else record)
+
+    def forge(self, body: bytes, sent: Mapping[str, Tree], gather: bool, claim: float, key: int) -> bytes:
+        """The request of a liar (`fleet.attack.kind = "forge_affinity"`): that it fits a cohort so well.
+
+        The first one, to gather with others there; or any, another each time.
+        """
+        leaves: list[str] = sent["leaves"]
+        own = unpack_request(body, leaves)
+        cohort = leaves[0 if gather else int(keys.chance(key, 0) * len(leaves))]
+        request: Request = {
+            "cohort": cohort,
+            "affinity": claim,
+            "side": own["side"] if own and own["cohort"] == cohort else {},
+            "times": max(1, own["times"] if own else 0),  # newcomers aren't believed to know anything
+            "rewards": {leaf: claim if leaf == cohort else -claim for leaf in leaves},
+        }
+        return pack_request(request, leaves, self.every)
 
 
 # Place of the cohort among the leaves, affinity, one letter of side for two to ten sides, times.

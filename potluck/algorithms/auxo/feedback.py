@@ -11,6 +11,7 @@ from potluck.algorithms.auxo.device import SLOT, Feedback, Request, TakeFeedback
 from potluck.algorithms.auxo.state import Crowd
 from potluck.core.messages import Command, Lost, Node, Note, Tell
 from potluck.core.rule import Got
+from potluck.rules.guard import note_odd
 
 FLAGGED: Final = 10_000  # at most so many devices under suspicion are remembered
 DESERTED: Final = 10  # rounds of others, after which a cohort without any is said to be deserted
@@ -18,17 +19,29 @@ DESERTED: Final = 10  # rounds of others, after which a cohort without any is sa
 L = TypeVar("L")
 
 
-def find_odd(requests: Sequence[Request], findings: Findings[L], claim: float) -> list[bool]:
+def find_lies(requests: Sequence[Request], findings: Findings[L], claim: float) -> list[bool]:
+    """Who claimed to fit (a reward from `claim` on) but doesn't.
+
+    A device that was told nothing, as its update is too long, fits elsewhere if it is a visitor and no stray.
+    """
+    count, strays = len(requests), findings.strays
+    gains = findings.gain or [None] * count
+    astray = [True] * count if strays is None or findings.visits is None else strays
+    visits = findings.visits or [False] * count
+    fits_not = [
+        visit and not stray if gain is None else gain < 0
+        for gain, visit, stray in zip(gains, visits, astray, strict=True)
+    ]
+    return [r["affinity"] >= claim and lie for r, lie in zip(requests, fits_not, strict=True)]
+
+
+def find_odd(lies: Sequence[bool], strays: Sequence[bool] | None) -> list[bool]:
     """Whose updates can't be believed: like no cohort's, or of who claimed to fit and doesn't.
 
     Nobody's, where the criterion doesn't look for such, or where there would be nobody else.
     """
-    if findings.strays is None:
-        return [False] * len(requests)
-    gains = findings.gain or [None] * len(requests)
-    lies = [_is_false(request, gain, claim) for request, gain in zip(requests, gains, strict=True)]
-    odd = [stray or lie for stray, lie in zip(findings.strays, lies, strict=True)]
-    return [False] * len(odd) if all(odd) else odd
+    odd = [False] * len(lies) if strays is None else [a or b for a, b in zip(lies, strays, strict=True)]
+    return [False] * len(lies) if all(odd) else odd
 
 
 def leave_out(got: Got, odd: Sequence[bool], visits: Sequence[bool] | None) -> Got:
@@ -47,18 +60,12 @@ def leave_out(got: Got, odd: Sequence[bool], visits: Sequence[bool] | None) -> G
 
 
 def flag_claims(
-    m: Crowd,
-    lane: str,
-    nodes: Sequence[Node],
-    requests: Sequence[Request],
-    gains: Sequence[float | None] | None,
-    claim: float,
-    strikes: int,
+    m: Crowd, lane: str, nodes: Sequence[Node], lies: Sequence[bool], strikes: int
 ) -> tuple[Crowd, list[Command]]:
-    """Count who claimed to fit (a reward from `claim` on) but doesn't; note whom `strikes` shut out."""
+    """Count false claims; note whom `strikes` of them shut out."""
     flags, notes = dict(m.flags), list[Command]()
-    for node, request, gain in zip(nodes, requests, gains or (), strict=gains is not None):
-        if _is_false(request, gain, claim):
+    for node, lie in zip(nodes, lies, strict=True):
+        if lie:
             flags[node] = flags.pop(node, 0) + 1
             if flags[node] == strikes:
                 notes.append(Note("blacklisted", node, lane))
@@ -67,18 +74,16 @@ def flag_claims(
     return replace(m, flags=flags), notes
 
 
-def _is_false(request: Request, gain: float | None, claim: float) -> bool:
-    return gain is not None and request["affinity"] >= claim and gain < 0
-
-
-def note_odd(lane: str, nodes: Sequence[Node], odd: Sequence[bool], findings: Findings[L]) -> list[Command]:
+def note_guard(
+    lane: str, nodes: Sequence[Node], odd: Sequence[bool], findings: Findings[L], me: Node
+) -> list[Command]:
     """Whose updates were kept out, of whose were looked at; as a judge of updates notes it."""
     if findings.strays is None:
         return []
     out = [node for node, one in zip(nodes, odd, strict=True) if one]
     counts = {"replies": len(nodes), "odd": len(out), "changed": 0}
-    notes: list[Command] = [Note("guarded", {**counts, "judged": sorted(nodes)}, lane)]
-    return [*notes, Note("anomalous", out, lane)] if out else notes
+    judged = sorted(node for node in nodes if node < me)
+    return [Note("guarded", {**counts, "judged": judged}, lane), *note_odd(out, me, lane)]
 
 
 def note_round(lane: str, requests: Sequence[Request], findings: Findings[L]) -> Note:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from potluck.algorithms.auxo.device import Request
 
+NORMAL = 1.4826  # deviations of a normal law that its median absolute one is short of
 TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
 
 
@@ -38,12 +39,16 @@ def find_homes(
 def find_strays(rows: Tensor, like: Tensor, wild: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
     """Who is like no cohort: less like its nearest one than a share of what is typical; 0: nobody is.
 
-    Likeness is the cosine with what a cohort's members look like; of wild updates, which are long, twice as
-    much is asked. If the typical participant has none of it, nothing can be told.
+    Likeness is the cosine with what a cohort's members look like. Two deviations (by the median one) below
+    the median are asked for too, since models that have learnt leave nothing but noise, which tells nothing;
+    of wild updates, which are long, twice the share and one deviation will do. Without likeness in the middle
+    nobody is told apart.
     """
     found = (rows @ like.T / like.norm(dim=1).clamp_min(1e-12)).max(1).values.numpy()
-    middle = float(np.median(found))
-    return found < share * middle * (1 + wild) if share > 0 and middle > 0 else np.zeros(len(rows), bool)
+    middle = np.median(found)
+    deviation = NORMAL * np.median(np.abs(found - middle))
+    far = found < middle - np.where(wild, 1, 2) * deviation
+    return np.asarray(far & (found < np.where(wild, 2, 1) * share * middle) & (share * middle > 0), np.bool_)
 
 
 def update_likeness(

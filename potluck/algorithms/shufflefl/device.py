@@ -7,6 +7,7 @@ from potluck.core.codec import value
 from potluck.core.job import Cost, Local, ModelSpec, Result
 from potluck.core.messages import Reply
 from potluck.core.trees import nbytes
+from potluck.fleet.cost import transfer_seconds
 
 
 @value
@@ -41,10 +42,16 @@ class DeviceGauge:
     compute: float  # seconds of a forward pass of one row
     up: float  # bits per second
     down: float
+    latency: float = 0.0  # seconds one way, by its own word
 
     @property
     def rate(self) -> float:
         return (self.up + self.down) / 2
+
+    def transfer(self, size: float) -> float:
+        """Seconds that a model of so many bytes takes down and up."""
+        down, up = (transfer_seconds(size, rate, self.latency) for rate in (self.down, self.up))
+        return down + up
 
 
 def read_gauge(reply: Reply, latency: float) -> DeviceGauge:
@@ -57,6 +64,7 @@ def read_gauge(reply: Reply, latency: float) -> DeviceGauge:
         spent.compute / job.passes,
         _rate(nbytes(reply.body), spent.up, latency),
         _rate(nbytes(reply.task.send), spent.down, latency),
+        latency if latency < min(spent.up, spent.down) else 0.0,
     )
 
 

@@ -85,11 +85,12 @@ def pose_question(
     alpha: float,
     spread: bool,
     groups: Ints | None,
+    fixed: Floats | None = None,
 ) -> dict[str, Tree]:
     """A problem as it is sent; over groups of classes, if there are some. Rates are up and down."""
     share = None if groups is None else find_shares(groups)
     table = counts if groups is None else merge_counts(counts, groups)
-    problem = Problem(table, compute, *rates, 8.0 * row_bytes, epochs, alpha, spread, share)
+    problem = Problem(table, compute, *rates, 8.0 * row_bytes, epochs, alpha, spread, share, fixed)
     return {"problem": problem, "counts": counts, "groups": groups}
 
 

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from potluck.algorithms.shufflefl.planner.problem import Floats, Problem, count_held, imbalance, latency, stay
+from potluck.algorithms.shufflefl.planner.problem import (
+    Floats,
+    Problem,
+    count_held,
+    find_imbalances,
+    latency,
+    stay,
+)
 from potluck.core.errors import require
 from potluck.fleet.cost import TRAINING_FACTOR
 
@@ -49,7 +56,7 @@ def find_level(problems: Sequence[Problem]) -> float:
     found = []
     for problem in problems:
         plan = stay(problem.counts)
-        far = float(imbalance(count_held(plan), problem.wanted).max())
+        far = float(find_imbalances(problem, count_held(plan)).max())
         if far > 1e-9:
             found.append(float(latency(problem, plan).max()) / far)
     return float(np.mean(found)) if found else 1.0

@@ -56,6 +56,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         hint = nearest(str(problem["input"]), allowed)
         meant = f"; {hint}" if hint.startswith("did") else ""  # else it would name them all once more
         return f"should be one of {', '.join(allowed)}{meant}"
+    if kind in ("list_type", "tuple_type") and str(problem["input"]).startswith("["):
+        return 'should be a list of TOML, its texts in quotes: --set \'KEY=["a", "b"]\''
     if kind == "value_error":
         return str(context["error"])
     if kind == "too_short":

@@ -71,7 +71,7 @@ class Attackers(Table):
     """[fleet.attack]: devices that falsify what they send; means over devices are of all others."""
 
     kind: Annotated[
-        Literal["sign_flip", "scaling", "noise", "free_ride", "malformed", "misreport"]
+        Literal["sign_flip", "scaling", "noise", "free_ride", "malformed", "misreport", "forge_affinity"]
         | Literal["fang", "fang_krum", "alie", "min_max", "min_sum", "ipm", "backdoor"],
         "how they lie: alone, or from fang on together",
     ]
@@ -83,7 +83,8 @@ class Attackers(Table):
     what: Annotated[
         str | None,
         "of malformed and misreport: always this flaw; else one by hash each time; "
-        "of min_max and min_sum: the direction, std, unit or sign; else std",
+        "of min_max and min_sum: the direction, std, unit or sign; else std; "
+        "of forge_affinity: spread over all groups or gather in one; else spread",
     ] = None
     knows: Annotated[
         Literal["all", "own"] | None,

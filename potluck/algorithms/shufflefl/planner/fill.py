@@ -1,5 +1,7 @@
 """A plain way to share rows out: as many as a device is fast, of all classes alike."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, choose_better
@@ -19,9 +21,13 @@ class Fill:
         return choose_better(problem, deal_rows(problem), 1)
 
 
-def deal_rows(problem: Problem) -> Ints:
-    """The plan of `Fill`: rows stay where they are still wanted, the others go where some are missing."""
+def deal_rows(problem: Problem, but: Sequence[int] | Ints = ()) -> Ints:
+    """The plan of `Fill`: rows stay where they are still wanted, the others go where some are missing.
+
+    Devices of `but` get none.
+    """
     counts, speed = problem.counts, 1 / problem.work
+    speed[np.asarray(but, np.intp)] = 0.0
     goal = round_rows(np.tile(speed, (problem.classes, 1)), counts.sum(0)).T  # [devices, classes]
     stays = np.minimum(counts, goal)
     plan = np.zeros((problem.devices, problem.classes, problem.devices), np.int64)

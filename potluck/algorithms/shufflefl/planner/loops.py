@@ -24,18 +24,22 @@ def descend(
     slow: float,
     soft: float,
     empty: float,
+    ways: Floats,
+    idle: bool,
     least: float,
     margin: float,
 ) -> tuple[int, float]:
     """As `Walk._descend`: changes the plan and its tables, and the best plan where there is a better one.
 
-    Gives the steps taken and the worth of the best.
+    `ways` are seconds of a device with rows; `idle`: others aren't in the deviation. Gives the steps
+    taken and the worth of the best.
     """
     devices, classes = has.shape
     fixed = 0.0
     for i in range(classes):
         fixed += wanted[i] * math.log(wanted[i])
     took, price = np.empty(devices), np.empty((devices, devices, devices))
+    rows, later = np.empty(devices), np.empty(devices)
     logs = np.zeros(int(has.sum()) + 2)  # k ln k
     for k in range(1, len(logs)):
         logs[k] = k * math.log(k)
@@ -45,15 +49,18 @@ def descend(
             open_rows += 1
     while True:
         # What the plan is worth now, truly and softened.
-        mean = 0.0
+        mean, train = 0.0, 0
         for d in range(devices):
-            took[d] = 0.0
+            rows[d] = flow[:, d].sum()
+            train += 1 if rows[d] > 0 or not idle else 0
+        for d in range(devices):
+            took[d] = ways[d] if rows[d] > 0 else 0.0
             for e in range(devices):
                 took[d] += work[d] * flow[e, d] + flow[e, d] * path[e, d] + flow[d, e] * path[d, e]
-            mean += took[d] / devices
+            mean += took[d] / train if rows[d] > 0 or not idle else 0.0
         high, worst, off = took.max(), far.max(), 0.0
         for d in range(devices):
-            off += (took[d] - mean) ** 2 / devices
+            off += (took[d] - mean) ** 2 / train if rows[d] > 0 or not idle else 0.0
         deviation = math.sqrt(off) if spread else 0.0
         true = high + deviation + alpha * worst
         if true + margin * (true + alpha) < least:
@@ -74,14 +81,24 @@ def descend(
                     price[v, a, t] = math.inf
                     if a == t or flow[v, a] == 0:
                         continue
-                    top, mean = -math.inf, 0.0
+                    top, mean, left = -math.inf, 0.0, train
+                    if idle:
+                        left += (1 if rows[t] == 0 else 0) - (1 if rows[a] == 1 else 0)
                     for d in range(devices):
                         after = took[d] + shift[v, a, t, d]
-                        top, mean = max(top, after), mean + after / devices
+                        if d == a and rows[d] == 1:
+                            after -= ways[d]
+                        if d == t and rows[d] == 0:
+                            after += ways[d]
+                        later[d] = after
+                        top = max(top, after)
+                        if not idle or d == t or rows[d] > (1 if d == a else 0):
+                            mean += after / left
                     many, off = 0.0, 0.0
                     for d in range(devices):
-                        after = took[d] + shift[v, a, t, d]
-                        off += (after - mean) ** 2 / devices
+                        after = later[d]
+                        if not idle or d == t or rows[d] > (1 if d == a else 0):
+                            off += (after - mean) ** 2 / left
                         if slow > 0:
                             many += math.exp((after - top) / slow)
                     price[v, a, t] = top + (slow * math.log(many) if slow > 0 else 0.0)
@@ -174,13 +191,17 @@ def exchange(
     back: Floats,
     alpha: float,
     spread: bool,
+    idle: bool,
     at: int,
     goal: float,
 ) -> tuple[int, int, int, int, int, float, int]:
     """As `Walk._exchange`, for a price below `goal`; and the steps taken."""
     devices, classes = has.shape
-    best, steps = (-1, -1, -1, -1, -1), 0
-    slow = np.empty((devices, devices))
+    best, steps, train = (-1, -1, -1, -1, -1), 0, 0
+    slow, rows = np.empty((devices, devices)), np.empty(devices)
+    for d in range(devices):
+        rows[d] = has[d].sum()
+        train += 1 if rows[d] > 0 or not idle else 0
     for to in range(devices):
         if to == at:
             continue
@@ -190,9 +211,11 @@ def exchange(
                 top, mean, off = -math.inf, 0.0, 0.0
                 for d in range(devices):
                     after = took[d] + shift[v, at, to, d] + shift[w, to, at, d]
-                    top, mean = max(top, after), mean + after / devices
+                    top = max(top, after)
+                    mean += after / train if rows[d] > 0 or not idle else 0.0
                 for d in range(devices):
-                    off += (took[d] + shift[v, at, to, d] + shift[w, to, at, d] - mean) ** 2 / devices
+                    if rows[d] > 0 or not idle:
+                        off += (took[d] + shift[v, at, to, d] + shift[w, to, at, d] - mean) ** 2 / train
                 slow[v, w] = top + (math.sqrt(off) if spread else 0.0)
                 low = min(low, slow[v, w])
         rest = 0.0

@@ -10,7 +10,8 @@ Imbalance is the Jensen-Shannon divergence, in nats, between a device's classes 
 shares: of counts, as printed, it would grow with the rows and outweigh latency on large devices only.
 Transfers go through the user's gateway; both ends are busy for the whole path, with one transfer at a time.
 Training time is per row, as Potluck's clock has it: whole batches, as printed, would let devices of less than
-a batch compute for nothing.
+a batch compute for nothing. With `fixed`, a device that has rows takes so much longer, however many: its
+model's ways. Then one without any doesn't train: it has no imbalance, and isn't in the deviation.
 """
 
 from typing import Protocol
@@ -38,6 +39,7 @@ class Problem:
     alpha: float = 1.0  # seconds that an imbalance of 1 counts for
     spread: bool = True  # whether the deviation of latencies counts
     share: Floats | None = None  # [classes] the mix that a device should have; left out: all alike
+    fixed: Floats | None = None  # [devices] seconds of one that has rows; left out: all count as training
 
     def __post_init__(self) -> None:
         _check_counts(self.counts)
@@ -53,6 +55,10 @@ class Problem:
         require(_positive(self.row_bits), "row_bits", self.row_bits, "a row has more than 0 bits")
         require(self.epochs >= 1, "epochs", self.epochs, "train for at least 1")
         require(0 <= self.alpha < np.inf, "alpha", self.alpha, "give 0 or more seconds per nat")
+        if self.fixed is not None:
+            fixed = np.asarray(self.fixed)
+            good = fixed.shape == (devices,) and bool(np.all(np.isfinite(fixed)) and np.all(fixed >= 0))
+            require(good, "fixed", fixed.tolist(), f"give 0 or more seconds for each of {devices} devices")
         if self.share is not None:
             share = np.asarray(self.share)
             good = share.shape == (classes,) and _positive(share) and abs(float(share.sum()) - 1) < 1e-9
@@ -117,8 +123,9 @@ def count_held(plan: NDArray[np.number]) -> NDArray[np.number]:
 def latency(problem: Problem, plan: NDArray[np.number]) -> Floats:
     """[devices] seconds of transfers and training under a plan, in whole rows or in parts of them."""
     flow = plan.sum(1) * problem.path
-    took: Floats = problem.work * plan.sum((0, 1)) + flow.sum(0) + flow.sum(1)
-    return took
+    rows = plan.sum((0, 1))
+    took: Floats = problem.work * rows + flow.sum(0) + flow.sum(1)
+    return took if problem.fixed is None else took + np.where(rows > 0, problem.fixed, 0.0)
 
 
 def imbalance(has: NDArray[np.number], wanted: Floats) -> Floats:
@@ -135,15 +142,27 @@ def imbalance(has: NDArray[np.number], wanted: Floats) -> Floats:
     return np.maximum(far, 0.0)
 
 
+def find_imbalances(problem: Problem, has: NDArray[np.number]) -> Floats:
+    """[devices] imbalances of those that train."""
+    far = imbalance(has, problem.wanted)
+    return far if problem.fixed is None else np.where(has.sum(1) > 0, far, 0.0)
+
+
 def worth(problem: Problem, plan: NDArray[np.number]) -> float:
     """What a plan is worth, in seconds: less is better."""
-    return weigh(problem, latency(problem, plan), imbalance(count_held(plan), problem.wanted))
+    has = count_held(plan)
+    return weigh(problem, latency(problem, plan), find_imbalances(problem, has), has.sum(1))
 
 
-def weigh(problem: Problem, took: Floats, far: Floats) -> float:
-    """The objective, of latencies and imbalances."""
-    spread = float(took.std()) if problem.spread else 0.0
-    return float(took.max()) + spread + problem.alpha * float(far.max())
+def weigh(problem: Problem, took: Floats, far: Floats, rows: NDArray[np.number]) -> float:
+    """The objective, of latencies, imbalances and rows."""
+    return float(took.max()) + find_spread(problem, took, rows) + problem.alpha * float(far.max())
+
+
+def find_spread(problem: Problem, took: Floats, rows: NDArray[np.number]) -> float:
+    """The deviation of the latencies of those that train; 0 where it doesn't count."""
+    some = took if problem.fixed is None else took[rows > 0]
+    return float(some.std()) if problem.spread and len(some) else 0.0
 
 
 def choose_better(problem: Problem, plan: Ints, steps: int, done: bool = True) -> Solution:

@@ -7,6 +7,7 @@ relaxed; `polish` searches on from them.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -36,6 +37,7 @@ from potluck.core import keys
 class Slsqp:
     """SLSQP over shares of rows, rounded; the best of its starts, and never worse than to stay.
 
+    It relaxes without `Problem.fixed`, which has no slope; rounded plans are judged with it.
     Starts are half to stay and half anywhere, then the plan of `Fill`, then shares drawn by key.
     """
 
@@ -57,7 +59,7 @@ class Slsqp:
         best = choose_better(problem, stay(problem.counts), 0)
         if problem.devices == 1 or not problem.counts.any():
             return best
-        shares, steps, done = Shares(problem), 0, True
+        shares, steps, done = Shares(replace(problem, fixed=None)), 0, True
         for start in self._list_starts(problem, shares, key):
             ended, looked, good = self._descend(shares, start)
             found = choose_better(problem, shares.whole(ended), looked, good)

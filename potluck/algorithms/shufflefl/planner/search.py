@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from potluck.algorithms.shufflefl.planner.fill import deal_rows
-from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, stay
+from potluck.algorithms.shufflefl.planner.problem import Ints, Problem, Solution, stay, worth
 from potluck.algorithms.shufflefl.planner.walk import Walk
 from potluck.authoring import Factor, Repeats, part, require, value
 from potluck.core import keys
@@ -42,11 +42,14 @@ class Search:
 
     def solve(self, problem: Problem, key: int) -> Solution:
         at = Walk(problem, stay(problem.counts), self.compiled)
-        if problem.devices == 1:
+        if problem.devices == 1 or not problem.counts.any():
             return at.solution()
         at.anneal(self._stages(self.first))
         at.restart(deal_rows(problem))
         at.anneal(self._stages(self.first))
+        if problem.fixed is not None:
+            at.restart(empty_some(problem))
+            at.anneal(self._stages(self.first))
         at.restart(at.best)
         at.anneal(self._stages(self.again))
         for kick in range(self.kicks):
@@ -66,6 +69,17 @@ class Search:
         while hard <= self.last:
             yield hard
             hard *= self.growth
+
+
+def empty_some(problem: Problem) -> Ints:
+    """Rows dealt to the fastest devices alone: the best such plan, for single rows don't empty a device.
+
+    The slowest are those that would take longest with an equal part of the rows.
+    """
+    part = problem.counts.sum() / problem.devices
+    slowest = np.argsort(-(problem.work * part + np.asarray(problem.fixed)), kind="stable")
+    plans = [deal_rows(problem, slowest[:k]) for k in range(1, problem.devices)]
+    return min(plans, key=lambda plan: worth(problem, plan))
 
 
 def kick_plan(plan: Ints, key: int) -> Ints:

@@ -11,13 +11,22 @@ from collections.abc import Iterable
 import numpy as np
 
 from potluck.algorithms.shufflefl.planner.compiled import compile_loops
+from potluck.algorithms.shufflefl.planner.prices import (
+    deviate,
+    find_jumps,
+    find_shifts,
+    find_training,
+    soften,
+    xlogx,
+)
 from potluck.algorithms.shufflefl.planner.problem import (
     Floats,
     Ints,
     Problem,
     Solution,
     choose_better,
-    imbalance,
+    find_imbalances,
+    find_spread,
     weigh,
 )
 
@@ -33,14 +42,15 @@ class Walk:
         self.problem, self.wanted, n = problem, problem.wanted, problem.devices
         self.each = np.arange(n)
         self.path, self.work = problem.path, problem.work
-        self.shift = _shifts(self.path, self.work)
+        self.shift = find_shifts(self.path, self.work)
         self.third = np.ones((n, n, n))  # [is, goes, device]: 0 for the two that a move changes
         for a in range(n):
             self.third[a, :, a] = self.third[:, a, a] = 0
         self.nowhere = np.where(np.eye(n, dtype=bool), np.inf, 0.0)[:, :, None]
         nobody = np.zeros((1, problem.classes), np.int64)
-        self.empty = float(imbalance(nobody, self.wanted)[0])
-        self.fixed = float((self.wanted * np.log(self.wanted)).sum())
+        self.empty = float(find_imbalances(problem, nobody)[0])
+        self.sure = float((self.wanted * np.log(self.wanted)).sum())
+        self.fixed = np.zeros(n) if problem.fixed is None else np.asarray(problem.fixed, np.float64)
         self.steps = 0
         self.least = math.inf
         self.restart(plan)
@@ -85,7 +95,10 @@ class Walk:
             self._weigh()
         p, tables = self.problem, (self.has, self.flow, self.far, self.less, self.more)
         still = (self.shift, self.path, self.work, self.wanted, p.alpha, p.spread, slow, far, self.empty)
-        steps, self.least = self.fast.descend(self.plan, *tables, self.best, *still, self.least, _MARGIN)
+        own = (self.fixed, p.fixed is not None)
+        steps, self.least = self.fast.descend(
+            self.plan, *tables, self.best, *still, *own, self.least, _MARGIN
+        )
         self.steps += steps
         self.open = np.ascontiguousarray(self.plan.transpose(0, 2, 1) > 0)
         self._weigh()
@@ -94,17 +107,19 @@ class Walk:
         return _MARGIN * (value + self.problem.alpha)
 
     def _soften(self, slow: float, far: float) -> float:
-        spread = float(self.took.std()) if self.problem.spread else 0.0
-        return _soft(self.took, slow) + spread + self.problem.alpha * _soft(self.far, far)
+        spread = find_spread(self.problem, self.took, self.rows)
+        return soften(self.took, slow) + spread + self.problem.alpha * soften(self.far, far)
 
     def _latencies(self, slow: float) -> Floats:
         """[from, is, goes] seconds: the maximum, softened, and the deviation after a move."""
-        after = self.took + self.shift
+        after, there = self.took + self.shift, None
+        if self.problem.fixed is not None:
+            after, there = after + find_jumps(self.rows, self.fixed), find_training(self.rows)
         top: Floats = after.max(-1)
         if slow:
             top = top + slow * np.log(np.exp((after - top[..., None]) / slow).sum(-1))
         if self.problem.spread:
-            top = top + after.std(-1)
+            top = top + deviate(after, there)
         return top
 
     def _balances(self, far: float) -> Floats:
@@ -132,9 +147,11 @@ class Walk:
 
     def _weigh(self) -> None:
         """Latencies anew from whole numbers, so that rounding doesn't add up; and the best plan so far."""
-        cost = self.flow * self.path
-        self.took: Floats = self.work * self.flow.sum(0) + cost.sum(0) + cost.sum(1)
-        value = weigh(self.problem, self.took, self.far)
+        cost, self.rows = self.flow * self.path, self.flow.sum(0)
+        self.took: Floats = self.work * self.rows + cost.sum(0) + cost.sum(1)
+        if self.problem.fixed is not None:
+            self.took += np.where(self.rows > 0, self.fixed, 0.0)
+        value = weigh(self.problem, self.took, self.far, self.rows)
         if value + self._margin(value) < self.least:
             self.best, self.least = self.plan.copy(), value
 
@@ -145,21 +162,21 @@ class Walk:
         - sum (n_i/n + u_i) ln (n_i + n u_i) + ln n) / 2, whose sums change in one term only.
         """
         has, n = self.has[device], float(self.has[device].sum())
-        own = _xlogx(has)
-        sure, mixed = own.sum(), _xlogx(has + n * self.wanted).sum()
+        own = xlogx(has)
+        sure, mixed = own.sum(), xlogx(has + n * self.wanted).sum()
         self.far[device] = self._nats(n, sure, mixed) if n else self.empty
         self.more[device] = self._table(has, n + 1, 1.0, sure - own)
         self.less[device] = self._table(has, n - 1, -1.0, sure - own) if n > 1 else self.empty
 
     def _table(self, has: Floats, n: float, change: float, sure: Floats) -> Floats:
         hoped = n * self.wanted
-        before = _xlogx(has + hoped)
+        before = xlogx(has + hoped)
         after = np.maximum(has + change, 0.0)  # a class without rows has none to give; nobody asks
-        mixed = before.sum() - before + _xlogx(after + hoped)
-        return self._nats(n, sure + _xlogx(after), mixed)
+        mixed = before.sum() - before + xlogx(after + hoped)
+        return self._nats(n, sure + xlogx(after), mixed)
 
     def _nats(self, n: float, own: Floats, mixed: Floats) -> Floats:
-        return np.maximum(math.log(2) + (own / n + self.fixed - mixed / n + math.log(n)) / 2, 0.0)
+        return np.maximum(math.log(2) + (own / n + self.sure - mixed / n + math.log(n)) / 2, 0.0)
 
     # --------------------------------------------------------------------------------------------- two rows
 
@@ -171,7 +188,7 @@ class Walk:
         for at in sorted({int(self.far.argmax()), int(self.took.argmax())}):
             if self.fast is not None:
                 p, tables = self.problem, (self.plan, self.has, self.far, self.took, self.shift, out, back)
-                found = self.fast.exchange(*tables, p.alpha, p.spread, at, goal)
+                found = self.fast.exchange(*tables, p.alpha, p.spread, p.fixed is not None, at, goal)
                 source, label, second, other, to, least, steps = found
                 self.steps += steps
             else:
@@ -191,7 +208,8 @@ class Walk:
         after = self.took + goes.swapaxes(0, 1)[:, :, None] + comes.swapaxes(0, 1)[:, None]
         slow = after.max(-1)  # [to, from, from']
         if self.problem.spread:
-            slow = slow + after.std(-1)
+            some = None if self.problem.fixed is None else np.broadcast_to(self.rows > 0, after.shape)
+            slow = slow + deviate(after, some)
         comes_from = self.open.swapaxes(0, 1)[:, None]
         there = np.where(comes_from, slow[..., None], np.inf).min(2)  # [to, from, class']
         price = np.full((len(self.each), self.problem.classes, self.problem.classes), np.inf)
@@ -215,30 +233,5 @@ class Walk:
         """[device, class] nats that a row more or less of each adds while another makes up for it."""
         has, n = self.has, np.maximum(self.has.sum(1, keepdims=True), 1.0)
         mixed = has + n * self.wanted
-        own = _xlogx(np.maximum(has + change, 0.0)) - _xlogx(has)
-        return np.asarray((own - _xlogx(np.maximum(mixed + change, 0.0)) + _xlogx(mixed)) / (2 * n))
-
-
-def _xlogx(x: Floats) -> Floats:
-    return x * np.log(np.where(x > 0, x, 1.0))
-
-
-def _soft(x: Floats, width: float) -> float:
-    """The maximum; with a width, above it by at most that times ln n."""
-    top = float(x.max())
-    return top + width * math.log(float(np.exp((x - top) / width).sum())) if width else top
-
-
-def _shifts(path: Floats, work: Floats) -> Floats:
-    """[from, is, goes, device] seconds that moving one row adds."""
-    n = len(work)
-    shift = np.zeros((n, n, n, n))
-    for source in range(n):
-        for place in range(n):
-            added = np.zeros(n)
-            added[place] += work[place] + path[source, place]
-            if source != place:
-                added[source] += path[source, place]
-            shift[source, place, :] -= added
-            shift[source, :, place] += added
-    return shift
+        own = xlogx(np.maximum(has + change, 0.0)) - xlogx(has)
+        return np.asarray((own - xlogx(np.maximum(mixed + change, 0.0)) + xlogx(mixed)) / (2 * n))
