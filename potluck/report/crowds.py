@@ -49,11 +49,8 @@ def measure_crowd(trait: Trait, run: Run) -> str:
     if trait == "users":
         owned = Counter(user for user in crowd.get("user", []) if user >= 0)
         several = sum(count > 1 for count in owned.values())
-        return (
-            f"Here {plural(several, 'user')} of {len(owned):,} have several."
-            if owned
-            else "Here there are none."
-        )
+        known = f"Here {several:,} of {plural(len(owned), 'user')} have several."
+        return known if owned else "Here no device has a known user."
     slow, fast = (float(pick(crowd["compute"])) for pick in (max, min))
     return f"Here the slowest computes {slow / max(fast, 1e-12):.1f} times as long as the fastest."
 
