@@ -11,6 +11,7 @@ from potluck.core.errors import require
 from potluck.core.records import Record
 
 Kind = Literal["counts", "stretches", "tree", "tiers"]
+Trait = Literal["classes", "kinds", "edges", "users", "sizes"]
 Tell: TypeAlias = Callable[[Sequence[Record]], str]
 
 
@@ -38,6 +39,26 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """Whom an algorithm is for.
+
+    `trait` is what its devices differ in, and so how a report draws them:
+    classes     the classes that each holds, and those that it meets
+    kinds       kinds of devices that disagree about the same rows
+    edges       what they hang below, near devices and far from the cloud
+    users       whom several belong to
+    sizes       how much each can do
+    """
+
+    trait: Trait
+    told: str  # in a sentence
+
+    def __post_init__(self) -> None:
+        known = get_args(Trait)
+        require(self.trait in known, "Crowd.trait", self.trait, f"write one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
 class Notes:
     """All that a report should know of an algorithm's notes."""
 
@@ -46,3 +67,7 @@ class Notes:
     figures: tuple[Figure, ...] = ()
     # What the algorithm did in a run, in a sentence, from all of the run's records; "" if they tell nothing.
     tell: Tell | None = None
+    crowd: Crowd | None = None
+    views: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what each view is: "personal": "the device's own model"

@@ -12,13 +12,13 @@ import plotly.graph_objects as go
 
 from potluck.core.records import Group, Record
 from potluck.experiment import Run
-from potluck.report.canvas import make_figure, pick_time_unit
+from potluck.report.canvas import make_figure, pick_shade, pick_time_unit
 
 KINDS = {
-    "refused, rightly": ("#009E73", "circle"),
-    "refused, wrongly": ("#D55E00", "x"),
-    "missed": ("#CC79A7", "circle-open"),
-    "refused": ("#0072B2", "circle"),
+    "refused, rightly": (pick_shade(0), "circle"),
+    "refused, wrongly": (pick_shade(1), "x"),
+    "missed": (pick_shade(4), "circle-open"),
+    "refused": (pick_shade(2), "circle"),
 }
 
 
@@ -46,6 +46,13 @@ def find_culprits(records: Iterable[Record]) -> set[int] | None:
     return known.get("attackers", known.get("flippers"))
 
 
+def know_culprits(run: Run) -> set[int] | None:
+    """The same of a run: nobody, where devices are simulated and none was told to lie."""
+    found, e = find_culprits(run.lines), run.experiment
+    honest = not run.deployed and e.fleet.attack is None and e.data.flip is None
+    return set() if found is None and honest else found
+
+
 def measure_precision(run: Run) -> float | None:
     """The share of refused updates that came from culprits; None if none was refused or none is known."""
     truth, refused = find_culprits(run.lines), [node for at in read_anomalies(run) for node in at.nodes]
@@ -63,7 +70,7 @@ def measure_recall(run: Run) -> float | None:
 
 def draw_judgements(run: Run) -> go.Figure | None:
     """Updates that were refused and, of known culprits, those that weren't; None if none were judged."""
-    truth, odd = find_culprits(run.lines), read_anomalies(run)
+    truth, odd = know_culprits(run), read_anomalies(run)
     judged = [r for r in run.lines if r["metric"] == "guarded"]
     if not odd and not judged:
         return None

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from potluck.core.records import Group, Record
 from potluck.experiment import Run
 from potluck.metrics import Measurement, headline, series, time_to, totals
-from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import make_figure, pick_shade, pick_time_unit
 
 ROOT = "all"
 
@@ -161,7 +161,7 @@ def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
         end, y = ends.get(name, longest), height[name]
         start = [] if b.parent is None else [(b.born / size, height[b.parent])]
         points = [*start, (b.born / size, y), (end / size, y)]
-        shade = pick_colour(leaves.index(name)) if name in leaves else "#808080"
+        shade = pick_shade(leaves.index(name)) if name in leaves else "#808080"
         label = at_end.get(name, "nobody chooses it" if at_end else "")
         born = "" if b.size is None else f"{b.size} devices at its birth"
         figure.add_scatter(

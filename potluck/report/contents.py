@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import plotly.graph_objects as go
 
 from potluck.core.notes import Figure
-from potluck.core.units import percent
 from potluck.experiment import Comparison, Run
-from potluck.metrics import series
 from potluck.report import (
     anomalies,
+    captions,
     cohorts,
     curves,
     fleet_figures,
@@ -20,42 +19,43 @@ from potluck.report import (
     round_timeline,
     tiers,
 )
-from potluck.report.canvas import ReportFigure
+from potluck.report.canvas import ReportFigure, pick_colour
 from potluck.report.gather import is_one_federation
+
+Maybe = tuple[str, go.Figure | None, str]  # a title, a figure or none, what to look for
 
 
 def draw_all(comparison: Comparison) -> list[ReportFigure]:
     """All figures that apply; those that don't are left out."""
     found = [
-        *_draw_race(comparison),
+        *_name("The race", _draw_race(comparison)),
         *_draw_federation(comparison),
         *_draw_lives(comparison),
-        *_draw_costs(comparison),
+        *_name("What it cost", _draw_costs(comparison)),
+        *_draw_rounds(comparison),
     ]
-    return [
-        ReportFigure(title, figure, hint)
-        for title, figure, hint in found
-        if figure is not None and figure.data
-    ]
+    return [each for each in found if each.figure.data]
 
 
-Maybe = tuple[str, go.Figure | None, str]
+def list_colours(comparison: Comparison) -> dict[str, str]:
+    """Each algorithm's, the same in every figure."""
+    return {name: pick_colour(i) for i, name in enumerate(comparison.algorithms)}
+
+
+def _name(group: str, found: Iterator[Maybe], of: str = "") -> Iterator[ReportFigure]:
+    for title, figure, hint in found:
+        if figure is not None:
+            yield ReportFigure(title, figure, hint, group, of)
 
 
 def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     """What was reached, when, and for whom."""
-    band = " The band spans all seeds." if len(comparison.experiment.seeds) > 1 else ""
-    yield (
-        "Accuracy over time",
-        _drop_empty(curves.draw_over_time(comparison)),
-        "Look at who crosses the dotted line first: that is the time a crowd with these devices "
-        f"and links would need.{band}",
-    )
+    over_time = _drop_empty(curves.draw_over_time(comparison))
+    yield "Accuracy over time", over_time, captions.tell_race(comparison)
     yield (
         "Time to the target",
         curves.draw_time_to_target(comparison),
-        "Look for the shortest bar. A bar is drawn for algorithms that got there with every seed; "
-        "dots are the seeds.",
+        f"Look at how far bars reach; dots are seeds. {captions.tell_looks(comparison)}",
     )
     yield (
         "Accuracy over traffic",
@@ -82,33 +82,43 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     )
 
 
-def _draw_federation(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_federation(comparison: Comparison) -> Iterator[ReportFigure]:
     """Who takes part: once if it is the same for all, else for each."""
     drawn = [run for run in _find_first_runs(comparison) if run.devices is not None]
-    for run in drawn[:1] if is_one_federation(comparison) else drawn:
-        name = "" if is_one_federation(comparison) else f": {run.summary['algorithm']}"
-        yield (
-            f"The fleet{name}",
-            fleet_figures.draw_speeds(run),
-            "Look at the lower right: slow at computing and at sending, these are the stragglers. "
-            f"Both axes are logarithmic; larger dots hold more rows.{_count_shown(run)}",
-        )
-        yield (
-            f"Who holds what{name}",
-            holding_figures.draw_before(run),
-            "Look for rows with few bright cells: devices that know only some classes. "
-            f"This is before anything is trained.{_count_shown(run)}",
-        )
+    one = is_one_federation(comparison)
+    found = [
+        each
+        for run in (drawn[:1] if one else drawn)
+        for each in _name("The crowd", _draw_crowd(run), "" if one else run.summary["algorithm"])
+    ]
+    yield from sorted(found, key=lambda each: each.title)  # all of one title together: a reader chooses whose
 
 
-def _draw_lives(comparison: Comparison) -> Iterator[Maybe]:
+def _draw_crowd(run: Run) -> Iterator[Maybe]:
+    yield (
+        "The fleet",
+        fleet_figures.draw_speeds(run),
+        "Look at the lower right: slow at computing and at sending, these are the stragglers. "
+        f"Larger dots hold more rows.{captions.count_shown(run)}",
+    )
+    yield (
+        "Who holds what",
+        holding_figures.draw_before(run),
+        "Look for rows with few bright cells: devices that know only some classes. "
+        f"This is before anything is trained.{captions.count_shown(run)}",
+    )
+
+
+def _draw_lives(comparison: Comparison) -> Iterator[ReportFigure]:
     """What became of groups and of data, algorithm by algorithm, each with its first seed."""
-    several = len(comparison.algorithms) > 1
+    colours = list_colours(comparison)
     for run in _find_first_runs(comparison):
-        name = f": {run.summary['algorithm']}" if several else ""
-        seed = f" Seed {run.summary['seed']}." if len(comparison.of(run.summary["algorithm"])) > 1 else ""
-        for title, figure, hint in _draw_life(run):
-            yield f"{title}{name}", figure, f"{hint}{seed}"
+        name = run.summary["algorithm"]
+        seed = f" Seed {run.summary['seed']}." if len(comparison.of(name)) > 1 else ""
+        several = len(comparison.algorithms) > 1
+        group, of = (f"Inside {name}", name) if several else ("Inside", "")
+        for each in _name(group, _draw_life(run, colours[name]), of):
+            yield each._replace(hint=f"{each.hint}{seed}")
 
 
 def list_deeds(comparison: Comparison) -> list[tuple[str, str]]:
@@ -121,29 +131,20 @@ def list_deeds(comparison: Comparison) -> list[tuple[str, str]]:
     return found
 
 
-def _draw_life(run: Run) -> Iterator[Maybe]:
+def _draw_life(run: Run, colour: str) -> Iterator[Maybe]:
     """What became of one run's groups and data."""
-    yield (
-        "What each view reaches",
-        per_device.draw_views(run),
-        "Look at which model a device would best use: its own, its edge's or the one for all. "
-        f"Runs are judged by “{run.summary['view']}”.",
-    )
-    yield "Rows before and after", holding_figures.draw_before_and_after(run), _hint_at_moves(run)
+    yield "What each view reaches", per_device.draw_views(run, colour), captions.tell_views(run)
+    yield "Rows before and after", holding_figures.draw_before_and_after(run), captions.tell_moves(run)
     yield (
         "The fleet by tier",
         fleet_figures.draw_by_tier(run),
-        "Look at whether tiers part the fast from the slow, here at the end of the run.",
+        "Look at which of these parts the tiers, here at the end of the run: tiers are cut by what devices "
+        "can do, and who would be late with the work of one, for many rows, say, goes to the next.",
     )
     for each in note_figures.read_notes(run).figures:
-        yield each.title, _draw_note(run, each), each.hint + _tell_ending(run, each)
-    yield "Who was judged anomalous", anomalies.draw_judgements(run), _hint_at_judgements(run)
-    yield (
-        "Groups over time",
-        note_figures.draw_numbers(run),
-        "Groups whose curve leaves the others need attention. Every panel shows one number that the "
-        "algorithm noted.",
-    )
+        yield each.title, _draw_note(run, each), each.hint + captions.tell_ending(run, each)
+    yield "Who was judged anomalous", anomalies.draw_judgements(run), captions.tell_judgements(run)
+    yield "Groups over time", note_figures.draw_numbers(run), captions.tell_numbers(run)
 
 
 def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
@@ -159,92 +160,31 @@ def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
             return tiers.draw_sizes(run, figure.note)
 
 
-def _tell_ending(run: Run, figure: Figure) -> str:
-    """What a figure came to, in numbers."""
-    choices = _tell_agreement(run) if figure.kind == "tree" else ""
-    found = series(run.lines, figure.number) if figure.number else []
-    name = figure.number.replace("_", " ").capitalize()
-    return choices + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
-
-
-def _tell_agreement(run: Run) -> str:
-    """How choices fit the hidden groups, and whose choices these are."""
-    told = [
-        f"{fits.rand:.2f} over {who.format(fits.devices)}"
-        for seen, who in ((True, "the {} devices ever seen"), (False, "all {} evaluated"))
-        if (fits := cohorts.measure_final_agreement(run, seen=seen))
-    ]
-    if not told:
-        return ""
-    return (
-        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}; "
-        "who was never seen uses the cohort with the least loss on its own rows."
-    )
-
-
 def _draw_costs(comparison: Comparison) -> Iterator[Maybe]:
     """What it took."""
-    yield (
-        "Traffic by tier",
-        hierarchy.draw_traffic(comparison),
-        "Look at which links carry the load: those of devices, or those of edges and users above them. "
-        "Up is towards the cloud.",
-    )
+    traffic = hierarchy.draw_traffic(comparison)
+    yield "Traffic by tier", traffic, captions.tell_traffic(comparison)
     yield (
         "Where a task's time goes",
         round_timeline.draw_shares(comparison),
         "Look at the pale part: time in which devices are done and wait for slower ones. "
         "Mean over the last tasks of a run.",
     )
-    several = len(comparison.algorithms) > 1
+
+
+def _draw_rounds(comparison: Comparison) -> Iterator[ReportFigure]:
+    """One round of each algorithm, under one title: a reader chooses whose."""
     for run in _find_first_runs(comparison):
-        name = f": {run.summary['algorithm']}" if several else ""
-        if round_timeline.has_rounds(run):
-            hint = "Look at the top: the longest bars are the stragglers that all others wait for (pale)."
-            yield (
-                f"The anatomy of a round{name}",
-                round_timeline.draw_round(run),
-                f"{hint} This round has the median length.",
-            )
-        else:
-            hint = (
-                "Look at how unequal bars are: here nobody waits for the longest. The last tasks of the run."
-            )
-            yield f"The anatomy of tasks{name}", round_timeline.draw_round(run), hint
-
-
-def _hint_at_judgements(run: Run) -> str:
-    numbers = [
-        f"{name} {percent(share)}"
-        for name, share in (
-            ("precision", anomalies.measure_precision(run)),
-            ("recall", anomalies.measure_recall(run)),
-        )
-        if share is not None
-    ]
-    rates = f" Of updates, {' and '.join(numbers)}." if numbers else " Who really was at fault isn't known."
-    return f"Look for lines of marks: devices that are refused again and again.{rates}"
-
-
-def _hint_at_moves(run: Run) -> str:
-    found = holding_figures.measure_skews(run)
-    numbers = (
-        "" if found is None else f" Mean distance from everybody's mix: {found[0]:.2f}, then {found[1]:.2f}."
-    )
-    return f"Look at whether devices' rows have become more alike from left to right.{numbers}"
+        figure = round_timeline.draw_round(run)
+        of = run.summary["algorithm"] if len(comparison.algorithms) > 1 else ""
+        if figure is not None:
+            hint = captions.tell_round(run, figure)
+            yield ReportFigure("The anatomy of a round", figure, hint, "What it cost", of)
 
 
 def _find_first_runs(comparison: Comparison) -> list[Run]:
     """Of each algorithm the first seed's run."""
     return [comparison.of(name)[0] for name in comparison.algorithms]
-
-
-def _count_shown(run: Run) -> str:
-    crowd = run.devices
-    if crowd is None:
-        return ""
-    shown = len(crowd["nodes"])
-    return "" if shown == crowd["devices"] else f" {shown:,} of {crowd['devices']:,} devices."
 
 
 def _drop_empty(figure: go.Figure) -> go.Figure | None:

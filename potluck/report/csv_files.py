@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -58,12 +57,7 @@ def save_all(comparison: Comparison, drawn: Iterable[ReportFigure], folder: Path
     lines.writerows(zip(comparison.algorithms, *(column.texts for column in columns), tested, strict=True))
     write_file(folder, "table.csv", out.getvalue().encode())
     for each in drawn:
-        write_file(folder, f"{make_slug(each.title)}.csv", write_figure(each.figure).encode())
-
-
-def make_slug(title: str) -> str:
-    """A title as a part of an address or the name of a file."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure"
+        write_file(folder, f"{each.slug}.csv", write_figure(each.figure).encode())
 
 
 def _find_title(figure: go.Figure, axis: str, otherwise: str) -> str:

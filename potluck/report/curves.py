@@ -6,11 +6,18 @@ import numpy as np
 import plotly.graph_objects as go
 
 from potluck import metrics
-from potluck.core.colours import COLOURS
 from potluck.core.units import duration
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Measurement
-from potluck.report.canvas import INK, fit_rows, make_figure, pick_time_unit
+from potluck.report.canvas import (
+    INK,
+    fit_rows,
+    make_figure,
+    pick_colour,
+    pick_dash,
+    pick_size_unit,
+    pick_time_unit,
+)
 
 Axis = Callable[[Run, Sequence[Measurement]], list[float]]
 
@@ -28,15 +35,18 @@ def draw_over_time(comparison: Comparison) -> go.Figure:
 def draw_over_bytes(comparison: Comparison) -> go.Figure:
     """Accuracy over traffic, up and down together."""
 
+    most = max((run.summary["bytes_up"] + run.summary["bytes_down"] for run in comparison.runs), default=0.0)
+    length, unit = pick_size_unit(most)
+
     def traffic(run: Run, points: Sequence[Measurement]) -> list[float]:
         sent: dict[float, float] = {}
         for metric in ("bytes_up", "bytes_down"):
             for p in metrics.totals(run.lines, metric):
                 sent[p.time] = sent.get(p.time, 0.0) + p.value
         # Nothing is written before anything was sent.
-        return [sent.get(p.time, 0.0) / 1e6 for p in points]
+        return [sent.get(p.time, 0.0) / length for p in points]
 
-    return _mark_target(_draw_curves(comparison, traffic, "traffic (MB, up and down)"), comparison)
+    return _mark_target(_draw_curves(comparison, traffic, f"traffic ({unit}, up and down)"), comparison)
 
 
 def draw_over_rounds(comparison: Comparison) -> go.Figure:
@@ -55,7 +65,7 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
         return None
     size, unit = pick_time_unit(max(there))
     figure = make_figure(f"virtual time to {100 * comparison.target:.1f} % ({unit})", "")
-    for colour, row in zip(_pick_colours(comparison), comparison.rows, strict=True):
+    for i, row in enumerate(comparison.rows):
         mean, reached = row.seconds_to_target.mean, [t for t in times[row.algorithm] if t is not None]
         missed = len(times[row.algorithm]) - len(reached)
         of = f"not reached by {missed} of {missed + len(reached)} seeds" if reached else "not reached"
@@ -64,10 +74,9 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
             y=[row.algorithm],
             name=row.algorithm,
             orientation="h",
-            marker_color=colour,
+            marker_color=pick_colour(i),
             text=[of if mean is None else duration(mean)],
-            textposition="outside" if mean is None else "inside",
-            insidetextanchor="start",
+            textposition="outside",
             cliponaxis=False,
             showlegend=False,
         )
@@ -80,13 +89,14 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
                 marker={"color": "#ffffff", "size": 9, "line": {"color": "#1c1c1e", "width": 1.5}},
                 showlegend=False,
             )
+    figure.update_xaxes(range=[0, 1.15 * max(there) / size])  # so that times fit beside bars
     return fit_rows(figure, comparison.algorithms, each=40)
 
 
 def _draw_curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
     figure = make_figure(title, "mean accuracy over devices (%)")
-    for colour, name in zip(_pick_colours(comparison), comparison.algorithms, strict=True):
-        lines = []
+    for i, name in enumerate(comparison.algorithms):
+        colour, dash, lines = pick_colour(i), pick_dash(i), []
         for run in comparison.of(name):
             points = metrics.series(run.lines, "accuracy_mean", run.summary["view"])
             lines.append((axis(run, points), [100 * p.value for p in points]))
@@ -113,7 +123,7 @@ def _draw_curves(comparison: Comparison, axis: Axis, title: str) -> go.Figure:
                 name=name,
                 legendgroup=name,
                 mode="lines",
-                line={"color": colour, "width": 2.5},
+                line={"color": colour, "width": 2.5, "dash": dash},
                 hovertemplate=f"{name}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
             )
         )
@@ -139,7 +149,3 @@ def _mark_target(figure: go.Figure, comparison: Comparison) -> go.Figure:
         figure.add_hline(100 * comparison.target, line_dash="dot", line_color=INK, annotation_text=label,
                          annotation_position="bottom right")  # fmt: skip
     return figure
-
-
-def _pick_colours(comparison: Comparison) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(comparison.algorithms))]

@@ -3,10 +3,11 @@
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
+from plotly.subplots import make_subplots
 
-from potluck.core.colours import COLOURS
+from potluck.core.colours import OTHERS
 from potluck.core.job import ModelSpec
-from potluck.core.units import duration, size
+from potluck.core.units import duration, plural, size
 from potluck.experiment import Experiment, Run
 from potluck.federation import Federation
 from potluck.fleet import (
@@ -17,22 +18,64 @@ from potluck.fleet import (
     list_machines,
     transfer_seconds,
 )
-from potluck.report.canvas import LOOKED_AT, Facts, ReportFigure, make_figure, pick_colour
+from potluck.report.canvas import (
+    GRID,
+    LOOKED_AT,
+    Facts,
+    ReportFigure,
+    make_figure,
+    make_logarithmic,
+    pick_shade,
+    pick_size_unit,
+)
 from potluck.report.tiers import find_last_tiers
 
 SHOWN = 12  # groups that colours and a legend can tell apart
 BARS = 200  # devices in a picture; more would be narrower than a pixel
 
 
-def draw_speeds(run: Run) -> go.Figure | None:
-    """Every device, coloured by its edge or else its user; None if nothing is known of devices."""
-    return _draw_dots(run, find_owners(run))
-
-
 def draw_by_tier(run: Run) -> go.Figure | None:
-    """Every device, coloured by the tier that the algorithm gave it; None if it gave none."""
-    tiers = {node: f"tier {tier}" for node, tier in find_last_tiers(run).items()}
-    return _draw_dots(run, tiers) if tiers else None
+    """Every device by what tiers are cut by, a panel each, in the line of its tier; None without tiers."""
+    tiers, crowd = find_last_tiers(run), run.devices
+    if crowd is None or not tiers:
+        return None
+    where = {n: f"tier {tiers[n]}" if n in tiers else "no tier" for n in crowd["nodes"]}
+    names = sorted(set(where.values()), key=lambda name: (name == "no tier", name))
+    length, unit = pick_size_unit(max(crowd["memory"]))
+    columns = (
+        ("compute (ms a sample)", np.array(crowd["compute"])),
+        ("upload (Mbit/s)", np.array(crowd["up"]) / 1e6),
+        (f"memory ({unit})", np.array(crowd["memory"]) / length),
+        ("rows", np.array(crowd["rows"]).sum(1)),
+    )
+    shown = [(label, values) for label, values in columns if len(set(values.tolist())) > 1]
+    if not shown:
+        return None
+    figure = make_subplots(len(shown), 1, vertical_spacing=0.3 / len(shown))
+    figure.update_layout(make_figure("", "").layout, height=60 + len(shown) * (70 + 26 * len(names)))
+    for row, (label, values) in enumerate(shown, 1):
+        for i, name in enumerate(names):
+            mine = [(n, v) for n, v in zip(crowd["nodes"], values, strict=True) if where[n] == name]
+            figure.add_scatter(
+                x=[value for _, value in mine],
+                y=[name] * len(mine),
+                name=f"{name} ({plural(len(mine), 'device')})",
+                legendgroup=name,
+                showlegend=row == 1,
+                mode="markers",
+                marker={"color": pick_shade(i), "opacity": 0.6, "size": 10},
+                text=[f"device {n}" for n, _ in mine],
+                hovertemplate=f"%{{text}}: %{{x:.3g}}, {label}<extra>{name}</extra>",
+                row=row,
+                col=1,
+            )
+        axis = next(figure.select_xaxes(row=row))
+        axis.update(title_text=label, gridcolor=GRID, zeroline=False, title_standoff=4)
+        make_logarithmic(axis, values.tolist())
+    figure.update_yaxes(
+        type="category", categoryarray=names[::-1], categoryorder="array", gridcolor=GRID, automargin=True
+    )
+    return figure
 
 
 def find_owners(run: Run) -> dict[int, str]:
@@ -47,31 +90,31 @@ def find_owners(run: Run) -> dict[int, str]:
     return {}
 
 
-def _draw_dots(run: Run, groups: dict[int, str]) -> go.Figure | None:
-    """By compute and upload rate; the more rows, the larger."""
-    crowd = run.devices
-    if crowd is None:
+def draw_speeds(run: Run) -> go.Figure | None:
+    """Every device by compute and upload rate, coloured by edge or else user; None if all are alike."""
+    groups, crowd = find_owners(run), run.devices
+    if crowd is None or len(set(zip(crowd["compute"], crowd["up"], strict=True))) < 2:
         return None
     nodes = np.array(crowd["nodes"])
     compute, up = np.array(crowd["compute"]), np.array(crowd["up"]) / 1e6
     rows = np.array(crowd["rows"]).sum(1)
     sizes = 6 + 14 * np.sqrt(rows / max(1, rows.max()))
     figure = make_figure("compute (ms a sample; right is slower)", "upload (Mbit/s; down is slower)")
-    names = dict.fromkeys(groups.get(int(n), "no tier") if groups else "devices" for n in nodes)
+    names = dict.fromkeys(groups[int(n)] if groups else "devices" for n in nodes)
     for i, name in enumerate(sorted(names)):
-        mine = np.array([not groups or groups.get(int(n), "no tier") == name for n in nodes])
+        mine = np.array([not groups or groups[int(n)] == name for n in nodes])
         figure.add_scatter(
             x=compute[mine],
             y=up[mine],
             name=name,
             mode="markers",
-            marker={"color": pick_colour(i), "opacity": 0.7, "size": sizes[mine]},
+            marker={"color": pick_shade(i), "opacity": 0.7, "size": sizes[mine]},
             text=[f"device {n}, {count} rows" for n, count in zip(nodes[mine], rows[mine], strict=True)],
             hovertemplate="%{text}<br>%{x:.3g} ms a sample, %{y:.3g} Mbit/s<extra>" + name + "</extra>",
         )
     figure.update_layout(showlegend=len(names) > 1)
-    figure.update_xaxes(type="log", dtick="D2")  # 1, 2, 5, 10
-    figure.update_yaxes(type="log", dtick="D2")
+    make_logarithmic(figure.layout.xaxis, compute)
+    make_logarithmic(figure.layout.yaxis, up)
     return figure
 
 
@@ -99,15 +142,13 @@ def draw_fleet(federation: Federation, experiment: Experiment) -> list[ReportFig
     nodes = np.linspace(0, len(federation.fleet) - 1, min(len(federation.fleet), LOOKED_AT)).astype(int)
     p, parts = _find_profiles(federation).take(nodes), _estimate_seconds(federation, experiment)[:, nodes]
     dots = make_figure("compute (ms a sample)", "upload (Mbit/s)")
-    dots.add_scatter(x=p.compute, y=p.up / 1e6, mode="markers", marker={"color": COLOURS[0], "opacity": 0.6})
-    dots.update_xaxes(type="log")
-    dots.update_yaxes(type="log")
+    dots.add_scatter(x=p.compute, y=p.up / 1e6, mode="markers", marker={"color": OTHERS[0], "opacity": 0.6})
+    make_logarithmic(dots.layout.xaxis, p.compute)
+    make_logarithmic(dots.layout.yaxis, p.up / 1e6)
     bars = make_figure("device, fastest first", "seconds a task")
     some = np.linspace(0, len(nodes) - 1, min(len(nodes), BARS)).astype(int)
     order = np.argsort(parts.sum(0), kind="stable")[some]
-    for name, seconds, shade in zip(
-        ("download", "compute", "upload"), parts[:, order], COLOURS, strict=False
-    ):
+    for name, seconds, shade in zip(("download", "compute", "upload"), parts[:, order], OTHERS, strict=False):
         bars.add_bar(y=seconds, name=name, marker_color=shade)
     bars.update_layout(barmode="stack", showlegend=True)
     return [

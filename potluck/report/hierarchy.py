@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from potluck import metrics
 from potluck.core.records import Group
 from potluck.experiment import Comparison, Run
-from potluck.report.canvas import SHADES, fit_rows, make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import SHADES, fit_rows, make_figure, pick_shade, pick_size_unit, pick_time_unit
 from potluck.report.cohorts import ROOT
 
 SHOWN = 40  # edges in a picture
@@ -61,16 +61,19 @@ def draw_traffic(comparison: Comparison) -> go.Figure | None:
                 for tier, total in metrics.groups(run.lines, f"bytes_{way}").items():
                     table = sent.setdefault((tier, way), {})
                     table[name] = table.get(name, 0.0) + total / len(runs)
-    figure = make_figure("traffic (MB)", "")
+    length, unit = pick_size_unit(
+        max(map(sum, zip(*(table.values() for table in sent.values()), strict=False)), default=0.0)
+    )
+    figure = make_figure(f"traffic ({unit})", "")
     for i, ((tier, way), table) in enumerate(sent.items()):
         if any(table.values()):
             figure.add_bar(
-                x=[table.get(name, 0.0) / 1e6 for name in comparison.algorithms],
+                x=[table.get(name, 0.0) / length for name in comparison.algorithms],
                 y=comparison.algorithms,
                 name=f"{tier}, {way}",
                 orientation="h",
-                marker_color=pick_colour(i),
-                hovertemplate="%{y}: %{x:.4g} MB<extra>" + f"{tier}, {way}" + "</extra>",
+                marker_color=pick_shade(i),
+                hovertemplate="%{y}: %{x:.4g} " + unit + "<extra>" + f"{tier}, {way}" + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True)
     return fit_rows(figure, comparison.algorithms, each=40) if figure.data else None

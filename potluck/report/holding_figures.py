@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from potluck.core.colours import COLOURS
+from potluck.core.colours import OTHERS
 from potluck.data import Partition, Pool, RowCount, Shift
 from potluck.experiment import Run
 from potluck.federation import Federation
@@ -54,14 +54,14 @@ def draw_before(run: Run) -> go.Figure | None:
 def draw_before_and_after(run: Run) -> go.Figure | None:
     """Who holds what at first and at the end, on one scale; None if nothing moved or changed."""
     found = read_holdings(run)
-    if found is None or found.last is None:
+    if found is None or found.last is None or (found.first == found.last).all():
         return None
     figure = make_subplots(1, 2, shared_yaxes=True, subplot_titles=("at first", "at the end"))
     figure.update_layout(make_figure("class", "device").layout)
     most = int(max(found.first.max(), found.last.max()))
     figure.add_trace(_make_heatmap(found.nodes, found.first, "at first", most), 1, 1)
     figure.add_trace(_make_heatmap(found.nodes, found.last, "at the end", most), 1, 2)
-    figure.update_xaxes(title_text="class")
+    figure.update_xaxes(title={"text": "class", "standoff": 8})
     figure.update_layout(margin_t=50)
     return _set_height(figure, found)
 
@@ -209,7 +209,7 @@ def draw_data(federation: Federation) -> list[ReportFigure]:
     heat = make_figure("class", "device, largest first")
     heat.add_heatmap(z=shown, colorscale="Blues", colorbar={"title": {"text": "rows"}})
     sizes = make_figure("rows a device", "devices")
-    sizes.add_histogram(x=table.sum(1), marker_color=COLOURS[0])
+    sizes.add_histogram(x=table.sum(1), marker_color=OTHERS[0])
     return [
         ReportFigure(
             "Who holds what", heat, "Look for rows with few dark cells: devices that know only some classes."

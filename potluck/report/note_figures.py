@@ -4,20 +4,23 @@ Which notes there are and how they read, algorithms say themselves (`NOTES`); he
 several algorithms write.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from potluck.algorithms import canonical, find_notes
-from potluck.core.colours import COLOURS
+from potluck.core.colours import OTHERS
 from potluck.core.errors import ConfigError
-from potluck.core.notes import Figure, Kind, Notes
+from potluck.core.notes import Figure, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import SHADES, make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import SHADES, make_figure, pick_shade, pick_time_unit
 from potluck.report.hierarchy import name_group
+
+Curves: TypeAlias = dict[str, list[tuple[float, float]]]  # by group: when, and how much
 
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
 PANELS = 8  # of things noted
@@ -26,7 +29,7 @@ _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's 
 _ELSEWHERE = ("guarded", "anomalous", "tiers")  # have figures of their own
 WORDS = {
     "anomalous_members": "users or edges whose updates were refused",
-    "mixed": "distance of the edge's model from the cloud's when they were mixed",
+    "mixed": "distance of its model from the cloud's",
     "train_loss": "loss in training",
 }
 FIGURES = (
@@ -76,13 +79,12 @@ def read_own(run: Run) -> Notes:
 
 def draw_numbers(run: Run) -> go.Figure | None:
     """What groups noted over time, a panel for each number; None if there is none."""
-    notes = read_notes(run)
-    table = _read_numbers(run, {figure.note: figure.kind for figure in notes.figures})
+    table, words = _read_changing(run), read_notes(run).words
     if not table:
         return None
     size, unit = pick_time_unit(max(run.summary["virtual_seconds"], 0.0))
     things = list(table)[:PANELS]
-    titles = {thing: notes.words.get(thing, thing.replace("_", " ")) for thing in things}
+    titles = {thing: _name_thing(thing, words) for thing in things}
     figure = make_subplots(
         len(things),
         1,
@@ -93,7 +95,7 @@ def draw_numbers(run: Run) -> go.Figure | None:
     like = make_figure("", "").layout
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
-    figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
+    figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
     names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
@@ -103,9 +105,25 @@ def draw_numbers(run: Run) -> go.Figure | None:
             every = sorted(p for points in table[thing].values() for p in points)
             _draw_range(figure, row, every, size, len(table[thing]))
     figure.update_xaxes(title_text=f"virtual time ({unit})", row=len(things), col=1)
-    figure.update_annotations(x=0, xanchor="left")
+    figure.update_layout(showlegend=len(names) > 1)
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
     figure.update_layout(height=140 + 170 * len(things), legend_y=1 + 0.3 / len(things), margin_t=60)
     return figure
+
+
+def list_steady(run: Run) -> dict[str, float]:
+    """Numbers that are the same in every group and at all times, by their names: they have no panel."""
+    words = read_notes(run).words
+    found = {
+        thing: {n for points in groups.values() for _, n in points}
+        for thing, groups in _read_numbers(run).items()
+    }
+    return {_name_thing(thing, words): min(n) for thing, n in found.items() if len(n) == 1}
+
+
+def count_more(run: Run) -> int:
+    """How many numbers there are beyond those that have a panel."""
+    return max(0, len(_read_changing(run)) - PANELS)
 
 
 def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
@@ -141,9 +159,22 @@ def _split_number(name: str) -> tuple[str, int]:
     return words, int(name[len(words) :] or -1)
 
 
-def _read_numbers(run: Run, drawn: dict[str, Kind]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def _name_thing(thing: str, words: Mapping[str, str]) -> str:
+    return words.get(thing, thing.replace("_", " "))
+
+
+def _read_changing(run: Run) -> dict[str, Curves]:
+    """All but what is the same in every group and at all times."""
+    found = _read_numbers(run)
+    return {
+        thing: found[thing] for thing in found if len({n for p in found[thing].values() for _, n in p}) > 1
+    }
+
+
+def _read_numbers(run: Run) -> dict[str, Curves]:
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    drawn = {figure.note: figure.kind for figure in read_notes(run).figures}
+    found: dict[str, Curves] = {}
     for r in run.lines:
         name = r["metric"]
         if name in drawn and (drawn[name] != "counts" or isinstance(r["value"], list)):  # in its own figure
@@ -182,8 +213,8 @@ def _draw_line(
         legendgroup=name,
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
-        marker={"size": 4},
-        line={"color": pick_colour(place), "width": 1.5, "dash": "solid" if place < len(COLOURS) else "dot"},
+        marker={"size": 4 if len(points) > 1 else 8},
+        line={"color": pick_shade(place), "width": 1.5, "dash": "solid" if place < len(OTHERS) else "dot"},
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,
         col=1,
@@ -205,7 +236,7 @@ def _draw_range(
             legendgroup=name,
             showlegend=row == 1,
             mode="lines",
-            line={"color": pick_colour(0), "dash": style, "width": 1.5},
+            line={"color": pick_shade(0), "dash": style, "width": 1.5},
             row=row,
             col=1,
         )

@@ -6,7 +6,15 @@ from numpy.typing import NDArray
 
 from potluck.experiment import Comparison, Run
 from potluck.metrics import Measurement, headline
-from potluck.report.canvas import INK, fit_rows, make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import (
+    INK,
+    fit_rows,
+    make_figure,
+    pick_colour,
+    pick_dash,
+    pick_shade,
+    pick_time_unit,
+)
 
 
 def read_accuracies(run: Run) -> dict[int, float]:
@@ -36,22 +44,36 @@ def draw_devices(comparison: Comparison) -> go.Figure | None:
                 y=100 * y,
                 name=name,
                 mode="lines",
-                line={"color": pick_colour(i), "width": 2.5, "shape": "hv"},
+                line={"color": pick_colour(i), "width": 2.5, "shape": "hv", "dash": pick_dash(i)},
                 hovertemplate=f"{name}: %{{y:.1f}} % at %{{x:.0f}} %<extra></extra>",
             )
     for low, high, label in ((0, 10, "worst 10 %"), (90, 100, "best 10 %")):
-        figure.add_vrect(low, high, fillcolor=INK, opacity=0.12, line_width=0, annotation_text=label)
+        figure.add_vrect(
+            low,
+            high,
+            fillcolor=INK,
+            opacity=0.12,
+            line_width=0,
+            annotation_text=label,
+            annotation_position=f"bottom {'left' if low == 0 else 'right'}",
+        )
     figure.update_xaxes(range=[0, 100])
     return figure if figure.data else None
 
 
-def draw_views(run: Run) -> go.Figure | None:
-    """What each model that a device could use comes to, over time; None if there is but one."""
+def read_views(run: Run) -> dict[str, list[Measurement]]:
+    """What each model that a device could use comes to, over time."""
     found: dict[str, list[Measurement]] = {}
     for r in run.lines:
         if r["metric"] == "accuracy_mean":
             found.setdefault(str(r.get("view")), []).append(Measurement(r["round"], r["time"], r["value"]))
-    if len(found) < 2:
+    return found
+
+
+def draw_views(run: Run, colour: str) -> go.Figure | None:
+    """All views; that by which the run is judged in the algorithm's colour. None if there is but one."""
+    found = read_views(run)
+    if len(found) < 2 or len({tuple(points) for points in found.values()}) < 2:
         return None
     size, unit = pick_time_unit(run.summary["virtual_seconds"])
     figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
@@ -61,7 +83,11 @@ def draw_views(run: Run) -> go.Figure | None:
             y=[100 * p.value for p in points],
             name=view,
             mode="lines",
-            line={"color": pick_colour(i), "width": 2.5},
+            line={
+                "color": colour if view == run.summary["view"] else pick_shade(i),
+                "dash": "solid" if view == run.summary["view"] else ("dash", "dot", "dashdot")[i % 3],
+                "width": 2.5,
+            },
             hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
         )
     return figure

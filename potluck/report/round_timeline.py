@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from potluck.engine.timeline import KEPT
 from potluck.experiment import Comparison, Run
-from potluck.report.canvas import INK, fit_rows, make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import INK, fit_rows, make_figure, pick_shade, pick_time_unit
 
 PARTS = ("queued", "download", "train", "upload", "wait")
 LOST = "called off"
@@ -145,4 +145,4 @@ def _number_repeats(names: list[str]) -> list[str]:
 
 
 def _pick_part_colour(part: str, i: int) -> str:
-    return INK if part == "wait" else pick_colour(i)
+    return INK if part == "wait" else pick_shade(i)

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import make_figure, pick_colour, pick_time_unit
+from potluck.report.canvas import make_figure, pick_shade, pick_time_unit
 
 
 def read_tiers(run: Run, note: str = "tier") -> Iterator[tuple[float, int, str]]:
@@ -31,7 +31,7 @@ def find_last_tiers(run: Run) -> dict[int, str]:
 
 
 def draw_sizes(run: Run, note: str) -> go.Figure | None:
-    """How many devices each tier has over time; None without tiers."""
+    """How many devices each tier has over time; None without tiers, or if they stay as they were formed."""
     where: dict[int, str] = {}
     every = list(read_tiers(run, note))
     names = sorted({tier for _, _, tier in every})
@@ -43,7 +43,7 @@ def draw_sizes(run: Run, note: str) -> go.Figure | None:
         where[node] = tier
         now[tier] += 1
         counts[time] = dict(now)  # of one moment's notes the last one counts
-    if not counts:
+    if len({tuple(count.values()) for count in counts.values()}) < 2:
         return None
     end = max(run.summary["virtual_seconds"], *counts)
     counts[end] = counts[max(counts)]
@@ -55,7 +55,7 @@ def draw_sizes(run: Run, note: str) -> go.Figure | None:
             y=[count[name] for count in counts.values()],
             name=f"tier {name}",
             mode="lines",
-            line={"color": pick_colour(i), "width": 2.5, "shape": "hv"},
+            line={"color": pick_shade(i), "width": 2.5, "shape": "hv"},
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(showlegend=True)

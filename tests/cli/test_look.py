@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from unpacked import read_figures
 
 from potluck import data
 from potluck.cli import main
@@ -30,7 +31,7 @@ def test_a_summary_and_a_picture_without_network(command, key, tmp_path, capsys)
     assert facts["picture"] == str(picture)
     assert key in facts
     page = picture.read_text()
-    assert page.count("Plotly.newPlot") == 2
+    assert len(read_figures(page)) == page.count("<figure>") == 2
     assert page.count("Look ") == 2
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
 

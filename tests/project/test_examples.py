@@ -66,7 +66,7 @@ def test_a_script_shows_its_system_at_work(name, tmp_path, capsys):
     assert all(line.startswith(f"{label} ") for line, label in zip(lines, compared, strict=False))
     assert any(told in line for line in lines[len(compared) :])
     assert lines[-1] == f"report: {tmp_path / name / 'report.html'}"
-    assert "Plotly.newPlot" in (tmp_path / name / "report.html").read_text()
+    assert "<figure>" in (tmp_path / name / "report.html").read_text()
 
 
 def test_own_module_and_data(capsys):

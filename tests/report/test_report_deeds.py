@@ -112,6 +112,8 @@ def test_a_report_has_each_ones_sentence_and_says_of_which_seed():
     together = compared(*runs, seeds=[1, 2])
     assert [name for name, _ in list_deeds(together)] == ["mine"]
     page = render(together, [])
-    assert "<h2>What each did (seed 1)</h2>" in page
-    assert "<li><b>mine</b>: 8 rows moved among the devices of 1 user, in 1 of 1 plan" in page
+    assert ">What each did (seed 1)</h2>" in page
+    assert "<b>mine</b><svg" in page  # a picture of the crowd that it is for
+    assert "<p>For users with several devices of unequal speed, whose rows are lopsided.</p>" in page
+    assert "<p>8 rows moved among the devices of 1 user, in 1 of 1 plan" in page
     assert "What each did" not in render(compared(runs[0]), [])

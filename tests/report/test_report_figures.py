@@ -8,6 +8,7 @@ import pytest
 from potluck.experiment import Comparison, Experiment, Run
 from potluck.report import (
     anomalies,
+    captions,
     cohorts,
     csv_files,
     curves,
@@ -124,13 +125,16 @@ def test_the_mean_over_seeds_of_different_panels():
 
 def test_views_over_time():
     records = [line(t, "accuracy_mean", a, view=v) for t, v, a in ((1.0, "own", 0.2), (1.0, "global", 0.1))]
-    figure = per_device.draw_views(made(*records, line(2.0, "accuracy_mean", 0.6, view="own")))
+    figure = per_device.draw_views(made(*records, line(2.0, "accuracy_mean", 0.6, view="own")), "#000000")
     assert {name: list(t.y) for name, t in named(figure).items()} == {
         "own": pytest.approx([20, 60]),
         "global": pytest.approx([10]),
     }
     assert axes(figure) == ("virtual time (seconds)", "mean accuracy over devices (%)")
-    assert per_device.draw_views(made(records[0])) is None
+    assert per_device.draw_views(made(records[0]), "#000000") is None
+    assert [trace.line.color == "#000000" for trace in figure.data] == [False, True]  # judged by `global`
+    alike = [line(1.0, "accuracy_mean", 0.5, view=view) for view in ("own", "global")]
+    assert per_device.draw_views(made(*alike), "#000000") is None
 
 
 # ------------------------------------------------------------------------------------------------ the crowd
@@ -141,7 +145,9 @@ def test_the_fleet_on_log_axes_coloured_by_edge():
     dots = named(figure)
     assert set(dots) == {"edge 0", "edge 1"}
     assert (list(dots["edge 1"].x), list(dots["edge 1"].y)) == ([10.0, 100.0], [2.0, 1.0])  # ms, Mbit/s
-    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", None)  # 1 to 100, and 1 to 4
+    assert {"3", "10", "30", "100"} <= set(figure.layout.xaxis.ticktext)
+    assert "2" not in figure.layout.xaxis.ticktext
     assert axes(figure) == ("compute (ms a sample; right is slower)", "upload (Mbit/s; down is slower)")
     assert fleet_figures.draw_speeds(made()) is None
 
@@ -155,13 +161,22 @@ def test_the_fleet_coloured_by_tiers_that_were_noted():
     ]
     run = made(*records, devices=crowd(edge=[0, 0, 1, 1]))
     assert tiers.find_last_tiers(run) == {0: "1", 3: "1"}
-    assert set(named(fleet_figures.draw_by_tier(run))) == {"tier 1", "no tier"}
+    drawn = fleet_figures.draw_by_tier(run)
+    assert set(named(drawn)) == {"tier 1 (2 devices)", "no tier (2 devices)"}
+    panels = [axis.title.text for axis in drawn.select_xaxes()]
+    assert panels == ["compute (ms a sample)", "upload (Mbit/s)", "rows"]  # all have the same memory
+    assert [list(trace.x) for trace in drawn.data if trace.name == "tier 1 (2 devices)"] == [
+        [1.0, 100.0],
+        [4.0, 1.0],
+        [4, 1],
+    ]
     assert set(named(fleet_figures.draw_speeds(run))) == {"edge 0", "edge 1"}
     assert fleet_figures.draw_by_tier(made(devices=crowd())) is None
     steps = named(tiers.draw_sizes(run, "tier"))
     assert (list(steps["tier 0"].x), list(steps["tier 0"].y)) == ([1.0, 5.0, 100.0], [1, 0, 0])
     assert list(steps["tier 1"].y) == [1, 2, 2]
     assert tiers.draw_sizes(made(devices=crowd()), "tier") is None
+    assert tiers.draw_sizes(made(*records[:1]), "tier") is None  # nobody was moved
     listed = made(line(1.0, "tier", [0, 2], group="fast"), devices=crowd())
     assert tiers.find_last_tiers(listed) == {0: "fast", 2: "fast"}
 
@@ -275,6 +290,9 @@ def test_whatever_was_noted_of_groups():
         line(1.0, "cohort", {"participants": 3, "why": "text"}, group="0"),
         line(2.0, "cohort", {"participants": 5}, group="0"),
         line(2.0, "chose", [7, 8, 9], group=6),
+        line(3.0, "chose", [7], group=6),
+        line(2.0, "weight", 0.5, group="0"),
+        line(3.0, "weight", 0.5, group="1"),
         line(2.0, "bytes_up", 100.0, group="device"),  # a counter: not a group's
         line(2.0, "alone", 1.0),
     ]
@@ -282,22 +300,25 @@ def test_whatever_was_noted_of_groups():
     lines = named(figure)
     assert set(lines) == {"0", "edge 1"}  # node 6 is the second edge
     assert list(lines["0"].y) == [3, 5]
-    assert list(lines["edge 1"].y) == [3]  # devices
+    assert list(lines["edge 1"].y) == [3, 1]  # devices
     assert [a.text for a in figure.layout.annotations] == [
         "devices that took part in its round",
         "devices that chose its model",
     ]
     assert lines["edge 1"].hovertemplate == "edge 1, devices that chose its model: %{y:.4g}<extra></extra>"
-    assert note_figures.draw_numbers(made(records[3], records[4])) is None
+    assert note_figures.list_steady(made(*records)) == {"weight": 0.5}
+    assert note_figures.count_more(made(*records)) == 0
+    assert note_figures.draw_numbers(made(*records[-4:])) is None
+    assert "without a panel: weight (0.5)." in captions.tell_numbers(made(*records))
 
 
 def test_a_note_of_ones_own_keeps_its_name():
-    figure = note_figures.draw_numbers(made(line(1.0, "my_note", 1.0, group="a")))
+    figure = note_figures.draw_numbers(made(*(line(t, "my_note", t, group="a") for t in (1.0, 2.0))))
     assert [a.text for a in figure.layout.annotations] == ["my note"]
 
 
 def test_groups_are_listed_by_number_and_no_two_look_alike():
-    records = [line(1.0, "loss", 1.0, group=f"g{n}") for n in (10, 2, 0, 1, 3, 4, 5, 6, 7)]
+    records = [line(1.0, "loss", float(n), group=f"g{n}") for n in (10, 2, 0, 1, 3, 4, 5, 6, 7)]
     drawn = note_figures.draw_numbers(made(*records)).data
     assert [trace.name for trace in drawn] == ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7", "g10"]
     assert len({(trace.line.color, trace.line.dash) for trace in drawn}) == 9  # of eight colours
@@ -355,7 +376,13 @@ def test_who_was_judged_and_whether_that_was_right():
         "missed (2)": ([1.0, 2.0], [3, 1]),
     }
     assert axes(figure) == ("virtual time (seconds)", "device")
-    assert set(named(anomalies.draw_judgements(made(*records)))) == {"refused (2)"}  # the truth isn't known
+    nobody = made(*records)  # no device was told to lie
+    assert set(named(anomalies.draw_judgements(nobody))) == {"refused, wrongly (2)"}
+    assert captions.tell_judgements(nobody).endswith("nobody lies, so all 2 refusals are false alarms.")
+    hidden = Experiment(fleet={"attack": {"kind": "sign_flip", "share": 0.5}})
+    unknown = Run(hidden, nobody.summary, None, _lines=nobody.lines)
+    assert set(named(anomalies.draw_judgements(unknown))) == {"refused (2)"}
+    assert captions.tell_judgements(unknown).endswith("Who really was at fault isn't known.")
     assert anomalies.draw_judgements(made()) is None
 
 
@@ -453,10 +480,14 @@ def test_figures_that_have_nothing_to_show_are_absent():
         "Who is served well",
         "The fleet",
         "Who holds what",
-        "How often classes were trained: classter",
+        "How often classes were trained",
         "Where a task's time goes",
-        "The anatomy of a round: fedavg",
+        "The anatomy of a round",
     ]
+    assert [each.group for each in draw_all(two)] == [
+        *("The race", "The crowd", "The crowd", "Inside classter", "What it cost", "What it cost"),
+    ]
+    assert [each.slug for each in draw_all(two)][-1] == "the-anatomy-of-a-round-fedavg"
     assert all(each.hint.startswith("Look ") for each in draw_all(two))
 
 

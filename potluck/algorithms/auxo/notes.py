@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from potluck.core.notes import Notes
+from potluck.core.notes import Crowd, Notes
 from potluck.core.records import Record
 from potluck.core.units import plural, times
 from potluck.metrics import noted
@@ -36,4 +36,6 @@ NOTES = Notes({
     "cohort wild": "updates too long to tell sides by",
     "cohort strays": "updates like no cohort's, kept out",
     "blacklisted": "number of a device that was shut out",
-}, tell=tell_cohorts)  # fmt: skip
+}, tell=tell_cohorts, crowd=Crowd(
+    "kinds", "For a few kinds of users who need different models, when nobody says who is who."
+))  # fmt: skip

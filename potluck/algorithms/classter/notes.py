@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from potluck.core.notes import Figure, Notes
+from potluck.core.notes import Crowd, Figure, Notes
 from potluck.core.records import Record
 from potluck.core.units import percent, times
 from potluck.metrics import noted, series
@@ -55,4 +55,5 @@ NOTES = Notes(
         ),
     ),
     tell_learning,
+    Crowd("classes", "For devices that hold few classes, and meet others when their model is used."),
 )

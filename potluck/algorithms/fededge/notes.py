@@ -21,4 +21,9 @@ def tell_edges(records: Sequence[Record]) -> str:
     return f"{told}; {plural(odd, 'update')} left out as odd."
 
 
-NOTES = Notes(tell=tell_edges)
+VIEWS = {
+    "personal": "the device's own model",
+    "edge": "that of its edge",
+    "global": "the cloud's for all",
+}
+NOTES = Notes(tell=tell_edges, views=VIEWS)

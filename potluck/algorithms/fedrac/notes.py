@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from potluck.core.notes import Notes
+from potluck.core.notes import Crowd, Notes
 from potluck.core.records import Record
 from potluck.core.units import plural
 from potluck.metrics import noted
@@ -47,4 +47,9 @@ NOTES = Notes({
     f"{TIER_ROUND} lost": "devices whose answers were lost",
     f"{TIER_ROUND} late": "devices that were late",
     f"{TIER_ROUND} loss": "loss in training",
-}, tell=tell_tiers)  # fmt: skip
+}, tell=tell_tiers, crowd=Crowd(
+    "sizes", "For devices so unequal that one size of model doesn't fit them all."
+), views={
+    "tier": "the model of the device's tier",
+    "known": "that and all poorer tiers', each heeded by what it has learnt from",
+})  # fmt: skip

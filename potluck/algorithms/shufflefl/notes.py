@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from potluck.core.notes import Notes
+from potluck.core.notes import Crowd, Notes
 from potluck.core.records import Record
 from potluck.core.units import duration, plural
 from potluck.metrics import noted
@@ -31,4 +31,6 @@ NOTES = Notes({
     "objective_after": "cost of a round after rows have moved",
     "alpha": "seconds that balance of labels is worth",
     "beta": "time expected, over that of its last round",
-}, tell=tell_moves)  # fmt: skip
+}, tell=tell_moves, crowd=Crowd(
+    "users", "For users with several devices of unequal speed, whose rows are lopsided."
+))  # fmt: skip

@@ -1,0 +1,156 @@
+"""What to look for in figures, in words that are true of what they show."""
+
+import plotly.graph_objects as go
+
+from potluck import metrics
+from potluck.core.notes import Figure
+from potluck.core.units import duration, percent, plural
+from potluck.experiment import Comparison, Run
+from potluck.metrics import series
+from potluck.report import anomalies, cohorts, holding_figures, note_figures, per_device, round_timeline
+
+
+def tell_race(comparison: Comparison) -> str:
+    """Who is first, where there is a line to cross."""
+    band = " The band spans all seeds." if len(comparison.experiment.seeds) > 1 else ""
+    if comparison.target is None:
+        return f"Look at who is higher at the same time, and who still climbs at the end.{band}"
+    if all(comparison.time(run) is None for run in comparison.runs):
+        return f"Look at who comes nearest to the dotted line: nobody got there.{band}"
+    return (
+        "Look at who crosses the dotted line first: that is the time a crowd with these devices "
+        f"and links would need.{band}"
+    )
+
+
+def tell_looks(comparison: Comparison) -> str:
+    """How exact times to the target are: they are those of evaluations, which lie apart."""
+    late: dict[str, float] = {}
+    for run in comparison.runs:
+        there, when = series(run.lines, "accuracy_mean", run.summary["view"]), comparison.time(run)
+        before = [p.time for p in there if when is not None and p.time < when]
+        if when is not None and before:
+            name = run.summary["algorithm"]
+            late[name] = max(late.get(name, 0.0), when - before[-1])
+    if not late:
+        return ""
+    if max(late.values()) - min(late.values()) < 0.1 * max(late.values()):
+        far = f"by up to {duration(max(late.values()))}"
+    else:
+        far = "by up to " + ", ".join(f"{duration(gap)} ({name})" for name, gap in late.items())
+    return f"Times to the target are read off evaluations, so that they may be late {far}."
+
+
+def tell_views(run: Run) -> str:
+    """What the views are, in the algorithm's words."""
+    words = note_figures.read_own(run).views
+    views = list(per_device.read_views(run))
+    told = [f"“{view}” is {words[view]}" for view in views if view in words]
+    known = f" {'; '.join(told)}." if told else ""
+    return (
+        "Look at which of these models would serve devices best."
+        f"{known} Runs are judged by “{run.summary['view']}”."
+    )
+
+
+def tell_moves(run: Run) -> str:
+    """How unlike devices were before and after."""
+    found = holding_figures.measure_skews(run)
+    numbers = (
+        "" if found is None else f" Mean distance from everybody's mix: {found[0]:.2f}, then {found[1]:.2f}."
+    )
+    return f"Look at whether devices' rows have become more alike from left to right.{numbers}"
+
+
+def tell_ending(run: Run, figure: Figure) -> str:
+    """What a figure came to, in numbers."""
+    choices = _tell_agreement(run) if figure.kind == "tree" else ""
+    found = series(run.lines, figure.number) if figure.number else []
+    name = figure.number.replace("_", " ").capitalize()
+    return choices + (f" {name} at the end: {found[-1].value:.2f}." if found else "")
+
+
+def _tell_agreement(run: Run) -> str:
+    """How choices fit the hidden groups, and whose choices these are."""
+    told = [
+        f"{fits.rand:.2f} over {who.format(fits.devices)}"
+        for seen, who in ((True, "the {} devices ever seen"), (False, "all {} evaluated"))
+        if (fits := cohorts.measure_final_agreement(run, seen=seen))
+    ]
+    if not told:
+        return ""
+    return (
+        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}; "
+        "who was never seen uses the cohort with the least loss on its own rows."
+    )
+
+
+def tell_judgements(run: Run) -> str:
+    """How right they were, as far as the truth is known."""
+    truth, refused = anomalies.know_culprits(run), anomalies.read_anomalies(run)
+    if truth is not None and not truth:
+        count = sum(len(at.nodes) for at in refused)
+        return f"Look for devices that are refused again and again: nobody lies, so {_tell_false(count)}."
+    numbers = [
+        f"{name} {percent(share)}"
+        for name, share in (
+            ("precision", anomalies.measure_precision(run)),
+            ("recall", anomalies.measure_recall(run)),
+        )
+        if share is not None
+    ]
+    rates = f" Of updates, {' and '.join(numbers)}." if numbers else " Who really was at fault isn't known."
+    return f"Look for lines of marks: devices that are refused again and again.{rates}"
+
+
+def _tell_false(count: int) -> str:
+    return "the one refusal is a false alarm" if count == 1 else f"all {count:,} refusals are false alarms"
+
+
+def tell_numbers(run: Run) -> str:
+    """What was left out of the panels, and why."""
+    steady = note_figures.list_steady(run)
+    same = ", ".join(f"{name} ({value:.4g})" for name, value in steady.items())
+    hint = (
+        "Look for groups whose curve leaves the others. Every panel shows one number that the algorithm noted"
+    )
+    more = note_figures.count_more(run)
+    rest = f"; {plural(more, 'further number')} {'is' if more == 1 else 'are'} in the records" if more else ""
+    return f"{hint}{rest}.{f' Always the same, so without a panel: {same}.' if same else ''}"
+
+
+def tell_traffic(comparison: Comparison) -> str:
+    """Links are compared where there are several tiers of them."""
+    tiers = {
+        tier
+        for run in comparison.runs
+        for way in ("up", "down")
+        for tier, total in metrics.groups(run.lines, f"bytes_{way}").items()
+        if total
+    }
+    if len(tiers) < 2:
+        return "Look at who sends most. Up is towards the cloud."
+    return (
+        "Look at which links carry the load: those of devices, or those of edges and users above them. "
+        "Up is towards the cloud."
+    )
+
+
+def tell_round(run: Run, figure: go.Figure) -> str:
+    """Whether anybody waits for the longest."""
+    if not round_timeline.has_rounds(run):
+        return (
+            "Look at how unequal bars are: there are no rounds, and nobody waits. These are the last tasks."
+        )
+    waits = any(trace.name == "wait" for trace in figure.data)
+    top = "the stragglers that all others wait for (pale)" if waits else "the stragglers"
+    return f"Look at the top: the longest bars are {top}. This round has the median length."
+
+
+def count_shown(run: Run) -> str:
+    """How many devices of all are drawn, unless all are."""
+    crowd = run.devices
+    if crowd is None:
+        return ""
+    shown = len(crowd["nodes"])
+    return "" if shown == crowd["devices"] else f" {shown:,} of {crowd['devices']:,} devices."
