@@ -152,8 +152,8 @@ FASHION: dict[str, Any] = {
         "links": {"edge": {"latency": [0.005, 0.02]}, "cloud": {"latency": [0.4, 0.8]}},
     },
     "train": {"batch": 25, "epochs": 1},
-    "stop": {"seconds": 240},
-    "evaluate": {"seconds": 12},
+    "stop": {"seconds": 120},
+    "evaluate": {"seconds": 8},
     "run": {"executor": "loop"},
 }
 QUICK: dict[str, Any] = {
