@@ -74,15 +74,15 @@ class Groups:
         return (1.0,) * self.count if self.sizes is None else tuple(self.sizes)
 
     def deal(self, owners: Mapping[str, NDArray[np.int32]], clients: int, key: int) -> NDArray[np.int32]:
-        """Which group each client belongs to; `owners`: of whom each is a device, by tier, below 0 of nobody."""
+        """Which group each client belongs to; `owners`: whose each is, by tier, below 0 if nobody's."""
         if self.by is None:
             members, place, who = clients, np.arange(clients), "clients"
         else:
             owner, who = owners.get(self.by), f"{self.by}s"
             if owner is None or owner.min() < 0:
                 raise ConfigError(
-                    f"groups.by = {self.by!r}: some device belongs to no {self.by}; set fleet.{who}, or leave "
-                    "it out to deal devices one by one"
+                    f"groups.by = {self.by!r}: some device belongs to no {self.by}; set fleet.{who}, or "
+                    "leave it out to deal devices one by one"
                 )
             found, place = np.unique(owner, return_inverse=True)
             members = len(found)
