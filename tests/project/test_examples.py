@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from potluck.experiment import Experiment
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -29,8 +30,8 @@ def test_every_file_can_be_begun(file):
     if whole.data.source != "digits":
         return  # its data aren't here: the file was read, that is all
     federation = None
-    for name in whole.compare:  # of one crowd, which the algorithms must fit
-        federation = prepare(whole.with_values(algorithm=name, compare=[]), federation=federation).federation
+    for method in list_methods(whole):  # of one crowd, which the algorithms must fit
+        federation = prepare(method.lay_over(whole, compare=[]), federation=federation).federation
 
 
 def test_the_demo_compares_all_systems():
