@@ -5,8 +5,10 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 
 from potluck import algorithms
+from potluck.layers import LAYERS, list_matrix
 
 DOCS = Path(__file__).resolve().parent
 SHOWN = re.compile(r"^<!-- (?:algorithm|parameters): (\w+) -->$", re.MULTILINE)
@@ -75,6 +77,18 @@ def overview(here: str) -> str:
             rest.append(f"## {name} {{#{name}}}\n\n{whole(name)}")
         rows.append((link, plain(told.paper), told.fidelity))
     return "\n\n".join((table(("name", "paper", "rules from"), rows), *rest))
+
+
+def layers() -> str:
+    """Which layers go around which base rule; below, why others don't."""
+    rows, letters = [], dict[str, str]()
+    for row in list_matrix(algorithms.names()):
+        for reason in row.refused.values():
+            letters.setdefault(reason, ascii_lowercase[len(letters)])
+        told = (letters[row.refused[layer]] if layer in row.refused else "yes" for layer in LAYERS)
+        rows.append((f"`{row.algorithm}`", *told))
+    reasons = "\n".join(f"- {letter}: {reason}" for reason, letter in letters.items())
+    return f"{table(('algorithm', *(f'`{layer}`' for layer in LAYERS)), rows)}\n\n{reasons}"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

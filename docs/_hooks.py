@@ -8,6 +8,7 @@ A page asks by a comment on a line of its own:
 <!-- experiment -->            every table and key of an experiment's file
 <!-- sources: data -->         what a key can name; also fleet, models, partitions, robust
 <!-- commands -->              the command line
+<!-- layers -->                which layers go around which base rule, and why others don't
 """
 
 import posixpath
@@ -25,7 +26,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 ADOPTED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}  # pages of the root
 ASKED = re.compile(r"^<!-- (algorithm|paper|parameters|deviations|sources): ([\w-]+) -->$", re.MULTILINE)
-ASKED_FOR_ALL = re.compile(r"^<!-- (algorithms|experiment|commands) -->$", re.MULTILINE)
+ASKED_FOR_ALL = re.compile(r"^<!-- (algorithms|experiment|commands|layers) -->$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
@@ -57,6 +58,7 @@ def expanded(text: str, here: str = "index.md") -> str:
         "algorithms": lambda: _algorithms.overview(posixpath.dirname(here)),
         "experiment": _experiment.reference,
         "commands": _commands.reference,
+        "layers": _algorithms.layers,
     }
     return ASKED_FOR_ALL.sub(lambda asked: everything[asked[1]](), text)
 

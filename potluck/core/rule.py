@@ -104,6 +104,13 @@ class Fits(Protocol):
 
 
 @runtime_checkable
+class Doubts(Protocol):
+    """A rule that may be set such that it never does what it is for: said when a run begins."""
+
+    def find_doubt(self, members: int) -> str | None: ...  # members: those whom it may ask at most
+
+
+@runtime_checkable
 class Inner(Rule[M], Protocol[M]):
     """A rule that may sit below a parent; it is asked at a boundary only, never in mid-round."""
 

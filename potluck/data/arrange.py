@@ -77,12 +77,14 @@ def arrange(
     trigger: Trigger | None = None,
     poisoned: NDArray[np.bool_] | None = None,
     user: NDArray[np.int32] | None = None,
+    edge: NDArray[np.int32] | None = None,
     kind: str | None = None,
     **options: Unpack[Settings],
 ) -> Arrangement:
     """Hidden groups, a shift of test rows, changes in mid-run and wrong labels, on top of a partition.
 
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
+    Groups may be dealt to users, or to edges (`edge`: of each client).
     `kind` and `options` are what the partition was divided by, for changes that deal anew. `levels` are
     further shifts at which phases can be tested; nothing else depends on them. Clients that are `poisoned`
     train on rows of which a share bears the `trigger`.
@@ -94,18 +96,16 @@ def arrange(
     """
     clients, test = partition.clients, np.flatnonzero(pool.test)
     views, group = [View()], None
+    user = partition.user if user is None else user
+    owners = {tier: who for tier, who in (("user", user), ("edge", edge)) if who is not None}
     view = np.zeros(clients, np.int32)
     apart = np.zeros(len(pool), np.int32)  # the view of each test and server row
     seeing = groups is not None and all(level.kind not in ("labels", "source") for level in groups.levels)
     if groups is not None:
-        if groups.total > clients:
-            raise ConfigError(
-                f"groups.count = {groups.total}: more than the {clients} clients; lower it or raise clients"
-            )
         if groups.kind == "source":
             group = read_groups(pool, partition, groups.count)
         else:
-            group = deal_groups(clients, groups.weights, stream(key, b"groups"))
+            group = groups.deal(owners, clients, stream(key, b"groups"))
         weights = [1.0]  # of views
         for level, part in groups.part(group):
             if level.share is not None:
@@ -121,7 +121,6 @@ def arrange(
             if mask is not None and len(views) > 1:
                 apart[mask] = deal_groups(int(mask.sum()), weights, stream(key, name))
     first = _Step(0.0, partition, view, view, apart[test], np.zeros(clients, np.bool_))
-    user = partition.user if user is None else user
     steps = [first, *_apply_changes(pool, views, first, changes, user, stream(key, b"change"), kind, options)]
     asked = [read_shift(level) for level in levels]
     steps = _shift_tests(pool, steps, read_shift(shift), asked, key)

@@ -3,11 +3,12 @@
 Every group but group 0, which sees rows as they are, turns images (rotation), renames labels (permutation) or
 stretches and moves features (affine; each by its own amount where rows are vectors, all alike in images). Or
 groups see alike but hold other rows, a share of them of classes of their own (labels; `own_classes`), or are
-the populations that the source knows its users to be of (source). Groups may have groups within them.
+the populations that the source knows its users to be of (source). Groups may have groups within them. All
+devices of a user, or of an edge, may belong together.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from potluck.data.pool import Pool
 from potluck.data.views import View, check_turn
 
 GROUP_KINDS = ("rotation", "permutation", "affine", "labels", "source")
+DEALT_BY = ("user", "edge")
 # Of affine: scales are within a factor of 2, offsets within a deviation of the normalised features. So
 # features still overlap between groups, as they do between makes of sensors.
 _FACTOR, _OFFSET = 2.0, 1.0
@@ -36,6 +38,7 @@ class Groups:
     share: float | None = None  # of labels: of a client's rows, those of its group's own classes
     sizes: Sequence[float] | None = None  # of groups, as weights; even unless said
     within: "Groups | None" = None  # what sets apart groups within each of these
+    by: str | None = None  # whose devices are of one group, user or edge; each by itself unless said
 
     def __post_init__(self) -> None:
         if self.kind not in GROUP_KINDS:
@@ -56,6 +59,11 @@ class Groups:
             )
         if self.share is not None and not 0 < self.share <= 1:
             raise ConfigError(f"groups.share = {self.share}: must be above 0 and at most 1, such as 0.6")
+        if self.by is not None and self.by not in DEALT_BY:
+            raise ConfigError(
+                f"groups.by = {self.by!r}: must be 'user' or 'edge', whose devices are then of one group; "
+                "leave it out to deal devices one by one"
+            )
         if self.sizes is not None and (len(self.sizes) != self.count or min(self.sizes) <= 0):
             raise ConfigError(
                 f"groups.sizes = {list(self.sizes)}: must be {self.count} weights above 0, one for each group"
@@ -92,6 +100,25 @@ class Groups:
             return [(self, group)]
         outer, inner = self.levels
         return [(outer, group // inner.count), (inner, group % inner.count)]
+
+    def deal(self, owners: Mapping[str, NDArray[np.int32]], clients: int, key: int) -> NDArray[np.int32]:
+        """Which group each client belongs to; `owners`: whose each is, by tier, below 0 if nobody's."""
+        if self.by is None:
+            members, place, who = clients, np.arange(clients), "clients"
+        else:
+            owner, who = owners.get(self.by), f"{self.by}s"
+            if owner is None or owner.min() < 0:
+                raise ConfigError(
+                    f"groups.by = {self.by!r}: some device belongs to no {self.by}; set fleet.{who}, or "
+                    "leave it out to deal devices one by one"
+                )
+            found, place = np.unique(owner, return_inverse=True)
+            members = len(found)
+        if self.total > members:
+            raise ConfigError(
+                f"groups.count = {self.total}: more than the {members} {who}; lower it or raise {who}"
+            )
+        return deal_groups(members, self.weights, key)[place]
 
     def views(self, pool: Pool, key: int) -> list[View]:
         """What each group sees, of those within which nobody sees anything else."""

@@ -1,14 +1,14 @@
 """Which runs are refused before they begin: those that a federation can't carry."""
 
 from potluck.core.errors import ConfigError, require
-from potluck.core.rule import Fits, Runnable, Tiered
+from potluck.core.rule import Doubts, Fits, Rule, Runnable, Tiered
 from potluck.data import read_shift
 from potluck.engine.point import find_relays, find_topology, place_algorithms
 from potluck.engine.schedule import EvaluateAt
 from potluck.federation import Federation
 from potluck.rules import Rounds
 from potluck.rules.as_one import require_foldable
-from potluck.rules.wrap import find_training
+from potluck.rules.wrap import find_training, unwrap
 
 
 def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> None:
@@ -29,6 +29,15 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
         rule.fits(federation)
     place_algorithms(algorithm, find_topology(algorithm, federation.fleet))
     _check_passing(federation, algorithm)
+
+
+def find_doubt(federation: Federation, algorithm: Runnable) -> str | None:
+    """What the rule at the top says of itself, if it can't do there what it is for."""
+    topology = find_topology(algorithm, federation.fleet)
+    rule = algorithm.at("cloud") if isinstance(algorithm, Tiered) else algorithm
+    rule = rule.rule if isinstance(rule, Rounds) else rule
+    rule = unwrap(rule) if isinstance(rule, Rule) else rule
+    return rule.find_doubt(len(topology.children(topology.root))) if isinstance(rule, Doubts) else None
 
 
 def _check_passing(federation: Federation, algorithm: Runnable) -> None:

@@ -202,6 +202,7 @@ def _arrange(
             trigger=trigger,
             poisoned=devices.attackers,
             user=devices.user,
+            edge=devices.edge,
             kind=d.partition,
             **_list_division(d),
         )

@@ -3,13 +3,13 @@
     compare = ["fedavg", "classter", { algorithm = "classter", mode = "published" }]
 
 A table has parameters as `[algorithms.NAME]` would, which they are laid over, and may have a `name`; else its
-label is made of what it says.
+label is made of what it says. It may have `layers` and `layer` of its own, in place of the experiment's.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from potluck import algorithms as registry
@@ -20,6 +20,8 @@ from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.tuned_keys import tell_value
 
+AROUND = ("layers", "layer")  # keys of a table that are no parameters
+
 
 @dataclass(frozen=True)
 class Method:
@@ -28,19 +30,21 @@ class Method:
     label: str  # tables and folders are named after it
     algorithm: str
     parameters: Mapping[str, Any]  # what it has otherwise than [algorithms.NAME]
+    around: Mapping[str, Any] = field(default_factory=dict)  # `layers` and `layer`, if it has its own
 
     def lay_over(self, experiment: Experiment, **changes: Any) -> Experiment:
         """The experiment with this algorithm, its parameters, and other top-level values."""
         if self.parameters:
             tables = dump_given(experiment).get("algorithms", {})
             changes["algorithms"] = overlay(tables, {self.algorithm: self.parameters})
+        changes |= self.around
         return experiment.with_values(algorithm=self.algorithm, **changes)
 
     def to_entry(self) -> Entry:
         """As the list `compare` has it."""
-        if not self.parameters and self.label == self.algorithm:
+        if not self.parameters and not self.around and self.label == self.algorithm:
             return self.algorithm
-        return {"algorithm": self.algorithm, "name": self.label, **self.parameters}
+        return {"algorithm": self.algorithm, "name": self.label, **self.parameters, **self.around}
 
     @contextmanager
     def blame(self) -> Iterator[None]:
@@ -112,12 +116,13 @@ def _read_entry(entry: str | Mapping[str, Any]) -> Method:
     if isinstance(entry, str):
         return Method(entry, entry, {})
     algorithm: str = entry["algorithm"]
-    own = {key: value for key, value in entry.items() if key not in ("algorithm", "name")}
-    told = " ".join(_tell(key, value) for key, value in own.items())
+    own = {key: value for key, value in entry.items() if key not in ("algorithm", "name", *AROUND)}
+    around = {key: entry[key] for key in AROUND if key in entry}
+    told = " ".join(_tell(key, value) for key, value in (own | around).items())
     label = entry.get("name") or re.sub(r"[^\w .+=%()-]+", " ", f"{algorithm} {told}").strip()
     fix = f"makes the label {label!r} of {algorithm}, which is too long; give it a short name = '...'"
     require(LABEL.fullmatch(label) is not None, "compare", own, fix)
-    return Method(label, algorithm, own)
+    return Method(label, algorithm, own, around)
 
 
 def _tell(key: str, value: object) -> str:

@@ -23,6 +23,7 @@ from potluck.core.trees import finite
 from potluck.core.units import duration, percent, size
 from potluck.data import Pool
 from potluck.engine import snapshot
+from potluck.engine.acceptance import find_doubt
 from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, notebook, packages
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
@@ -179,6 +180,8 @@ def run(
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
                 sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                if doubt := find_doubt(setting.federation, setting.algorithm):
+                    sim.notices.append(doubt)
             return _follow(setting, sim, path, name, progress, callbacks, lenient)
     except (StorageError, RunError):
         raise  # it goes on when there is room; or its records say how it came to this

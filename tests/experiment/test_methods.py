@@ -198,3 +198,18 @@ def test_an_arm_may_have_a_mode():
     plan = Study("t", "q", arms, quick=Scale(tables), paper=Scale(tables)).plan("quick")
     made = [potluck.run(plan.experiment(arm, "", 1)) for arm in plan.arms]
     assert [clients(run) for run in made] == [4, 2]
+
+
+def test_a_table_may_have_layers_of_its_own():
+    own = {"layers": ["cohorts"], "layer": {"cohorts": {"clients": 4, "cohorts": 2}}}
+    whole = small(
+        layers=["sizes"], compare=["fedavg", {"algorithm": "fedavg", "name": "stack", "mu": 1.0, **own}]
+    )
+    plain, stack = list_methods(whole)
+    assert (plain.label, stack.label) == ("fedavg", "stack")
+    assert stack.parameters == {"mu": 1.0}
+    assert plain.lay_over(whole).layers == ["sizes"]
+    made = stack.lay_over(whole)
+    assert (made.layers, made.layer) == (["cohorts"], own["layer"])
+    again = small(compare=[method.to_entry() for method in (plain, stack)])
+    assert list_methods(again) == [plain, stack]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from every import FEW, parameters
-from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, values, weights
+from federations import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, small, values, weights
 
 from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
-from potluck.engine.acceptance import check
+from potluck.engine.acceptance import check, find_doubt
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, run
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
@@ -22,6 +22,7 @@ from potluck.layers.matrix import _REFUSED
 from potluck.rules.layered import Layered
 
 PLAIN = replace(LOCAL, optim=SGD(0.1))
+WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
 PLAIN_EDGES = {"go_on": False}
 COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
 TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
@@ -121,6 +122,30 @@ def test_one_size_is_fedavg():
     torch.testing.assert_close(weights(sized), weights(plain), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("base", ["fedavg", "fedyogi", "scaffold"])
+def test_one_cohort_is_the_base_rule(base):
+    """Who takes part, and which rows make a batch, is drawn otherwise; so it is everybody, and all rows."""
+    where = crowd()
+    grouped = finished(
+        where, stacked(base, WHOLE, cohorts={"clients": where.devices, "cohorts": 1}), rounds=4
+    )
+    plain = finished(where, algorithms.make(base, WHOLE, clients=where.devices), rounds=4)
+    assert plain.round == grouped.round == 4
+    torch.testing.assert_close(weights(grouped), weights(plain), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("base", ["fedavg", "fedyogi"])
+def test_one_edge_is_the_base_rule(base):
+    """A plain edge of all devices answers with their mean; FedAvg's is HierFL's of one edge, too."""
+    where = small(edges=1, compute=4e5)
+    edged = finished(where, stacked(base, WHOLE, {"clients": 1}, edges=PLAIN_EDGES), rounds=4)
+    plain = finished(where, algorithms.make(base, WHOLE, clients=where.devices), rounds=4)
+    torch.testing.assert_close(weights(edged), weights(plain), rtol=0, atol=1e-12)
+    if base == "fedavg":
+        hier = finished(where, algorithms.make("hierfl", WHOLE), rounds=4)
+        assert torch.equal(weights(edged), weights(hier))
+
+
 def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
     """Were they compared by all that each has, changes of unequal forms would meet."""
     made = build("fedavg", ("cohorts", "sizes"))
@@ -209,3 +234,22 @@ def test_without_layers_nothing_is_written():
 def test_wrong_layers_are_named(said, told):
     with pytest.raises(ConfigError, match=told):
         prepare(Experiment(**FILE | said))
+
+
+@pytest.mark.parametrize(
+    ("clients", "more", "users", "told"),
+    [
+        (20, {}, None, None),
+        (9, {}, None, "9 members a round, and sides are sought among 10; raise clients"),
+        (20, {}, 5, "5 members a round, and sides are sought among 10; take another criterion"),
+        (20, {"force": (2,)}, 5, None),
+        (20, {"criterion": "faithful"}, 5, None),
+        (20, {"cohorts": 1}, 5, None),
+    ],
+)
+def test_cohorts_say_if_they_can_never_split(clients, more, users, told):
+    table = {"clients": clients, "cohorts": 2} | more
+    people = {} if users is None else {"users": {}}
+    where = small([*SIZES, *SIZES], users=users)
+    said = find_doubt(where, stacked("fedavg", PLAIN, cohorts=table, **people))
+    assert said is None if told is None else told in said

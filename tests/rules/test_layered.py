@@ -127,7 +127,16 @@ def run_every_way(where, made):
     return plain
 
 
-@pytest.mark.parametrize(("name", "params"), STACKS, ids=[name for name, _ in STACKS])
+QUICK = ("scaffold", "auxo")  # the others are for the night
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        pytest.param(name, params, id=name, marks=() if name in QUICK else pytest.mark.nightly)
+        for name, params in STACKS
+    ],
+)
 def test_rules_above_users_run_stored_or_not(name, params):
     run_every_way(people(availability=OnOff(3, 30.0, 0.8)), stack(name, params))
 
@@ -208,12 +217,14 @@ EDGED = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("make", "name", "params"), EDGED, ids=[f"{m.__name__} {n}" for m, n, _ in EDGED])
 def test_rules_above_edges_run_stored_or_not(make, name, params):
     where = region(5, availability=OnOff(3, 30.0, 0.8))
     run_every_way(where, make(name, **params))
 
 
+@pytest.mark.nightly
 def test_users_stand_below_edges():
     where = small(users=5, edges=3, compute=4e5)
     stack = Layered(algorithms.make("auxo", PLAIN, **SPLITTING), (("edge", Relay()), ("user", users())))

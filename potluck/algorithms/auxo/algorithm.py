@@ -92,6 +92,14 @@ class Auxo:
             f"but one needs {max(least, 1)}; raise clients, or lower cohorts or fewest",
         )
 
+    def find_doubt(self, members: int) -> str | None:
+        """Whether its criterion hears too few ever to split the one cohort that there is at first."""
+        heard, least = min(self.clients, members), self.criterion.members
+        if self.force or self.cohorts == 1 or len(self.found) > 1 or heard >= least:
+            return None
+        fix = "raise clients" if members >= least else "take another criterion, or force splits"
+        return f"auxo: no cohort splits: {heard} members a round, and sides are sought among {least}; {fix}"
+
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.inner, robust))
 

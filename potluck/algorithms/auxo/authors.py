@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class Authors:
         require(self.base > 0, "base", self.base, "must be above 0, such as 5")
         require(self.b >= 0, "b", self.b, "must be 0 or more, such as 1")
         check_rates(self)
+
+    members: ClassVar[int] = 2
 
     @property
     def parts(self) -> int:

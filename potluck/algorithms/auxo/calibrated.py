@@ -18,7 +18,7 @@ claims to fit and doesn't. Before that nobody can be told apart: kinds contradic
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -77,6 +77,8 @@ class Calibrated:
     scaling: Annotated[Power, "learning rate by share of clients to this power"] = 0.0
     sure: Annotated[Natural, "rounds in its cohorts, before which a device heeds its loss too"] = 3
     parts: Annotated[Few, "fewest that a cohort splits into"] = 2
+
+    members: ClassVar[int] = MEMBERS
 
     def __post_init__(self) -> None:
         require(2 <= self.most <= 10, "most", self.most, "must be 2 to 10: sides that are looked for")

@@ -63,6 +63,8 @@ class Criterion(Rates, Protocol[L]):
     def explore(self) -> Explore: ...  # how devices guess about cohorts that they haven't tried
     @property
     def parts(self) -> int: ...  # fewest that a cohort splits into
+    @property
+    def members(self) -> int: ...  # a round, below which it never finds sides
 
     def start(self) -> L: ...
     def learn(self, seen: Evidence[L]) -> Findings[L]: ...

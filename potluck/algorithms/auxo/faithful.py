@@ -1,7 +1,7 @@
 """The paper's own way to tell participants apart, and when a split pays."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class Faithful:
         require(self.window >= 1, "window", self.window, "must be at least 1 round")
         require(0 <= self.labelled < 1, "labelled", self.labelled, "must be a share, such as 0.05")
         check_rates(self)
+
+    members: ClassVar[int] = 2
 
     @property
     def parts(self) -> int:

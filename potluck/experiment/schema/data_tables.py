@@ -25,6 +25,9 @@ class GroupsWithin(Table):
     )
     share: Annotated[Portion | None, "of labels: of a client's rows, those of its group's own classes"] = None
     sizes: Annotated[list[Positive] | None, "of groups, as weights; even unless said"] = None
+    by: Annotated[
+        Literal["user", "edge"] | None, "whose devices are of one group; left out: each device by itself"
+    ] = None
 
 
 class Groups(GroupsWithin):
