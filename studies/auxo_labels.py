@@ -65,6 +65,8 @@ def cohorts(name: str, inner: str = "fedavg", tuned_as: str | None = None, **mor
 
 KINDS = {"4 kinds": hold(4, 0.75), "2 kinds": hold(2, 0.9), "8 kinds": hold(8, 0.75)}
 UNEVEN = {"4 uneven kinds": hold(4, 0.75, sizes=[4.0, 3.0, 2.0, 1.0])}
+# The default when the first study was run, with seeds 1 to 3; off since (docs/results/auxo.md says why).
+STRAYS_OUT = {"kind": "Calibrated", "stray": 0.25}
 DIRECTIONS = {"kind": "Faithful", "directions": 3}
 GIVEN = {"inner": {"kind": "fedavg", "overcommit": OVER}, "clients": 100}
 
@@ -74,11 +76,11 @@ STUDY = Study(
     "kinds found with the same settings, and what is that worth, beside methods that know their number?",
     arms=[
         plain("FedAvg"),
-        cohorts("Auxo", tuned_as="FedAvg"),
+        cohorts("Auxo", tuned_as="FedAvg", criterion=STRAYS_OUT),
         plain("IFCA", "ifca"),
         Arm("FlexCFL", "flexcfl", GIVEN),
         plain("FedYogi", "fedyogi"),
-        cohorts("Auxo (FedYogi)", "fedyogi", tuned_as="FedYogi"),
+        cohorts("Auxo (FedYogi)", "fedyogi", tuned_as="FedYogi", criterion=STRAYS_OUT),
     ],
     scenarios={**KINDS, **UNEVEN},
     measures=MEASURES,

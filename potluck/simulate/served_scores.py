@@ -45,8 +45,8 @@ def list_answers(
     out = []
     for item, found, (once, parts) in zip(items, _test(asked, executor), places, strict=True):
         labels, width = _read_labels(item, once), item.at.models[item.job.model].classes
-        held = torch.bincount(_read_labels(item, item.at.rows), minlength=width).double()
         logits = found.told["logits"].double().cpu() if len(once) else torch.zeros(0, width).double()
+        held = torch.bincount(_read_labels(item, item.at.rows), minlength=logits.shape[-1]).double()
         where = [torch.from_numpy(p) for p in parts]
         out.append([Told(once[p], logits[at], labels[at], held) for p, at in zip(parts, where, strict=True)])
     return out

@@ -18,7 +18,7 @@ from potluck.algorithms.auxo.calibrated import Calibrated
 from potluck.algorithms.auxo.criterion import Evidence, Findings
 from potluck.algorithms.auxo.device import CheckIn, ChooseCohort, TakeFeedback
 from potluck.algorithms.auxo.faithful import Faithful, FaithfulState
-from potluck.algorithms.auxo.feedback import find_lies, find_odd, leave_out, note_odd
+from potluck.algorithms.auxo.feedback import find_lies, find_odd, leave_out, note_guard
 from potluck.algorithms.auxo.state import CohortState, Crowd
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fedyogi import fedyogi
@@ -619,7 +619,7 @@ def test_what_members_look_like_goes_by_members_alone():
 
 @pytest.mark.parametrize("groups", [2, 4])
 def test_flipped_signs_and_blown_up_updates_are_strays(groups):
-    way, rng = Calibrated(), np.random.default_rng(3)
+    way, rng = Calibrated(stray=0.25), np.random.default_rng(3)
     told, _, _ = rounds_of(way, groups)
     assert told.strays is None  # before a split nobody can be told apart
     learnt = way.split({"": told.state}, "", groups)
@@ -653,7 +653,7 @@ def test_odd_updates_and_visitors_stay_out_of_the_mean():
     left = leave_out(got, odd, told.visits)
     assert [r.task.to for r in left.replies] == [0]
     assert [(e.what.to, e.why) for e in left.lost] == [(1, "bad"), (2, "bad"), (3, "bad")]
-    assert notes(note_odd("0", [4, 3, 2, 1], odd, told)) == [
+    assert notes(note_guard("0", [4, 3, 2, 1], odd, told, 99)) == [
         ("guarded", {"replies": 4, "odd": 2, "changed": 0, "judged": [1, 2, 3, 4]}),
         ("anomalous", [2, 1]),
     ]
@@ -665,7 +665,7 @@ def test_odd_updates_and_visitors_stay_out_of_the_mean():
     published = findings(None, [1.0, -0.1, -0.1, None], None)
     assert find_lies(requests, published, 0.5) == lies
     assert find_odd(lies, None) == [False] * 4
-    assert note_odd("0", [1, 2, 3, 4], [False] * 4, published) == []
+    assert note_guard("0", [1, 2, 3, 4], [False] * 4, published, 99) == []
 
 
 def test_a_split_elsewhere_leaves_children_that_look_alike_at_first():

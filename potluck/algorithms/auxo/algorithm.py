@@ -21,6 +21,7 @@ from potluck.algorithms.auxo.feedback import (
 )
 from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
+from potluck.algorithms.auxo.unwrapping import find_model, unwrap_lost, unwrap_reply
 from potluck.algorithms.fedavg import FedAvg
 from potluck.authoring import (
     Choice,
@@ -29,14 +30,11 @@ from potluck.authoring import (
     Context,
     Few,
     Got,
-    Lost,
-    ModelSpec,
     Natural,
     Node,
     Note,
     Reply,
     Task,
-    Training,
     nbytes,
     require,
     value,
@@ -134,7 +132,7 @@ class Auxo:
             tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
             models = {name: task.send["params"] for name, task in tasks.items()}
             choose = ChooseCohort(
-                _find_model(next(iter(tasks.values()))), self.criterion.bonus, self.criterion.sure
+                find_model(next(iter(tasks.values()))), self.criterion.bonus, self.criterion.sure
             )
             out["cohort" if view == "global" else view] = Choice(choose, {"models": models}, tasks, SLOT)
         return out
@@ -175,7 +173,7 @@ class Auxo:
     def _learn(self, m: Crowd, lane: str, got: Got, ctx: Context) -> tuple[Crowd, list[Command]]:
         """The end of a round: the inner rule's merge, sides and rewards, perhaps a split; then feedback."""
         cohort = m.cohorts[lane]
-        bare = Got([_unwrap_reply(r) for r in got.replies], [_unwrap_lost(e) for e in got.lost])
+        bare = Got([unwrap_reply(r) for r in got.replies], [unwrap_lost(e) for e in got.lost])
         nodes = [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
         findings, lies, odd = None, list[bool](), list[bool]()
@@ -208,7 +206,7 @@ class Auxo:
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
         updates = [take_comparable(self.inner, r, ctx) for r in replies]
-        head, people = ctx.models[_find_model(replies[0].task)].head_names, len(ctx.children)
+        head, people = ctx.models[find_model(replies[0].task)].head_names, len(ctx.children)
         return Evidence(lane, updates, requests, head, m.learnt(), self._count_room(m), people, ctx.rng)
 
     def _count_room(self, m: Crowd) -> int:
@@ -236,23 +234,3 @@ class Auxo:
             **findings.facts,
         }
         return m, [Note("split", facts, lane)]
-
-
-def _find_model(task: Task) -> ModelSpec:
-    """The model that a task of the inner rule trains, or uses."""
-    assert isinstance(task.job, Training)
-    return task.job.model
-
-
-def _unwrap_reply(reply: Reply) -> Reply:
-    """A reply as the inner rule knows it: its own tag and slot."""
-    return replace(reply, task=_unwrap_task(reply.task))
-
-
-def _unwrap_lost(lost: Lost) -> Lost:
-    return replace(lost, what=_unwrap_task(lost.what)) if isinstance(lost.what, Task) else lost
-
-
-def _unwrap_task(task: Task) -> Task:
-    assert isinstance(task.slot, tuple)
-    return replace(task, tag=task.tag[0], slot=task.slot[1])

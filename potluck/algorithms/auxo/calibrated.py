@@ -68,7 +68,7 @@ class Calibrated:
     longest: Annotated[float, "times the median length, up to which an update is listened to"] = 1.5
     stray: Annotated[
         Chance, "likeness to the nearest cohort, over the median one: below, updates stay out; 0: none do"
-    ] = 0.25
+    ] = 0.0
     gamma: Annotated[float, "weight of the last reward"] = 0.5
     explore: Annotated[Explore, "how devices guess about cohorts that they have not tried"] = "told"
     bonus: Annotated[float, "reward of the child on one's own side, when a cohort splits"] = 1.0
