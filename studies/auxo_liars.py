@@ -9,9 +9,9 @@ of which are evaluated. Auxo at its defaults (only false claims keep an update o
 *What counts*: mean accuracy over honest devices (lying ones are left out, also those with wrong labels, which
 means over devices elsewhere keep); then precision and recall of updates that were kept out, counted from the
 first split on, since before that nobody can be told apart; then those of devices that were shut out for false
-claims. *Expected*: Auxo ahead of FedAvg by 5 points for each kind of liar, further ahead with strays
-out for wrong labels and flipped signs, recall of wrong labels at least 0.5 at a precision of 0.5, nobody honest shut out,
-and no more than half a point lost where nobody lies.
+claims. *Expected*: Auxo ahead of FedAvg by 5 points for each kind of liar, further ahead with strays out for
+wrong labels and flipped signs, recall of wrong labels at least 0.5 at a precision of 0.5, nobody honest shut
+out, and no more than half a point lost where nobody lies.
 
 `potluck study auxo_liars --scale paper` takes Fashion-MNIST and 24 runs.
 """
