@@ -96,6 +96,7 @@ def test_its_notes_are_drawn_as_it_says(sixth):
     done = run(experiment)
     more = [
         {"round": 1, "time": 1.0, "metric": "sixth_sense", "value": 2.0, "group": "north"},
+        {"round": 2, "time": 2.0, "metric": "sixth_sense", "value": 3.0, "group": "north"},
         {"round": 1, "time": 1.0, "metric": "visits", "value": [1, 2]},
         {"round": 2, "time": 2.0, "metric": "visits", "value": [3, 6]},
         {"round": 2, "time": 2.0, "metric": "tiredness", "value": 0.25},
