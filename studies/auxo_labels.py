@@ -111,6 +111,17 @@ STUDIES = {
         quick=Scale(QUICK, seeds=(1,), scenarios=("4 groups",)),
         paper=Scale(TABLE, seeds=(1, 2, 3)),
     ),
+    "strays": Study(
+        title="Auxo: a look at strays",
+        question="On validation rows: what does it cost to keep updates out that are like no cohort's?",
+        arms=[cohorts("Auxo"), cohorts("Auxo, strays out", criterion=STRAYS_OUT)],
+        scenarios={
+            name: {**KINDS[name], "evaluate": {"on": "validation"}} for name in ("2 kinds", "4 kinds")
+        },
+        measures=MEASURES,
+        quick=Scale(QUICK, seeds=(1,), scenarios=("4 kinds",)),
+        paper=Scale(TABLE, seeds=(11, 12)),
+    ),
     "parts": Study(
         title="Auxo: what its parts are worth",
         question="Four kinds. Rates by a cohort's share of clients (linear, as published), choices by what "
