@@ -82,5 +82,5 @@ STUDY = Study(
         COHORTS,
     ),
     quick=Scale(overlay(QUICK, FOUR), seeds=(1,), scenarios=("15 % wrong labels", "15 % forged affinity")),
-    paper=Scale(overlay(TABLE, FOUR), seeds=(1, 2)),
+    paper=Scale(overlay(TABLE, FOUR), seeds=(1, 2), limit=24),
 )
