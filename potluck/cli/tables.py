@@ -132,7 +132,7 @@ def show_layers(matrix: list[Row]) -> RenderableType:
             reason = row.refused.get(layer)
             if reason is not None:
                 reasons.setdefault(reason, "abcdefghijklmnopqrstuvwxyz"[len(reasons)])
-            letters.append("yes" if reason is None else reasons[reason])
+            letters.append(row.terms.get(layer, "yes") if reason is None else reasons[reason])
         table.add_row(row.algorithm, *letters)
     return Group(table, "", *(Text(f"{letter}: {reason}") for reason, letter in reasons.items()))
 

@@ -121,6 +121,7 @@ def prepare(
 def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Experiment:
     """The experiment as its run's folder tells it, to the last default; nothing is built."""
     with error_context(experiment.source):
+        experiment.check_layers()
         for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
             experiment.training(name)
             algorithms.check(name, **_parameters(experiment, name))

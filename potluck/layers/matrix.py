@@ -56,6 +56,10 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "shufflefl": (_TIERS, _TIERS, _TIERS, _TIERS),
     "tifl": (None, _UNTRIED, _WHOLE, _PLAIN),
 }
+# What is offered on a condition: that a key of the layer says so.
+_TERMS: Mapping[tuple[str, str], str] = {
+    ("scaffold", "edges"): "go_on = false",  # devices tell a change of their control beside the model's
+}
 _APART: Mapping[frozenset[str], str] = {
     frozenset({"users", "sizes"}): _WIDTHS,
     frozenset({"edges", "sizes"}): _WIDTHS,
@@ -68,6 +72,7 @@ class Row:
 
     algorithm: str
     refused: Mapping[str, str]  # by layer; others are offered
+    terms: Mapping[str, str]  # by layer: what its table must say
 
 
 def sort_layers(names: Sequence[str]) -> list[str]:
@@ -102,7 +107,11 @@ def require_offered(base: str, layers: Sequence[str]) -> None:
 
 def list_matrix(names: Sequence[str]) -> list[Row]:
     """Each base rule with the reasons against layers."""
-    return [Row(name, {k: why for k, why in _read_reasons(name).items() if why}) for name in names]
+    refused = {name: {k: why for k, why in _read_reasons(name).items() if why} for name in names}
+    terms = {
+        name: {layer: _TERMS[name, layer] for layer in LAYERS if (name, layer) in _TERMS} for name in names
+    }
+    return [Row(name, refused[name], terms[name]) for name in names]
 
 
 def _read_reasons(base: str) -> dict[str, str | None]:

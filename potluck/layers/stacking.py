@@ -6,6 +6,7 @@ from typing import Any
 from potluck import algorithms
 from potluck.algorithms._parameters import Terms, fit
 from potluck.algorithms._written import list_settings
+from potluck.algorithms.shufflefl.users import Users
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require
 from potluck.core.rule import Rule, Runnable
@@ -16,10 +17,7 @@ from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
 Table = Mapping[str, object]
-TIERS: Mapping[str, tuple[str, Callable[..., Rule]]] = {  # from the cloud downward
-    "edges": ("edge", between.edges),
-    "users": ("user", between.users),
-}
+TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
 COHORTS = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
 SIZES = "heterofl"
 SHARED = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
@@ -48,12 +46,17 @@ def stacked(
         cloud = algorithms.make(kind, local, rounds, inner={"kind": base, **own}, **settings)
     else:
         cloud = algorithms.make(base, local, rounds, **own)
-    below = [
-        (tier, fit(make, layers[name], f"layer.{name}", Terms(local)).make())
-        for name, (tier, make) in TIERS.items()
-        if name in names
-    ]
-    return Layered(cloud, tuple(below)) if below else cloud
+    made = {n: fit(TIERS[n], layers[n], f"layer.{n}", Terms(local)).make() for n in names if n in TIERS}
+    return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
+
+
+def put_below(cloud: Rule, edge: Rule | None, people: Users | None) -> Layered:
+    """A rule at the cloud with these below it; whoever is right above users oversees them."""
+    if people is None:
+        return Layered(cloud, () if edge is None else (("edge", edge),))
+    if edge is None:
+        return Layered(people.oversee(cloud), (("user", people.hub),))
+    return Layered(cloud, (("edge", people.oversee(edge)), ("user", people.hub)))
 
 
 def complete_layers(names: Sequence[str], given: Mapping[str, Table]) -> dict[str, dict[str, Json]]:
@@ -62,7 +65,7 @@ def complete_layers(names: Sequence[str], given: Mapping[str, Table]) -> dict[st
     for name in sort_layers(names):
         own = given.get(name, {})
         if name in TIERS:
-            found[name] = list_settings(fit(TIERS[name][1], own, f"layer.{name}", Terms()))
+            found[name] = list_settings(fit(TIERS[name], own, f"layer.{name}", Terms()))
         elif name == "cohorts":
             kind, settings = _read_kind(own)
             table = algorithms.complete(kind, **settings)

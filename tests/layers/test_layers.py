@@ -13,7 +13,8 @@ from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
 from potluck.engine.acceptance import check, find_doubt
 from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.experiment import Experiment, run
+from potluck.experiment import Experiment, compare, run
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.fleet import OnOff
 from potluck.jobs import SGD
@@ -69,6 +70,15 @@ def test_what_is_not_offered_says_why(base, layers):
     assert text.endswith("; leave a layer out, or see potluck algorithms --layers")
 
 
+def test_some_are_offered_on_a_condition():
+    (row,) = list_matrix(["scaffold"])
+    assert row.terms == {"edges": "go_on = false"}
+    with pytest.raises(ConfigError, match=r"edges with go_on = false"):
+        check(crowd(), stacked("scaffold", PLAIN, edges={}), EvaluateAt())
+    terms = {(row.algorithm, layer) for row in list_matrix(algorithms.names()) for layer in row.terms}
+    assert terms <= {(base, *stack) for base, stack in OFFERED if len(stack) == 1}
+
+
 @pytest.mark.parametrize(("base", "layers"), OFFERED)
 def test_what_is_offered_can_begin(base, layers):
     check(crowd(), build(base, layers), EvaluateAt())
@@ -113,6 +123,7 @@ def test_old_names_are_stacks():
     grouped = stacked("fedprox", PLAIN, {"mu": 0.3}, cohorts={"kind": "cfl"})
     assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
     assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
+    assert stacked("fedavg", PLAIN, {"clients": 3}, users={}) == algorithms.make("shufflefl", PLAIN, users=3)
 
 
 def test_one_size_is_fedavg():
@@ -199,6 +210,21 @@ def test_sizes_can_be_read_again():
 
 def test_without_layers_nothing_is_written():
     assert "layer" not in resolve_run(Experiment(**FILE)).to_toml()
+
+
+def test_a_layer_s_table_is_never_dropped():
+    unasked = Experiment(**FILE, algorithm="scaffold", layers=["users"], layer={"cohorts": {}})
+    for ask in (prepare, resolve_run, list_methods):
+        with pytest.raises(ConfigError, match=r"layer\.cohorts = {}: layers doesn't name it; write layers = "):
+            ask(unasked)
+    entry = {"algorithm": "fedavg", "layers": ["cohorts"]}
+    asked = Experiment(**FILE, layer={"cohorts": {"clients": 4}}, compare=["fedavg", entry])
+    plain, stack = (each.lay_over(asked, compare=[]) for each in list_methods(asked))
+    assert (plain.layer, stack.layer) == ({}, {"cohorts": {"clients": 4}})
+    for each in (plain, stack):
+        prepare(each)
+    done = compare(asked, ["fedavg"], seeds=[1])  # a part of them
+    assert done.experiment.layer == {}
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,13 @@ class Experiment(Table):
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
         return self.model_copy(update=found)  # all of it was validated: a file is parsed once
 
+    def check_layers(self) -> None:
+        """Refuse a table of a layer that neither this experiment nor an entry of `compare` asks for."""
+        asked = {*self.layers, *(n for e in self.compare if isinstance(e, dict) for n in e.get("layers", []))}
+        for name in sorted({*self.layer} - asked):
+            fix = f"write layers = {sort_layers([*self.layers, name])}, or leave it out"
+            raise ConfigError(f"layer.{name} = {self.layer[name]}: layers doesn't name it; {fix}")
+
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
         return toml.write({key: value for key, value in dump_all(self).items() if value not in ([], {})})
