@@ -134,7 +134,7 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             table = complete_base(name, experiment.layers, rounds, given)
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
-            layer: codec.Json = {**complete_layers(experiment.layers, experiment.layer)}
+            layer: codec.Json = {**complete_layers(name, experiment.layers, experiment.layer)}
             found |= {"algorithm": name, "algorithms": {name: table}, "layer": layer}
         return experiment.model_copy(update=found).resolve()
 

@@ -27,7 +27,9 @@ def users(
     balance_time: Annotated[bool, "whether devices of a user should take equally long"] = True,
     shuffle: Annotated[bool, "False: no rows move; a user is the mean of its devices"] = True,
     cap: Annotated[
-        bool, "who is slower than a round's median user trains fewer batches, and weighs less"
+        bool,
+        "who is slower than a round's median user trains fewer batches, and weighs less; false where groups "
+        "above are told apart by what users send",
     ] = True,
     transfer: Annotated[bool, "plans count the model's ways, which a device without rows is spared"] = True,
 ) -> Users:

@@ -18,7 +18,6 @@ _UNTRIED = "nobody has shown yet that it works there"
 _ALONE = "it merges every answer as it comes, and a group's answers are merged in rounds"
 _WIDTHS = "its devices train models of several widths, and a user or an edge has one"
 _PLAIN = "sizes average what their owners have, as FedAvg does and no other rule"
-_STEPS = "it sorts devices by a number of steps, and how long a user's devices train is decided by their rows"
 
 # By base rule and layer: why not. What isn't here is offered. In this order: users, edges, cohorts, sizes.
 _REFUSED: Mapping[str, tuple[str | None, ...]] = {
@@ -39,7 +38,7 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "fedrac": (_WIDTHS, _WIDTHS, _WIDTHS, _WIDTHS),
     "fedyogi": (None, None, None, _PLAIN),
     "flame": (_DEVICES, _DEVICES, _WHOLE, _PLAIN),
-    "flexcfl": (_STEPS, _GROUPS, _GROUPS, _GROUPS),
+    "flexcfl": (None, _GROUPS, _GROUPS, _GROUPS),
     "flhc": (None, _GROUPS, _GROUPS, _GROUPS),
     "ftfa": (None, None, None, _PLAIN),
     "heterofl": (_WIDTHS, _WIDTHS, None, _WIDTHS),
@@ -56,9 +55,14 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "shufflefl": (_TIERS, _TIERS, _TIERS, _TIERS),
     "tifl": (None, _UNTRIED, _WHOLE, _PLAIN),
 }
-# What is offered on a condition: that a key of the layer says so.
-_TERMS: Mapping[tuple[str, str], str] = {
-    ("scaffold", "edges"): "go_on = false",  # devices tell a change of their control beside the model's
+# What a layer's table says for a base rule, whatever else its default is: key, value, why.
+_TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
+    ("flexcfl", "users"): (
+        "shuffle",
+        False,
+        "it trains by a number of steps, and where rows move, they decide",
+    ),
+    ("scaffold", "edges"): ("go_on", False, "of several rounds, there is no one change of a control variate"),
 }
 _APART: Mapping[frozenset[str], str] = {
     frozenset({"users", "sizes"}): _WIDTHS,
@@ -105,11 +109,21 @@ def require_offered(base: str, layers: Sequence[str]) -> None:
         )
 
 
+def find_terms(names: Collection[str]) -> dict[str, tuple[str, bool, str]]:
+    """By layer, what its table must say for these rules."""
+    return {layer: term for (name, layer), term in _TERMS.items() if name in names}
+
+
+def show_term(key: str, value: bool) -> str:
+    """As a file says it."""
+    return f"{key} = {str(value).lower()}"
+
+
 def list_matrix(names: Sequence[str]) -> list[Row]:
     """Each base rule with the reasons against layers."""
     refused = {name: {k: why for k, why in _read_reasons(name).items() if why} for name in names}
     terms = {
-        name: {layer: _TERMS[name, layer] for layer in LAYERS if (name, layer) in _TERMS} for name in names
+        name: {layer: show_term(*term[:2]) for layer, term in find_terms([name]).items()} for name in names
     }
     return [Row(name, refused[name], terms[name]) for name in names]
 

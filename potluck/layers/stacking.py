@@ -1,18 +1,18 @@
 """A base rule with its layers, made by name: what an experiment's `layers` and `[layer.NAME]` ask for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from potluck import algorithms
-from potluck.algorithms._parameters import Terms, fit
+from potluck.algorithms._parameters import Call, Terms, fit
 from potluck.algorithms._written import list_settings
 from potluck.algorithms.shufflefl.users import Users
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError, require
+from potluck.core.errors import ConfigError, require, show_short
 from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
 from potluck.layers import between
-from potluck.layers.matrix import require_offered, sort_layers
+from potluck.layers.matrix import find_terms, require_offered, show_term, sort_layers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
@@ -33,7 +33,7 @@ def stacked(
     """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`."""
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
-    own = dict(parameters or {})
+    own, kinds = dict(parameters or {}), _list_kinds(base, names, layers)
     if "sizes" in names:
         base, own = SIZES, _take_over(base, own) | dict(layers["sizes"])
     if "cohorts" in names:
@@ -46,7 +46,7 @@ def stacked(
         cloud = algorithms.make(kind, local, rounds, inner={"kind": base, **own}, **settings)
     else:
         cloud = algorithms.make(base, local, rounds, **own)
-    made = {n: fit(TIERS[n], layers[n], f"layer.{n}", Terms(local)).make() for n in names if n in TIERS}
+    made = {name: fit_tier(name, kinds, layers[name], local).make() for name in names if name in TIERS}
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
 
 
@@ -59,13 +59,31 @@ def put_below(cloud: Rule, edge: Rule | None, people: Users | None) -> Layered:
     return Layered(cloud, (("edge", people.oversee(edge)), ("user", people.hub)))
 
 
-def complete_layers(names: Sequence[str], given: Mapping[str, Table]) -> dict[str, dict[str, Json]]:
-    """The tables of these layers to the last default."""
+def fit_tier(name: str, kinds: Collection[str], own: Table, local: Train = Train()) -> Call:
+    """What makes a tier, by its table; `kinds`: the base rule, and who groups.
+
+    Users below groups aren't capped, unless that is said: groups are told apart by members' changes, and that
+    of a few batches tells little.
+    """
+    defaults = {"cap": False} if name == "users" and not {*kinds}.isdisjoint(COHORTS) else {}
+    if (term := find_terms(kinds).get(name)) is not None:
+        key, value, why = term
+        if own.get(key, value) != value:
+            fix = f"{' and '.join(sorted(kinds))} take {name} with {show_term(key, value)} alone: {why}"
+            raise ConfigError(f"layer.{name}.{key} = {show_short(own[key])}: {fix}")
+        defaults[key] = value
+    return fit(TIERS[name], own, f"layer.{name}", Terms(local), defaults)
+
+
+def complete_layers(
+    base: str, names: Sequence[str], given: Mapping[str, Table]
+) -> dict[str, dict[str, Json]]:
+    """The tables of a base rule's layers to the last default."""
     found: dict[str, dict[str, Json]] = {}
     for name in sort_layers(names):
         own = given.get(name, {})
         if name in TIERS:
-            found[name] = list_settings(fit(TIERS[name], own, f"layer.{name}", Terms()))
+            found[name] = list_settings(fit_tier(name, _list_kinds(base, names, given), own))
         elif name == "cohorts":
             kind, settings = _read_kind(own)
             table = algorithms.complete(kind, **settings)
@@ -81,6 +99,11 @@ def complete_base(base: str, names: Sequence[str], rounds: int | None, given: Ta
     """The base rule's own table to the last default."""
     table = algorithms.complete(base, rounds, **given)
     return {k: v for k, v in table.items() if k in SHARED} if "sizes" in names else table
+
+
+def _list_kinds(base: str, names: Collection[str], given: Mapping[str, Table]) -> set[str]:
+    """The base rule, and who groups members around it."""
+    return {base, _read_kind(given.get("cohorts", {}))[0]} if "cohorts" in names else {base}
 
 
 def _read_kind(table: Table) -> tuple[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.fleet import OnOff
 from potluck.jobs import SGD
-from potluck.layers import LAYERS, find_refusal, list_matrix, stacked
+from potluck.layers import LAYERS, complete_layers, find_refusal, list_matrix, stacked
 from potluck.layers.matrix import _REFUSED
 from potluck.rules.layered import Layered
 
@@ -26,10 +26,12 @@ PLAIN = replace(LOCAL, optim=SGD(0.1))
 WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
 PLAIN_EDGES = {"go_on": False}
 COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
+TERMS = {("scaffold", "edges"): PLAIN_EDGES, ("flexcfl", "users"): {"shuffle": False}}
 TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
 STACKS += [("users", "edges", "cohorts")]
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(algorithms.names()) for layer in LAYERS]
+NAMES = algorithms.names()
+CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS]
 CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
 OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
 QUICK = [
@@ -41,8 +43,6 @@ QUICK = [
 
 def build(base, layers, **more):
     tables = {name: TABLES[name] | more.get(name, {}) for name in layers}
-    if base == "scaffold" and "edges" in layers:
-        tables["edges"] = PLAIN_EDGES
     own = {k: v for k, v in FEW.items() if k in parameters(base)}
     own = {"clients": 4} if "sizes" in layers else own
     return stacked(base, PLAIN, own, **tables)
@@ -56,7 +56,7 @@ def crowd(**more):
 
 
 def test_the_matrix_has_all_that_there_is():
-    assert sorted(_REFUSED) == algorithms.names()
+    assert sorted(_REFUSED) == NAMES
     assert {"users", "edges", "cohorts"} <= {layer for _, stack in OFFERED for layer in stack}
 
 
@@ -71,12 +71,18 @@ def test_what_is_not_offered_says_why(base, layers):
 
 
 def test_some_are_offered_on_a_condition():
-    (row,) = list_matrix(["scaffold"])
-    assert row.terms == {"edges": "go_on = false"}
-    with pytest.raises(ConfigError, match=r"edges with go_on = false"):
-        check(crowd(), stacked("scaffold", PLAIN, edges={}), EvaluateAt())
-    terms = {(row.algorithm, layer) for row in list_matrix(algorithms.names()) for layer in row.terms}
-    assert terms <= {(base, *stack) for base, stack in OFFERED if len(stack) == 1}
+    said = {(row.algorithm, layer): term for row in list_matrix(NAMES) for layer, term in row.terms.items()}
+    assert said == {cell: f"{k} = {str(v).lower()}" for cell, own in TERMS.items() for k, v in own.items()}
+    for (base, layer), own in TERMS.items():
+        ((key, value),) = own.items()
+        assert complete_layers(base, [layer], {})[layer][key] is value
+        given = {layer: {key: not value}}
+        with pytest.raises(ConfigError, match=rf"layer\.{layer}\.{key} = .*{base} take"):
+            stacked(base, PLAIN, **given)
+    with pytest.raises(
+        ConfigError, match=r"shuffle = True: fedavg and flexcfl take users with shuffle = false"
+    ):
+        stacked("fedavg", PLAIN, users={"shuffle": True}, cohorts={"kind": "flexcfl"})
 
 
 @pytest.mark.parametrize(("base", "layers"), OFFERED)
@@ -124,6 +130,25 @@ def test_old_names_are_stacks():
     assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
     assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
     assert stacked("fedavg", PLAIN, {"clients": 3}, users={}) == algorithms.make("shufflefl", PLAIN, users=3)
+
+
+@pytest.mark.parametrize(
+    ("base", "layers", "capped"),
+    [
+        ("fedavg", ["users"], True),
+        ("fedavg", ["users", "edges"], True),
+        ("fedavg", ["users", "cohorts"], False),
+        ("auxo", ["users"], False),
+        ("cfl", ["users"], False),
+    ],
+)
+def test_users_below_groups_are_not_capped(base, layers, capped):
+    """The change of a few batches tells little, and by changes groups are told apart."""
+    assert complete_layers(base, layers, {})["users"]["cap"] is capped
+    assert build(base, layers).at("user").cap is capped
+    given = {"users": {"cap": not capped}}
+    assert complete_layers(base, layers, given)["users"]["cap"] is not capped
+    assert build(base, layers, **given).at("user").cap is not capped
 
 
 def test_one_size_is_fedavg():
@@ -215,7 +240,9 @@ def test_without_layers_nothing_is_written():
 def test_a_layer_s_table_is_never_dropped():
     unasked = Experiment(**FILE, algorithm="scaffold", layers=["users"], layer={"cohorts": {}})
     for ask in (prepare, resolve_run, list_methods):
-        with pytest.raises(ConfigError, match=r"layer\.cohorts = {}: layers doesn't name it; write layers = "):
+        with pytest.raises(
+            ConfigError, match=r"layer\.cohorts = {}: layers doesn't name it; write layers = "
+        ):
             ask(unasked)
     entry = {"algorithm": "fedavg", "layers": ["cohorts"]}
     asked = Experiment(**FILE, layer={"cohorts": {"clients": 4}}, compare=["fedavg", entry])
