@@ -10,6 +10,7 @@ from potluck.core.errors import require
 from potluck.core.ranges import Seconds
 from potluck.core.rule import Rule
 from potluck.jobs import Train
+from potluck.jobs.prior import ServedForm
 from potluck.rules.edges import EVERYBODY, Edge, EdgeView, Mix, OwnModels
 from potluck.rules.relay import Relay
 
@@ -35,6 +36,17 @@ def users(
 ) -> Users:
     """A user's devices as one: they exchange rows before they train (ShuffleFL)."""
     return make_users(local, planner, gateway, alpha, 1.0, adaptive, balance_time, shuffle, cap, transfer)
+
+
+def prior(
+    form: Annotated[
+        ServedForm,
+        "which leads: each row by those before it (causal), by all before any is answered (batch), or by the "
+        "labels of the rows that the device trains on (labels)",
+    ] = "causal",
+) -> ServedForm:
+    """Each view also with devices' own priors, as VIEW+prior, and these lead; fitted on validation rows."""
+    return form
 
 
 def edges(

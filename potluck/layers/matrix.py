@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from potluck.core.errors import ConfigError, nearest_or_own, show_short
 
-LAYERS = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule, outermost last
+PRIOR = "prior"  # of what is served, whatever trained it
+LAYERS = ("users", "edges", "cohorts", "sizes", PRIOR)  # from devices to the base rule, then what is served
 
 _GROUPS = "it groups devices by itself"
 _MANY = "it has several models, and nobody between may choose one for others"
@@ -129,4 +130,5 @@ def list_matrix(names: Sequence[str]) -> list[Row]:
 
 
 def _read_reasons(base: str) -> dict[str, str | None]:
-    return dict(zip(LAYERS, _REFUSED.get(base, (None,) * len(LAYERS)), strict=True))
+    around = LAYERS[:-1]
+    return dict(zip(around, _REFUSED.get(base, (None,) * len(around)), strict=True)) | {PRIOR: None}

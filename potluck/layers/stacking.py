@@ -11,8 +11,9 @@ from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require, show_short
 from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
+from potluck.jobs.prior import ServedForm
 from potluck.layers import between
-from potluck.layers.matrix import find_terms, require_offered, show_term, sort_layers
+from potluck.layers.matrix import PRIOR, find_terms, require_offered, show_term, sort_layers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
@@ -30,7 +31,13 @@ def stacked(
     rounds: int | None = None,
     **layers: Table,
 ) -> Runnable:
-    """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`."""
+    """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`.
+
+    Not with `prior`: that is how any rule is scored, so it is an experiment that names it.
+    """
+    if PRIOR in layers:
+        fix = f"is of whatever a run serves, not of its rule; write Experiment(layers=[{PRIOR!r}], ...)"
+        raise ConfigError(f"layers = {show_short([*layers])}: {PRIOR} {fix}")
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
     own, kinds = dict(parameters or {}), _list_kinds(base, names, layers)
@@ -75,6 +82,14 @@ def fit_tier(name: str, kinds: Collection[str], own: Table, local: Train = Train
     return fit(TIERS[name], own, f"layer.{name}", Terms(local), defaults)
 
 
+def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm | None:
+    """The form of the priors that what is served has beside; None: it has none."""
+    if PRIOR not in names:
+        return None
+    form: ServedForm = fit(between.prior, given.get(PRIOR, {}), f"layer.{PRIOR}", Terms()).make()
+    return form
+
+
 def complete_layers(
     base: str, names: Sequence[str], given: Mapping[str, Table]
 ) -> dict[str, dict[str, Json]]:
@@ -84,6 +99,8 @@ def complete_layers(
         own = given.get(name, {})
         if name in TIERS:
             found[name] = list_settings(fit_tier(name, _list_kinds(base, names, given), own))
+        elif name == PRIOR:
+            found[name] = list_settings(fit(between.prior, own, f"layer.{name}", Terms()))
         elif name == "cohorts":
             kind, settings = _read_kind(own)
             table = algorithms.complete(kind, **settings)

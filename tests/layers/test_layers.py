@@ -18,20 +18,21 @@ from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
 from potluck.fleet import OnOff
 from potluck.jobs import SGD
-from potluck.layers import LAYERS, complete_layers, find_refusal, list_matrix, stacked
+from potluck.layers import LAYERS, PRIOR, complete_layers, find_refusal, list_matrix, stacked
 from potluck.layers.matrix import _REFUSED
 from potluck.rules.layered import Layered
+from potluck.simulate.prior_views import SUFFIX
 
 PLAIN = replace(LOCAL, optim=SGD(0.1))
 WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
 PLAIN_EDGES = {"go_on": False}
 COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
 TERMS = {("scaffold", "edges"): PLAIN_EDGES, ("flexcfl", "users"): {"shuffle": False}}
-TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
+TABLES = {"users": {"planner": "fill"}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
 STACKS += [("users", "edges", "cohorts")]
 NAMES = algorithms.names()
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS]
+CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
 CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
 OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
 QUICK = [
@@ -96,13 +97,13 @@ def test_what_is_offered_can_begin(base, layers):
 )
 def test_what_is_offered_runs(base, layers):
     where = crowd(availability=OnOff(3, 30.0, 0.8))
-    made, terms = (
-        build(base, layers),
-        {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)},
-    )
+    made, often = build(base, layers), EvaluateAt(rounds=2, prior="causal")  # and priors above all of it
+    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": often}
     plain = finished(where, made, plan=LOOP, **terms)
     assert plain.round >= 2
     assert np.isfinite(values(plain, "accuracy_mean")).all()
+    views = {r["view"] for r in plain.records if r["metric"] == "accuracy_mean"}
+    assert views == {view.removesuffix(SUFFIX) + end for view in views for end in ("", SUFFIX)}
     again, _ = chained(where, made, plan=LOOP, **terms)
     assert lines(again) == lines(plain)
     stack = finished(where, made, plan=STACKED, **terms)

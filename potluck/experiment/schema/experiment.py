@@ -16,9 +16,9 @@ from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.log_table import Log
+from potluck.experiment.schema.old_keys import take_serve
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
-from potluck.experiment.schema.serve_table import Serve
 from potluck.experiment.schema.settings import (
     Data,
     Deploy,
@@ -54,7 +54,7 @@ class Experiment(Table):
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
     layers: Annotated[
         list[str],
-        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes.",
+        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, prior.",
     ] = Field(default=[])
     layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
@@ -71,7 +71,6 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
-    serve: Serve = Serve()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
     log: Log = Log()
@@ -85,6 +84,7 @@ class Experiment(Table):
         where = tables.pop("_source", "experiment")
         with error_context(where):
             check_values(tables)
+            take_serve(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:
