@@ -130,7 +130,9 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
         else:
             name, layers = algorithms.canonical(experiment.algorithm), experiment.layers
             given, rounds = _parameters(experiment, name), experiment.stop.rounds
-            table = complete_base(name, layers, rounds, given)
+            table = complete_base(
+                name, {each: experiment.layer.get(each, {}) for each in layers}, rounds, given
+            )
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
         around: codec.Json = {**complete_layers(name, layers, experiment.layer)}

@@ -14,14 +14,12 @@ from potluck.jobs import Train
 from potluck.jobs.prior import ServedForm
 from potluck.layers import between
 from potluck.layers.matrix import PRIOR, find_terms, require_offered, show_term, sort_layers
+from potluck.layers.presets import COHORTS, SHARED, SIZES, Table, open_preset, settle, take_over
+from potluck.rules.edges import EdgeTiers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
-Table = Mapping[str, object]
 TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
-COHORTS = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
-SIZES = "heterofl"
-SHARED = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
 
 
 def stacked(
@@ -40,16 +38,19 @@ def stacked(
         raise ConfigError(f"layers = {show_short([*layers])}: {PRIOR} {fix}")
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
-    own, kinds = dict(parameters or {}), _list_kinds(base, names, layers)
+    base, own, layers = open_preset(base, rounds, dict(parameters or {}), layers)
+    names, kinds = sort_layers([*layers]), _list_kinds(base, layers)
     if "sizes" in names:
-        base, own = SIZES, _take_over(base, own) | dict(layers["sizes"])
+        kind, settings = _read_kind("sizes", layers)
+        base, own = kind, take_over(base, kind, own) | settings
     if "cohorts" in names:
-        kind, settings = _read_kind(layers["cohorts"])
+        kind, settings = _read_kind("cohorts", layers)
         fix = "finds groups by whole changes, and sizes have parts; write 'auxo', or leave sizes out"
         require("sizes" not in names or kind == COHORTS[0], "layer.cohorts.kind", kind, fix)
         inner = algorithms.make(base, local, rounds, **own)
         fix = "has no one model that a part of the devices could train; take such as 'fedavg' or 'fedyogi'"
-        require(isinstance(inner, Rule) and is_cohort(inner), "algorithm", base, fix)
+        key = "layer.sizes.kind" if "sizes" in names else "algorithm"
+        require(isinstance(inner, Rule) and is_cohort(inner), key, base, fix)
         cloud = algorithms.make(kind, local, rounds, inner={"kind": base, **own}, **settings)
     else:
         cloud = algorithms.make(base, local, rounds, **own)
@@ -57,8 +58,10 @@ def stacked(
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
 
 
-def put_below(cloud: Rule, edge: Rule | None, people: Users | None) -> Layered:
+def put_below(cloud: Rule | EdgeTiers, edge: Rule | None, people: Users | None) -> Layered:
     """A rule at the cloud with these below it; whoever is right above users oversees them."""
+    if isinstance(cloud, EdgeTiers):
+        edge, cloud = cloud.edge, cloud.cloud
     if people is None:
         return Layered(cloud, () if edge is None else (("edge", edge),))
     if edge is None:
@@ -95,48 +98,41 @@ def complete_layers(
 ) -> dict[str, dict[str, Json]]:
     """The tables of a base rule's layers to the last default."""
     found: dict[str, dict[str, Json]] = {}
-    for name in sort_layers(names):
-        own = given.get(name, {})
+    tables = {name: given.get(name, {}) for name in sort_layers(names)}
+    for name, own in tables.items():
         if name in TIERS:
-            found[name] = list_settings(fit_tier(name, _list_kinds(base, names, given), own))
+            found[name] = list_settings(fit_tier(name, _list_kinds(base, tables), own))
         elif name == PRIOR:
             found[name] = list_settings(fit(between.prior, own, f"layer.{name}", Terms()))
-        elif name == "cohorts":
-            kind, settings = _read_kind(own)
-            table = algorithms.complete(kind, **settings)
-            named: dict[str, Json] = {"kind": kind}
-            found[name] = named | {k: v for k, v in table.items() if k != "inner"}
         else:
-            table = algorithms.complete(SIZES, **own)
-            found[name] = {k: v for k, v in table.items() if k in own or k not in SHARED}
+            kind, settings = _read_kind(name, tables)
+            table, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
+            beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
+            found[name] = named | {k: v for k, v in table.items() if k in settings or k not in beside}
     return found
 
 
-def complete_base(base: str, names: Sequence[str], rounds: int | None, given: Table) -> dict[str, Json]:
+def complete_base(
+    base: str, layers: Mapping[str, Table], rounds: int | None, given: Table
+) -> dict[str, Json]:
     """The base rule's own table to the last default."""
-    table = algorithms.complete(base, rounds, **given)
-    return {k: v for k, v in table.items() if k in SHARED} if "sizes" in names else table
+    table = algorithms.complete(base, rounds, **settle(base, layers, given))
+    if "sizes" not in layers:
+        return table
+    kept = SIZES[_read_kind("sizes", layers)[0]]
+    return {k: v for k, v in table.items() if k in kept}
 
 
-def _list_kinds(base: str, names: Collection[str], given: Mapping[str, Table]) -> set[str]:
+def _list_kinds(base: str, layers: Mapping[str, Table]) -> set[str]:
     """The base rule, and who groups members around it."""
-    return {base, _read_kind(given.get("cohorts", {}))[0]} if "cohorts" in names else {base}
+    return {base, _read_kind("cohorts", layers)[0]} if "cohorts" in layers else {base}
 
 
-def _read_kind(table: Table) -> tuple[str, dict[str, Any]]:
-    """Who groups, and its own parameters."""
-    kind = table.get("kind", COHORTS[0])
-    require(kind in COHORTS, "layer.cohorts.kind", kind, f"must be one of {', '.join(COHORTS)}")
+def _read_kind(layer: str, layers: Mapping[str, Table]) -> tuple[str, dict[str, Any]]:
+    """Whose way a layer of several kinds goes, and its own parameters."""
+    kinds, table = [*COHORTS] if layer == "cohorts" else [*SIZES], layers.get(layer, {})
+    kind = table.get("kind", kinds[0])
+    require(kind in kinds, f"layer.{layer}.kind", kind, f"must be one of {', '.join(kinds)}")
     fix = "is the algorithm itself; write algorithm = '...' and [algorithms.NAME]"
-    require("inner" not in table, "layer.cohorts.inner", table.get("inner"), fix)
+    require("inner" not in table, f"layer.{layer}.inner", table.get("inner"), fix)
     return str(kind), {key: value for key, value in table.items() if key != "kind"}
-
-
-def _take_over(base: str, own: dict[str, Any]) -> dict[str, Any]:
-    """What models of several widths are trained by, of the base rule's table."""
-    for key, value in own.items():
-        if key not in SHARED:
-            raise ConfigError(
-                f"algorithms.{base}.{key} = {value!r}: sizes average in a way of their own; leave it out"
-            )
-    return own

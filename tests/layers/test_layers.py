@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import every
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ from federations import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, s
 from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
+from potluck.core.messages import Task
 from potluck.engine.acceptance import check, find_doubt
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.experiment import Experiment, compare, run
@@ -27,13 +29,15 @@ PLAIN = replace(LOCAL, optim=SGD(0.1))
 WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
 PLAIN_EDGES = {"go_on": False}
 COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
-TERMS = {("scaffold", "edges"): PLAIN_EDGES, ("flexcfl", "users"): {"shuffle": False}}
+TERMS = {(base, "edges"): PLAIN_EDGES for base in ("fedpvr", "pyramidfl", "scaffold")}
+TERMS |= {("flexcfl", "users"): {"shuffle": False}}
 TABLES = {"users": {"planner": "fill"}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
 STACKS += [("users", "edges", "cohorts")]
 NAMES = algorithms.names()
+STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "heterofl", "ifca")
 CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
-CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
+CELLS += [(name, stack) for name in STACKED_BASES for stack in STACKS]
 OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
 QUICK = [
     ("fedavg", ("users", "edges", "cohorts")),
@@ -104,11 +108,30 @@ def test_what_is_offered_runs(base, layers):
     assert np.isfinite(values(plain, "accuracy_mean")).all()
     views = {r["view"] for r in plain.records if r["metric"] == "accuracy_mean"}
     assert views == {view.removesuffix(SUFFIX) + end for view in views for end in ("", SUFFIX)}
-    again, _ = chained(where, made, plan=LOOP, **terms)
+    again, _ = chained(where, made, every=13, plan=LOOP, **terms)  # killed and resumed as often
     assert lines(again) == lines(plain)
     stack = finished(where, made, plan=STACKED, **terms)
     assert stack.now == plain.now
     torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", every.EVERYONE)
+def test_priors_stand_above_every_algorithm(name):
+    """As `serve` of a view is asked for; who is refused other layers has this one."""
+    where, often = every.crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, prior="causal")
+    terms = {"stop": every.enough(name), "often": often}
+    plain = finished(where, every.make(name), plan=LOOP, **terms)
+    again, _ = chained(where, every.make(name), every=13, plan=LOOP, **terms)
+    assert lines(again) == lines(plain)
+    stack = finished(where, every.make(name), plan=STACKED, **terms)
+    heard = [values(sim, "accuracy_mean", view=find_headline(sim)) for sim in (plain, stack)]
+    np.testing.assert_allclose(*heard, rtol=0, atol=1e-9)
+    assert find_headline(plain).endswith(SUFFIX)
+
+
+def find_headline(sim):
+    return next(r["view"] for r in sim.records if r["metric"] == "accuracy_mean")
 
 
 # ------------------------------------------------------------------------------------------------------ laws
@@ -127,6 +150,12 @@ def test_old_names_are_stacks():
         "auxo", PLAIN, inner="fedyogi", **COHORTS
     )
     assert stacked("fedavg", PLAIN, sizes={}) == algorithms.make("heterofl", PLAIN)
+    few = {"users": 4, "mode": "published"}
+    below = {"cap": False, "transfer": False}
+    assert stacked("shufflefl", PLAIN, few, cohorts=COHORTS) == stacked(
+        "fedavg", PLAIN, {"clients": 4}, users=below, cohorts=COHORTS
+    )
+    assert stacked("fedavg", PLAIN, sizes={"kind": "fedrac"}, rounds=7) == algorithms.make("fedrac", PLAIN, 7)
     grouped = stacked("fedprox", PLAIN, {"mu": 0.3}, cohorts={"kind": "cfl"})
     assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
     assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
@@ -196,6 +225,30 @@ def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
         finished(crowd(), made, rounds=5)
 
 
+def check_memories(made):
+    """Law: what a device remembers of one cohort's training, another's doesn't see, whoever is between."""
+    sim = finished(crowd(), made, rounds=6)
+    kept = {slot for node in range(len(SIZES)) for slot in sim.memories.slots.get(node, {})}
+    assert {cohort for cohort, _ in kept} == {"", "0", "1"}
+
+
+@pytest.mark.parametrize("between", ["edges", "users"])
+def test_a_lost_slot_breaks_a_law(monkeypatch, between):
+    """Control variates are of a cohort; whoever stands between names the cloud's slot to devices."""
+    tables = {"edges": PLAIN_EDGES, "users": {"planner": "fill", "shuffle": False}}
+    made = stacked("scaffold", PLAIN, **{between: tables[between]}, cohorts=COHORTS)
+    check_memories(made)
+    plan = type(made.at(between[:-1])).plan
+
+    def forget(self, m, lane, ctx):
+        m, commands = plan(self, m, lane, ctx)
+        return m, [replace(c, slot=None) if isinstance(c, Task) else c for c in commands]
+
+    monkeypatch.setattr(type(made.at(between[:-1])), "plan", forget)
+    with pytest.raises((AssertionError, TypeError)):
+        check_memories(made)
+
+
 # ----------------------------------------------------------------------------------------------- experiments
 
 FILE = {
@@ -225,6 +278,23 @@ def test_an_experiment_names_its_layers(tmp_path):
     written = Experiment.from_file(tmp_path / "run" / "experiment.toml")
     assert make_rule(written) == make_rule(wanted)
     assert prepare(written).identity == prepare(wanted).identity
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"layers": ["cohorts", "edges"], "algorithm": "shufflefl"},
+        {"layers": ["cohorts"], "algorithm": "shufflefl", "algorithms": {"shufflefl": {"mode": "published"}}},
+        {"layers": ["users"], "algorithm": "fededge"},
+        {"layers": ["sizes"], "layer": {"sizes": {"kind": "fedrac", "time": {"kappa": 0.4}}}},
+        {"layers": ["edges", "users"], "algorithm": "scaffold"},
+        {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
+    ],
+)
+def test_what_a_run_writes_down_makes_the_same_rule(said):
+    full = resolve_run(Experiment(**FILE | said))
+    assert make_rule(full) == make_rule(Experiment(**FILE | said))
+    assert resolve_run(full) == full
 
 
 def test_sizes_can_be_read_again():
@@ -279,6 +349,21 @@ def test_a_layer_s_table_is_never_dropped():
             r"fedavg\.select = 'uniform'",
         ),
         ({"layers": ["cohorts", "sizes"], "layer": {"cohorts": {"kind": "cfl"}}}, r"kind = 'cfl'.*'auxo'"),
+        (
+            {"layers": ["cohorts", "sizes"], "layer": {"sizes": {"kind": "fedrac"}}},
+            r"layer\.sizes\.kind = 'fedrac': .*no one model",
+        ),
+        (
+            {"layers": ["sizes"], "layer": {"sizes": {"kind": "hetero"}}},
+            r"kind = 'hetero': .*heterofl, fedrac",
+        ),
+        ({"algorithm": "auxo", "layers": ["cohorts"]}, r"auxo takes no cohorts: it groups devices by itself"),
+        ({"algorithm": "shufflefl", "layers": ["users"]}, r"shufflefl takes no users: it has users already"),
+        ({"algorithm": "fededge", "layers": ["edges"]}, r"fededge takes no edges: it has edges already"),
+        (
+            {"algorithm": "shufflefl", "layers": ["cohorts"], "algorithms": {"shufflefl": {"gamma": 0.5}}},
+            r"algorithms\.shufflefl\.gamma = 0\.5",
+        ),
         (
             {"algorithm": "ifca", "layers": ["users"]},
             r"layers = \['users'\]: ifca takes no users: it has several",
