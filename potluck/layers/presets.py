@@ -5,19 +5,38 @@ from typing import Any, Final
 
 from potluck import algorithms
 from potluck.core.errors import ConfigError
+from potluck.core.parts import bare
+from potluck.layers.matrix import find_terms
 
 Table = Mapping[str, object]
 COHORTS: Final = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
 SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
 SIZES: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
+LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
 _OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
 
 
 def settle(base: str, layers: Mapping[str, Table], given: Table) -> dict[str, Any]:
-    """A base rule's table, with what layers around it change of its defaults: see `fit_tier`."""
-    below = base == USERS and "cohorts" in layers
-    return {"cap": False, **given} if below else dict(given)
+    """A base rule's table, with what layers around it change of its defaults: see `fit_tier` for `cap`."""
+    if base == USERS and "cohorts" in layers:
+        return {"cap": False, **given}
+    return listen_longer(base, base, layers, given)
+
+
+def listen_longer(kind: str, base: str, layers: Mapping[str, Table], given: Table) -> dict[str, Any]:
+    """Of who groups edges that hold as many rounds as fit: answers of many rounds are long, and no nonsense.
+
+    Calibrated sides leave out what is much longer than the median: of few edges too many, then.
+    """
+    edges, table = layers.get("edges"), given.get("criterion", "calibrated")
+    named = table if isinstance(table, Mapping) else {"kind": table}
+    plain = edges is None or not edges.get("go_on", "edges" not in find_terms([base]))
+    even = edges is not None and isinstance(edges.get("local_rounds"), int)
+    published = "criterion" not in given and given.get("mode") == "published"
+    if plain or even or published or kind != "auxo" or bare(str(named.get("kind", ""))) != "calibrated":
+        return dict(given)
+    return {**given, "criterion": {"longest": LONGEST, **named}}
 
 
 def open_preset(
@@ -28,7 +47,7 @@ def open_preset(
     Without more it is made as it is, and whatever isn't such a name stays as it is.
     """
     if base != USERS or not layers:
-        return base, given, dict(layers)
+        return base, settle(base, layers, given), dict(layers)
     table = dict(algorithms.complete(base, rounds, **settle(base, layers, given))) | given
     mode, gamma = table.pop("mode"), table.pop("gamma")
     if gamma != 1:

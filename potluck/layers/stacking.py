@@ -14,7 +14,16 @@ from potluck.jobs import Train
 from potluck.jobs.prior import ServedForm
 from potluck.layers import between
 from potluck.layers.matrix import PRIOR, find_terms, require_offered, show_term, sort_layers
-from potluck.layers.presets import COHORTS, SHARED, SIZES, Table, open_preset, settle, take_over
+from potluck.layers.presets import (
+    COHORTS,
+    SHARED,
+    SIZES,
+    Table,
+    listen_longer,
+    open_preset,
+    settle,
+    take_over,
+)
 from potluck.rules.edges import EdgeTiers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
@@ -45,6 +54,7 @@ def stacked(
         base, own = kind, take_over(base, kind, own) | settings
     if "cohorts" in names:
         kind, settings = _read_kind("cohorts", layers)
+        settings = listen_longer(kind, base, layers, settings)
         fix = "finds groups by whole changes, and sizes have parts; write 'auxo', or leave sizes out"
         require("sizes" not in names or kind == COHORTS[0], "layer.cohorts.kind", kind, fix)
         inner = algorithms.make(base, local, rounds, **own)
@@ -106,6 +116,7 @@ def complete_layers(
             found[name] = list_settings(fit(between.prior, own, f"layer.{name}", Terms()))
         else:
             kind, settings = _read_kind(name, tables)
+            settings = listen_longer(kind, base, tables, settings)
             table, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
             beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
             found[name] = named | {k: v for k, v in table.items() if k in settings or k not in beside}

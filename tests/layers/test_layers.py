@@ -1,138 +1,31 @@
-"""Layers around base rules: the matrix is this test's table; laws; experiments that name them."""
+"""Laws of layers, what they refuse, and experiments that name them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-import every
-import numpy as np
 import pytest
 import torch
-from every import FEW, parameters
-from federations import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, small, values, weights
+from federations import SIZES, finished, small, weights
+from stacks import COHORTS, PLAIN, PLAIN_EDGES, WHOLE, build, crowd
 
 from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
 from potluck.engine.acceptance import check, find_doubt
-from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.engine.judges import place_judge
+from potluck.engine.schedule import EvaluateAt
 from potluck.experiment import Experiment, compare, run
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
-from potluck.fleet import OnOff
-from potluck.jobs import SGD
-from potluck.layers import LAYERS, PRIOR, complete_layers, find_refusal, list_matrix, stacked
-from potluck.layers.matrix import _REFUSED
+from potluck.experiment.study import Arm
+from potluck.jobs import Private
+from potluck.layers import complete_base, complete_layers, stacked
+from potluck.report.reproduction import _tell_fidelity
+from potluck.rules.guard import guard
 from potluck.rules.layered import Layered
-from potluck.simulate.prior_views import SUFFIX
-
-PLAIN = replace(LOCAL, optim=SGD(0.1))
-WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
-PLAIN_EDGES = {"go_on": False}
-COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
-TERMS = {(base, "edges"): PLAIN_EDGES for base in ("fedpvr", "pyramidfl", "scaffold")}
-TERMS |= {("flexcfl", "users"): {"shuffle": False}}
-TABLES = {"users": {"planner": "fill"}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
-STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
-STACKS += [("users", "edges", "cohorts")]
-NAMES = algorithms.names()
-STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "heterofl", "ifca")
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
-CELLS += [(name, stack) for name in STACKED_BASES for stack in STACKS]
-OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
-QUICK = [
-    ("fedavg", ("users", "edges", "cohorts")),
-    ("fedavg", ("cohorts", "sizes")),
-    ("scaffold", ("users",)),
-]
-
-
-def build(base, layers, **more):
-    tables = {name: TABLES[name] | more.get(name, {}) for name in layers}
-    own = {k: v for k, v in FEW.items() if k in parameters(base)}
-    own = {"clients": 4} if "sizes" in layers else own
-    return stacked(base, PLAIN, own, **tables)
-
-
-def crowd(**more):
-    return small(users=5, edges=3, compute=4e5, **more)
-
-
-# ---------------------------------------------------------------------------------------------------- matrix
-
-
-def test_the_matrix_has_all_that_there_is():
-    assert sorted(_REFUSED) == NAMES
-    assert {"users", "edges", "cohorts"} <= {layer for _, stack in OFFERED for layer in stack}
-
-
-@pytest.mark.parametrize(("base", "layers"), [cell for cell in CELLS if cell not in OFFERED])
-def test_what_is_not_offered_says_why(base, layers):
-    with pytest.raises(ConfigError) as told:
-        build(base, layers)
-    text = str(told.value)
-    assert text.startswith(f"layers = {[*layers]!r}: ")
-    assert find_refusal(base, layers) in text
-    assert text.endswith("; leave a layer out, or see potluck algorithms --layers")
-
-
-def test_some_are_offered_on_a_condition():
-    said = {(row.algorithm, layer): term for row in list_matrix(NAMES) for layer, term in row.terms.items()}
-    assert said == {cell: f"{k} = {str(v).lower()}" for cell, own in TERMS.items() for k, v in own.items()}
-    for (base, layer), own in TERMS.items():
-        ((key, value),) = own.items()
-        assert complete_layers(base, [layer], {})[layer][key] is value
-        given = {layer: {key: not value}}
-        with pytest.raises(ConfigError, match=rf"layer\.{layer}\.{key} = .*{base} take"):
-            stacked(base, PLAIN, **given)
-    with pytest.raises(
-        ConfigError, match=r"shuffle = True: fedavg and flexcfl take users with shuffle = false"
-    ):
-        stacked("fedavg", PLAIN, users={"shuffle": True}, cohorts={"kind": "flexcfl"})
-
-
-@pytest.mark.parametrize(("base", "layers"), OFFERED)
-def test_what_is_offered_can_begin(base, layers):
-    check(crowd(), build(base, layers), EvaluateAt())
-
-
-@pytest.mark.parametrize(
-    ("base", "layers"),
-    [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
-)
-def test_what_is_offered_runs(base, layers):
-    where = crowd(availability=OnOff(3, 30.0, 0.8))
-    made, often = build(base, layers), EvaluateAt(rounds=2, prior="causal")  # and priors above all of it
-    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": often}
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
-    views = {r["view"] for r in plain.records if r["metric"] == "accuracy_mean"}
-    assert views == {view.removesuffix(SUFFIX) + end for view in views for end in ("", SUFFIX)}
-    again, _ = chained(where, made, every=13, plan=LOOP, **terms)  # killed and resumed as often
-    assert lines(again) == lines(plain)
-    stack = finished(where, made, plan=STACKED, **terms)
-    assert stack.now == plain.now
-    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", every.EVERYONE)
-def test_priors_stand_above_every_algorithm(name):
-    """As `serve` of a view is asked for; who is refused other layers has this one."""
-    where, often = every.crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, prior="causal")
-    terms = {"stop": every.enough(name), "often": often}
-    plain = finished(where, every.make(name), plan=LOOP, **terms)
-    again, _ = chained(where, every.make(name), every=13, plan=LOOP, **terms)
-    assert lines(again) == lines(plain)
-    stack = finished(where, every.make(name), plan=STACKED, **terms)
-    heard = [values(sim, "accuracy_mean", view=find_headline(sim)) for sim in (plain, stack)]
-    np.testing.assert_allclose(*heard, rtol=0, atol=1e-9)
-    assert find_headline(plain).endswith(SUFFIX)
-
-
-def find_headline(sim):
-    return next(r["view"] for r in sim.records if r["metric"] == "accuracy_mean")
-
+from potluck.rules.robust import Median
+from potluck.rules.wrap import unwrap
 
 # ------------------------------------------------------------------------------------------------------ laws
 
@@ -181,6 +74,42 @@ def test_users_below_groups_are_not_capped(base, layers, capped):
     assert build(base, layers, **given).at("user").cap is not capped
 
 
+@pytest.mark.parametrize(
+    ("base", "layers", "tables", "longest"),
+    [
+        ("fedavg", ["edges", "cohorts"], {}, 10.0),
+        ("auxo", ["edges"], {}, 10.0),
+        ("auxo", ["edges", "users"], {}, 10.0),
+        ("fedavg", ["edges", "cohorts"], {"edges": {"local_rounds": 1}}, 1.5),
+        ("fedavg", ["edges", "cohorts"], {"edges": {"local_rounds": [1, 2]}}, 10.0),
+        ("auxo", ["edges"], {"edges": {"go_on": False}}, 1.5),
+        ("scaffold", ["edges", "cohorts"], {}, 1.5),  # whose edges are plain
+        (
+            "fedavg",
+            ["edges", "cohorts"],
+            {"cohorts": {"criterion": {"kind": "calibrated", "longest": 3.0}}},
+            3.0,
+        ),
+        ("fedavg", ["users", "cohorts"], {}, 1.5),
+    ],
+)
+def test_edges_that_hold_many_rounds_are_listened_to(base, layers, tables, longest):
+    """Few edges would be fewer than a split needs, were those that held most rounds thrown out as wild."""
+    tables = {name: tables.get(name, {}) for name in layers}
+    cloud = stacked(base, PLAIN, **tables).at("cloud")
+    assert unwrap(cloud).criterion.longest == longest
+    written = complete_layers(base, layers, tables)
+    written = written["cohorts"] if "cohorts" in layers else complete_base(base, tables, None, {})
+    assert written["criterion"]["longest"] == longest
+
+
+def test_other_criteria_are_left_alone():
+    made = stacked("fedavg", PLAIN, edges={}, cohorts={"mode": "published"})
+    assert type(made.at("cloud").criterion).__name__ == "Faithful"
+    made = stacked("fedavg", PLAIN, edges={}, cohorts={"criterion": "authors"})
+    assert type(made.at("cloud").criterion).__name__ == "Authors"
+
+
 def test_one_size_is_fedavg():
     one = {"rates": (1.0,), "weigh": "samples", "masked": False, "clip": False}
     sized = finished(crowd(), stacked("fedavg", PLAIN, {"clients": 4}, sizes=one), rounds=4)
@@ -223,6 +152,82 @@ def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
     monkeypatch.setattr(type(made.inner), "comparable", lambda self, reply, ctx: reply.body["delta"])
     with pytest.raises((RuntimeError, ValueError)):
         finished(crowd(), made, rounds=5)
+
+
+# ---------------------------------------------------------------------------------------------------- checks
+
+PRIVATE = replace(PLAIN, privacy=Private(clip=0.5, sigma=0.1))
+
+
+@pytest.mark.parametrize(
+    ("base", "layers"),
+    [
+        ("fedavg", ["users"]),
+        ("fedavg", ["users", "edges"]),
+        ("fedyogi", ["users", "cohorts"]),
+        ("scaffold", ["users", "edges", "cohorts"]),
+        ("auxo", ["users"]),
+        ("shufflefl", ["cohorts"]),
+        ("shufflefl", ["edges"]),
+        ("fededge", ["users"]),
+        ("hierfl", ["users"]),
+    ],
+)
+def test_privacy_is_refused_wherever_rows_move(base, layers):
+    tables = {name: {} for name in layers}
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        stacked(base, PRIVATE, **tables)
+
+
+def test_a_hub_made_for_other_training_is_asked_too():
+    still = stacked("fedavg", PRIVATE, users={"shuffle": False})
+    moving = replace(still, below=stacked("fedavg", PLAIN, users={}).below)
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        check(crowd(), moving, EvaluateAt())
+
+
+def test_privacy_stands_where_no_rows_move():
+    for tables in ({"users": {"shuffle": False}}, {"edges": PLAIN_EDGES}, {"cohorts": COHORTS}):
+        check(crowd(), stacked("fedavg", PRIVATE, **tables), EvaluateAt())
+
+
+@pytest.mark.parametrize(
+    ("base", "layers", "people", "regions", "where"),
+    [
+        ("fedavg", ["users"], 5, None, "cloud"),
+        ("fedavg", ["users", "edges"], 12, 5, "cloud"),  # two or three people an edge, and five edges
+        ("fedavg", ["users", "edges"], 12, 2, "edge"),  # six
+        ("fedavg", ["edges", "cohorts"], None, 2, "edge"),  # ten devices of as many people
+        ("fedavg", ["edges", "cohorts"], None, 8, "cloud"),
+        ("auxo", ["users"], 5, None, "cloud"),
+        ("fededge", ["users"], 12, 2, "edge"),
+        ("shufflefl", ["edges"], 12, 2, "edge"),
+    ],
+)
+def test_judges_stand_where_enough_people_are_heard(base, layers, people, regions, where):
+    crew = small([*SIZES, *SIZES], users=people, edges=regions)
+    made = guard(stacked(base, PLAIN, **{name: {} for name in layers}), Median())
+    placed = place_judge(made, crew.fleet)
+    assert placed.tier == where
+    found = {tier: _list_parts(placed.at(tier)) for tier in ("cloud", *placed.tiers)}
+    assert {tier for tier, parts in found.items() if "RobustRule" in parts} == {where}
+    for (
+        parts
+    ) in found.values():  # who groups is judged inside its groups: else a minority would be thrown out
+        assert "Auxo" not in parts[parts.index("RobustRule") :] if "RobustRule" in parts else True
+
+
+def _list_parts(rule):
+    """Names of a rule and of those inside, outermost first."""
+    inner = getattr(rule, "inner", None)
+    return [type(rule).__name__, *([] if inner is None else _list_parts(inner))]
+
+
+def test_a_stack_is_not_its_papers_sum():
+    arms = [Arm("one", "fedavg"), Arm("both", "fedavg", changes={"layers": ["users"]})]
+    arms += [Arm("primed", "fedavg", changes={"layers": ["prior"]})]
+    told = _tell_fidelity(SimpleNamespace(plan=SimpleNamespace(arms=arms)))
+    assert told == "Rules: one, primed by the paper; both stacked by Potluck."
 
 
 def check_memories(made):
