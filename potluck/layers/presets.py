@@ -9,9 +9,10 @@ from potluck.core.parts import bare
 from potluck.layers.matrix import find_terms
 
 Table = Mapping[str, object]
+BASE: Final = "fedavg"  # unless another is named
 COHORTS: Final = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
 SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
-SIZES: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
+SIZE_KINDS: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
 LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
 _OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
@@ -54,13 +55,13 @@ def open_preset(
         fix = "classes are merged by the cloud's model of users; among other layers leave it out"
         raise ConfigError(f"algorithms.{base}.gamma = {gamma} (mode {mode}): {fix}")
     own = {new: table.pop(old) for old, new in _OF_BASE.items() if old in table}
-    return "fedavg", own, {**layers, "users": table}
+    return BASE, own, {**layers, "users": table}
 
 
 def take_over(base: str, kind: str, own: dict[str, Any]) -> dict[str, Any]:
     """What models of several sizes are trained by, of the base rule's table."""
     for key, value in own.items():
-        if key not in SIZES[kind]:
+        if key not in SIZE_KINDS[kind]:
             raise ConfigError(
                 f"algorithms.{base}.{key} = {value!r}: sizes average in a way of their own; leave it out"
             )

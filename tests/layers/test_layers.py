@@ -67,10 +67,10 @@ def test_old_names_are_stacks():
 )
 def test_users_below_groups_are_not_capped(base, layers, capped):
     """The change of a few batches tells little, and by changes groups are told apart."""
-    assert complete_layers(base, layers, {})["users"]["cap"] is capped
+    assert complete_layers(layers, {}, base)["users"]["cap"] is capped
     assert build(base, layers).at("user").cap is capped
     given = {"users": {"cap": not capped}}
-    assert complete_layers(base, layers, given)["users"]["cap"] is not capped
+    assert complete_layers(layers, given, base)["users"]["cap"] is not capped
     assert build(base, layers, **given).at("user").cap is not capped
 
 
@@ -98,7 +98,7 @@ def test_edges_that_hold_many_rounds_are_listened_to(base, layers, tables, longe
     tables = {name: tables.get(name, {}) for name in layers}
     cloud = stacked(base, PLAIN, **tables).at("cloud")
     assert unwrap(cloud).criterion.longest == longest
-    written = complete_layers(base, layers, tables)
+    written = complete_layers(layers, tables, base)
     written = written["cohorts"] if "cohorts" in layers else complete_base(base, tables, None, {})
     assert written["criterion"]["longest"] == longest
 

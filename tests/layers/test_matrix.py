@@ -36,7 +36,7 @@ def test_some_are_offered_on_a_condition():
     assert said == {cell: f"{k} = {str(v).lower()}" for cell, own in TERMS.items() for k, v in own.items()}
     for (base, layer), own in TERMS.items():
         ((key, value),) = own.items()
-        assert complete_layers(base, [layer], {})[layer][key] is value
+        assert complete_layers([layer], {}, base)[layer][key] is value
         given = {layer: {key: not value}}
         with pytest.raises(ConfigError, match=rf"layer\.{layer}\.{key} = .*{base} take"):
             stacked(base, PLAIN, **given)
