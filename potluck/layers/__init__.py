@@ -5,7 +5,7 @@ cohorts around sizes around the base rule; above all, what is served (prior). `m
 together.
 """
 
-from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_matrix, sort_layers
+from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_apart, list_matrix, sort_layers
 from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "complete_layers",
     "find_prior",
     "find_refusal",
+    "list_apart",
     "list_matrix",
     "sort_layers",
     "stacked",
