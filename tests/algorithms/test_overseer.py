@@ -1,4 +1,4 @@
-"""Any rule above users: what it plans waits until users were gauged, lane by lane, and then goes as planned."""
+"""Any rule above users: what it plans waits until users were gauged, lane by lane, and goes as planned."""
 
 from dataclasses import dataclass, field, replace
 

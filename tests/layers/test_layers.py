@@ -302,6 +302,19 @@ def test_what_a_run_writes_down_makes_the_same_rule(said):
     assert resolve_run(full) == full
 
 
+def test_a_rule_made_in_python_may_have_priors_and_nothing_else():
+    rule = algorithms.make("fedavg", PLAIN, clients=3)
+    primed = prepare(Experiment(**FILE, layers=["prior"]), rule)
+    assert (primed.experiment.layers, primed.experiment.layer) == (["prior"], {"prior": {"form": "causal"}})
+    assert primed.evaluate.prior == "causal"
+    with pytest.raises(ConfigError, match=r"layers = \['users'\]: stand around an algorithm that is named"):
+        prepare(Experiment(**FILE, layers=["users"]), rule)
+    with pytest.raises(
+        ConfigError, match=r"layers = \['prior', 'users'\]: prior is of whatever a run serves"
+    ):
+        stacked("fedavg", PLAIN, prior={}, users={})
+
+
 def test_sizes_can_be_read_again():
     wanted = Experiment(**FILE, layers=["sizes"], algorithms={"fedavg": {"clients": 3}})
     full = resolve_run(wanted)
