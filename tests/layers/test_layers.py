@@ -394,6 +394,21 @@ def test_wrong_layers_are_named(said, told):
 
 
 @pytest.mark.parametrize(
+    ("more", "edges", "told"),
+    [
+        ({}, 3, None),
+        ({}, 2, "cfl: no group is cut: 2 members a round, and min_members = 3; lower it"),
+        ({"clients": 2}, 5, "2 members a round, and min_members = 3; raise clients"),
+        ({"min_members": 2}, 2, None),
+    ],
+)
+def test_cuts_say_if_they_can_never_come(more, edges, told):
+    made = stacked("fedavg", PLAIN, cohorts={"kind": "cfl", **more}, edges=PLAIN_EDGES)
+    said = find_doubt(small([*SIZES, *SIZES], edges=edges), made)
+    assert said is None if told is None else told in said
+
+
+@pytest.mark.parametrize(
     ("clients", "more", "users", "told"),
     [
         (20, {}, None, None),
