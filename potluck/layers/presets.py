@@ -30,14 +30,14 @@ def listen_longer(kind: str, base: str, layers: Mapping[str, Table], given: Tabl
 
     Calibrated sides leave out what is much longer than the median: of few edges too many, then.
     """
-    edges, table = layers.get("edges"), given.get("criterion", "calibrated")
-    named = table if isinstance(table, Mapping) else {"kind": table}
-    plain = edges is None or not edges.get("go_on", "edges" not in find_terms([base]))
-    even = edges is not None and isinstance(edges.get("local_rounds"), int)
-    published = "criterion" not in given and given.get("mode") == "published"
-    if plain or even or published or kind != "auxo" or bare(str(named.get("kind", ""))) != "calibrated":
+    edges, usual = layers.get("edges"), "faithful" if given.get("mode") == "published" else "calibrated"
+    table = given.get("criterion", usual)
+    named = dict(table) if isinstance(table, Mapping) else {"kind": table}
+    if kind != "auxo" or bare(str(named.setdefault("kind", usual))) != "calibrated" or edges is None:
         return dict(given)
-    return {**given, "criterion": {"longest": LONGEST, **named}}
+    goes_on = edges.get("go_on", "edges" not in find_terms([base]))
+    even = isinstance(edges.get("local_rounds"), int)  # all answers are of as many rounds
+    return {**given, "criterion": {"longest": LONGEST, **named}} if goes_on and not even else dict(given)
 
 
 def open_preset(

@@ -90,6 +90,7 @@ def test_users_below_groups_are_not_capped(base, layers, capped):
             {"cohorts": {"criterion": {"kind": "calibrated", "longest": 3.0}}},
             3.0,
         ),
+        ("fedavg", ["edges", "cohorts"], {"cohorts": {"criterion": {"epsilon": 0.01}}}, 10.0),
         ("fedavg", ["users", "cohorts"], {}, 1.5),
     ],
 )
