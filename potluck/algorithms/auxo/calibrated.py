@@ -29,7 +29,14 @@ from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.likeness import find_homes, find_strays, update_likeness
+from potluck.algorithms.auxo.likeness import (
+    Look,
+    find_homes,
+    find_strays,
+    find_told,
+    follow_members,
+    update_likeness,
+)
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
@@ -102,13 +109,18 @@ class Calibrated:
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
         rows = torch.from_numpy(normalise(vectors))
-        strays, away = None, np.zeros(count, bool)
-        if len(seen.learnt) > 1 and all(name in s.like for name in seen.learnt):
-            like = torch.stack([s.like[name] for name in seen.learnt])
-            strays = find_strays(rows, like, wild, self.stray)
-            away = (clustering.compare_fits(rows, like)[:, list(seen.learnt).index(seen.cohort)] < 0).numpy()
-        findings = self._learn_from(s, rows[torch.from_numpy(calm)], calm, strays, seen)
-        # The others hear nothing: what they know stays as it is.
+        heard, strays, look = rows[torch.from_numpy(calm)], None, None
+        away, fits, names = np.zeros(count, bool), list[list[float]](), list(seen.learnt)
+        seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
+        if len(names) > 1 and all(name in s.like for name in names):
+            like, here = torch.stack([s.like[name] for name in names]), names.index(seen.cohort)
+            shift, home = follow_members(heard, like, find_told(seen.requests, names), here)
+            strays = find_strays(rows, like + shift, wild, self.stray)
+            fits = clustering.compare_fits(rows - shift, like).tolist()
+            away = np.array([line[here] < 0 for line in fits])
+            known = [None if stray else names[k] for stray, k in zip(strays[calm], home, strict=True)]
+            look = Look(heard - shift, [fits[i] for i in calm.tolist()], known)
+        findings = self._learn_from(s, heard, look, seen)
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
         others: list[Mapping[str, float]] = [{}] * count
@@ -116,42 +128,45 @@ class Calibrated:
             side[i] = findings.side[place]
             if findings.gain is not None and findings.others is not None:
                 gain[i], others[i] = findings.gain[place], findings.others[place]
-        known = findings.gain is not None
+        visits = [False] * count
+        for place, i in enumerate(calm.tolist()):
+            visits[i] = bool(findings.visits and findings.visits[place])
+        # A model that isn't for a device trains it far. Of the other wild ones, whose training may have blown
+        # up, nothing can be said: they hear nothing, and what they know stays as it is.
+        for i in np.flatnonzero(wild & away).tolist():
+            visits[i] = True
+            if strays is not None and not strays[i]:
+                others[i] = dict(zip(names, fits[i], strict=True))
+                gain[i] = others[i][seen.cohort]
         facts = {**findings.facts, "wild": int(wild.sum())}
         if strays is not None:
             facts["strays"] = int(strays.sum())
-        visits: list[bool] = (wild & away).tolist()  # a model that isn't for a device trains it far
-        for place, i in enumerate(calm.tolist()):
-            visits[i] = bool(findings.visits and findings.visits[place])
-        gains, fits = (gain, others) if known else (None, None)
+        gains, told = (gain, others) if findings.gain is not None else (None, None)
         odd = None if strays is None else strays.tolist()
-        return Findings(findings.state, side, gains, fits, findings.into, facts, visits, odd)
+        return Findings(findings.state, side, gains, told, findings.into, facts, visits, odd)
 
     def _learn_from(
         self,
         s: CalibratedState,
         rows: Tensor,
-        calm: Sides,
-        strays: NDArray[np.bool_] | None,
+        look: Look | None,
         seen: Evidence[CalibratedState],
     ) -> Findings[CalibratedState]:
-        """What the rows tell, of participants at these places."""
+        """What the rows tell."""
         count = len(rows)
-        seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
         facts: dict[str, Fact] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
         gain, others, like, member = None, None, s.like, np.ones(count, bool)
         if len(seen.learnt) > 1:
             names = list(seen.learnt)
-            fits = None
-            if strays is not None:
-                fits = clustering.compare_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
-                gain = [line[names.index(seen.cohort)] for line in fits]
-                others = [dict(zip(names, line, strict=True)) for line in fits]
-            home = find_homes(fits, names, seen.cohort, seen.requests, self.gamma)
-            known = [
-                None if strays is not None and strays[i] else name for i, name in zip(calm, home, strict=True)
-            ]
-            like = update_likeness(s.like, rows, known, seen.cohort, self.momentum)
+            home = find_homes(
+                None if look is None else look.fits, names, seen.cohort, seen.requests, self.gamma
+            )
+            if look is None:
+                like = update_likeness(s.like, rows, home, seen.cohort, self.momentum)
+            else:
+                gain = [line[names.index(seen.cohort)] for line in look.fits]
+                others = [dict(zip(names, line, strict=True)) for line in look.fits]
+                like = update_likeness(s.like, look.rows, look.home, seen.cohort, self.momentum)
             member = np.array([name == seen.cohort for name in home])
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
