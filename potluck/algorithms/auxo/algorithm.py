@@ -67,7 +67,9 @@ class Auxo:
         float | None, "check-ins per participant before a round; what inner asks for unless said"
     ] = None
     claim: Annotated[float, "a claimed reward from which on being an outlier is suspect"] = 0.5
-    strikes: Annotated[int, "such claims until a device is shut out"] = 3
+    strikes: Annotated[
+        int, "such claims, against what it was told if rounds tell it, until a device is shut out"
+    ] = 3
 
     recalls: ClassVar[tuple[str, ...]] = (SLOT,)
 

@@ -8,12 +8,14 @@ into sides by themselves (Cohen's kappa)? And is there space between sides, more
 evenly filled? Noise fails the first, and what varies by degrees the second; where several numbers pass both,
 the first one's peak says how many. Sides are carried from round to round by their centroids, not by members.
 A newcomer who lands in the wrong cohort would learn only that it is wrong: so every cohort remembers what
-visitors from each other cohort look like in it, and one visit tells a device about all of them. Last, at a
-high learning rate the training of some devices blows up: their updates are long and point anywhere, and a few
-of them hide what the others would show. So updates much longer than the median are not heard where sides are
-sought. And once there are several cohorts, everybody should be like one of them: an update that is like none,
-such as one with flipped signs or of wrong labels, stays out of the model, and so does one of a device that
-claims to fit and doesn't. Before that nobody can be told apart: kinds contradict each other as liars do.
+visitors from each other cohort look like in it, and one visit tells a device about all of them. As a model
+learns, all of these come to look otherwise, so what is remembered is how visitors differ from members. Last,
+at a high learning rate the training of some devices blows up: their updates are long and point anywhere, and
+a few of them hide what the others would show. So updates much longer than the median are not heard where
+sides are sought. And once there are several cohorts, everybody should be like one of them: an update that is
+like none, such as one with flipped signs or of wrong labels, stays out of the model, and so does one of a
+device that claims to fit and doesn't. Before that nobody can be told apart: kinds contradict each other as
+liars do.
 """
 
 from collections.abc import Mapping
