@@ -87,6 +87,23 @@ def test_members_and_visitors_stay_told_apart_while_a_model_drifts(newcomers, dr
         assert visiting > 0.95
 
 
+def test_a_visitor_whose_training_went_far_hears_that_it_is_wrong_and_no_other():
+    """Else it would claim the same for ever. A long update that looks like a member's may be noise."""
+    rng, like = np.random.default_rng(3), {"0": torch.eye(40)[0], "1": torch.eye(40)[1]}
+    state = CalibratedState(None, {}, {}, like)
+    rows = np.eye(40)[[0] * 12 + [1] * 3] + 0.05 * rng.standard_normal((15, 40))
+    rows[0] *= 3  # a member's
+    rows[-1] *= 3  # a visitor's, which claims to belong here
+    updates = [{"w": torch.tensor(row, dtype=torch.float32)} for row in rows]
+    claims = [said("0", {"0": 1.0, "1": -1.0})] * 12 + [said("0", {})] * 2 + [said("0", {"0": 1.0})]
+    told = Calibrated().learn(Evidence("0", updates, claims, [], {"0": state, "1": state}, 1, 99, rng))
+    assert told.facts["wild"] == 2
+    assert (told.gain[0], told.others[0], told.visits[0]) == (None, {}, False)
+    assert told.gain[-1] < 0 < told.others[-1]["1"]
+    assert told.visits == [False] * 12 + [True] * 3
+    assert min(told.gain[1:12]) > 0
+
+
 # ------------------------------------------------------------------------------------- who makes claims up
 
 

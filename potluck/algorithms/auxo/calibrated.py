@@ -31,14 +31,7 @@ from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.likeness import (
-    Look,
-    find_homes,
-    find_strays,
-    find_told,
-    follow_members,
-    update_likeness,
-)
+from potluck.algorithms.auxo.likeness import Look, find_homes, take_look, update_likeness
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
@@ -111,41 +104,29 @@ class Calibrated:
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
         rows = torch.from_numpy(normalise(vectors))
-        heard, strays, look = rows[torch.from_numpy(calm)], None, None
-        away, fits, names = np.zeros(count, bool), list[list[float]](), list(seen.learnt)
         seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
-        if len(names) > 1 and all(name in s.like for name in names):
-            like, here = torch.stack([s.like[name] for name in names]), names.index(seen.cohort)
-            shift, home = follow_members(heard, like, find_told(seen.requests, names), here)
-            strays = find_strays(rows, like + shift, wild, self.stray)
-            fits = clustering.compare_fits(rows - shift, like).tolist()
-            away = np.array([line[here] < 0 for line in fits])
-            known = [None if stray else names[k] for stray, k in zip(strays[calm], home, strict=True)]
-            look = Look(heard - shift, [fits[i] for i in calm.tolist()], known)
-        findings = self._learn_from(s, heard, look, seen)
+        look = take_look(rows, wild, s.like, list(seen.learnt), seen.cohort, seen.requests, self.stray)
+        findings = self._learn_from(s, rows[torch.from_numpy(calm)], look, seen)
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
         others: list[Mapping[str, float]] = [{}] * count
+        visits, facts = [False] * count, {**findings.facts, "wild": int(wild.sum())}
         for place, i in enumerate(calm.tolist()):
             side[i] = findings.side[place]
-            if findings.gain is not None and findings.others is not None:
-                gain[i], others[i] = findings.gain[place], findings.others[place]
-        visits = [False] * count
-        for place, i in enumerate(calm.tolist()):
             visits[i] = bool(findings.visits and findings.visits[place])
-        # A model that isn't for a device trains it far. Of the other wild ones, whose training may have blown
-        # up, nothing can be said: they hear nothing, and what they know stays as it is.
-        for i in np.flatnonzero(wild & away).tolist():
-            visits[i] = True
-            if strays is not None and not strays[i]:
-                others[i] = dict(zip(names, fits[i], strict=True))
-                gain[i] = others[i][seen.cohort]
-        facts = {**findings.facts, "wild": int(wild.sum())}
-        if strays is not None:
-            facts["strays"] = int(strays.sum())
-        gains, told = (gain, others) if findings.gain is not None else (None, None)
-        odd = None if strays is None else strays.tolist()
-        return Findings(findings.state, side, gains, told, findings.into, facts, visits, odd)
+        if look is None:
+            return Findings(findings.state, side, None, None, findings.into, facts, visits, None)
+        facts["strays"] = int(look.strays.sum())
+        for i, fits in enumerate(look.fits):
+            # A model that isn't for a device trains it far. Of the other wild ones, whose training may have
+            # blown up, nothing can be said: they hear nothing, and what they know stays as it is.
+            away = fits[seen.cohort] < 0
+            visits[i] = visits[i] or bool(wild[i] and away)
+            if not wild[i] or (away and not look.strays[i]):
+                gain[i], others[i] = fits[seen.cohort], fits
+        return Findings(
+            findings.state, side, gain, others, findings.into, facts, visits, look.strays.tolist()
+        )
 
     def _learn_from(
         self,
@@ -157,24 +138,18 @@ class Calibrated:
         """What the rows tell."""
         count = len(rows)
         facts: dict[str, Fact] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
-        gain, others, like, member = None, None, s.like, np.ones(count, bool)
+        like, member = s.like, np.ones(count, bool)
         if len(seen.learnt) > 1:
-            names = list(seen.learnt)
-            home = find_homes(
-                None if look is None else look.fits, names, seen.cohort, seen.requests, self.gamma
-            )
-            if look is None:
-                like = update_likeness(s.like, rows, home, seen.cohort, self.momentum)
-            else:
-                gain = [line[names.index(seen.cohort)] for line in look.fits]
-                others = [dict(zip(names, line, strict=True)) for line in look.fits]
-                like = update_likeness(s.like, look.rows, look.home, seen.cohort, self.momentum)
+            fits = None if look is None else look.told
+            home = find_homes(fits, seen.cohort, seen.requests, self.gamma)
+            mine, whose = (rows, home) if look is None else (look.rows, look.home)
+            like = update_likeness(s.like, mine, whose, seen.cohort, self.momentum)
             member = np.array([name == seen.cohort for name in home])
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
         if member.sum() < MEMBERS:
             state = CalibratedState(s.mean, s.centre, s.rounds, like)
-            return Findings(state, side, gain, others, 0, facts, (~member).tolist())
+            return Findings(state, side, None, None, 0, facts, (~member).tolist())
         places = np.flatnonzero(member)
         mine = rows[torch.from_numpy(places)]
         now = mine.mean(0)
@@ -203,7 +178,7 @@ class Calibrated:
         kept = into or max(found, key=lambda k: found[k], default=2)  # what a split would leave within sides
         sides = np.array([side[int(i)][kept] for i in places])
         facts["heterogeneity_after"] = (clustering.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
-        return Findings(state, side, gain, others, into, facts, (~member).tolist())
+        return Findings(state, side, None, None, into, facts, (~member).tolist())
 
     def split(
         self, learnt: Mapping[str, CalibratedState], cohort: str, into: int

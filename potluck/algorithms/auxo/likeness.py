@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.algorithms.auxo.clustering import find_likest
+from potluck.algorithms.auxo.clustering import compare_fits, find_likest
 from potluck.algorithms.auxo.device import Request, blend_rewards
 
 LEAST = 3  # members, below which their mean says nothing of a round
@@ -20,14 +20,36 @@ TRUST = 5  # visitors of one kind in a round, at which their mean is worth as mu
 class Look(NamedTuple):
     """A round's updates, as seen from its members' mean."""
 
-    rows: Tensor
-    fits: Sequence[Sequence[float]]  # how well each fits each cohort
-    home: Sequence[str | None]  # of which cohort's members each tells; None: of none
+    rows: Tensor  # of those heard
+    home: Sequence[str | None]  # of which cohort's members each of these tells; None: of none
+    told: Sequence[Mapping[str, float]]  # how well each of these fits each cohort
+    fits: Sequence[Mapping[str, float]]  # and each of all
+    strays: NDArray[np.bool_]  # who is like none
+
+
+def take_look(
+    rows: Tensor,
+    wild: NDArray[np.bool_],
+    like: Mapping[str, Tensor],
+    names: Sequence[str],
+    here: str,
+    heard: Sequence[Request],
+    share: float,
+) -> Look | None:
+    """What can be told once there are several cohorts, all known here; who is wild isn't heard."""
+    if len(names) < 2 or any(name not in like for name in names):
+        return None
+    table, calm = torch.stack([like[name] for name in names]), torch.from_numpy(~wild)
+    shift, home = follow_members(rows[calm], table, find_told(heard, names), names.index(here))
+    strays = find_strays(rows, table + shift, wild, share)
+    known = [None if stray else names[k] for stray, k in zip(strays[~wild], home, strict=True)]
+    fits = [dict(zip(names, line, strict=True)) for line in compare_fits(rows - shift, table).tolist()]
+    told = [fits[i] for i in np.flatnonzero(~wild).tolist()]
+    return Look(rows[calm] - shift, known, told, fits, strays)
 
 
 def find_homes(
-    fits: Sequence[Sequence[float]] | None,
-    names: Sequence[str],
+    fits: Sequence[Mapping[str, float]] | None,
     here: str,
     seen: Sequence[Request],
     gamma: float,
@@ -38,11 +60,11 @@ def find_homes(
     """
     homes = []
     for i, request in enumerate(seen):
-        now = {} if fits is None else dict(zip(names, fits[i], strict=True))
+        now = {} if fits is None else fits[i]
         after = blend_rewards(request["rewards"], now, gamma)
         home = max(after, key=lambda name: after[name]) if after else here
         if home == here and now.get(here, 0.0) < 0:
-            home = max(now, key=lambda name: now[name])
+            home = max(now, key=now.__getitem__)
         homes.append(home)
     return homes
 
