@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from potluck.algorithms.auxo import device
+from potluck.algorithms.auxo import clustering, device
 from potluck.algorithms.auxo.calibrated import Calibrated, CalibratedState
 from potluck.algorithms.auxo.claims import contradicts, watch
 from potluck.algorithms.auxo.criterion import Evidence, Findings
@@ -89,6 +89,17 @@ def test_members_and_visitors_stay_told_apart_while_a_model_learns(newcomers, pa
         own, visiting = train_in_cohort(newcomers, seed, pace)
         assert own > 0.95
         assert visiting > 0.95
+
+
+def test_only_the_nearest_cohort_fits_however_far_others_are():
+    """Squared distances 0.04, 0.64 and 4.04: the second isn't fitting because the third is farther still."""
+    like = torch.tensor([[1.0, 0], [0, 0], [1, 2.0]])
+    fits = clustering.compare_fits(torch.tensor([[0.8, 0.0], [0.0, 0.0]]), like)
+    assert fits[0].tolist() == pytest.approx(
+        [0.6 / 0.8, -0.6 / 0.8, -4.0 / 0.8]
+    )  # 0.8: the mean of 0.6 and 1
+    assert fits[1].tolist() == pytest.approx([-1 / 0.8, 1 / 0.8, -5 / 0.8])
+    assert clustering.compare_fits(torch.tensor([[0.5, 0.0]]), like[:2])[0].tolist() == [0.0, 0.0]
 
 
 def test_a_visitor_whose_training_went_far_hears_that_it_is_wrong_and_no_other():
