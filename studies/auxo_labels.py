@@ -26,7 +26,8 @@ end and how far it fell, honest devices shut out (all are), accuracy beside FedA
 
 `potluck study auxo_labels --scale paper` takes Fashion-MNIST and 72 runs after 12 trials of rates; `potluck
 study auxo_labels_alike --scale paper` 18 runs (one kind, Dirichlet(0.1)), and `potluck study
-auxo_labels_parts --scale paper` 5 (four kinds, without this or that part).
+auxo_labels_parts --scale paper` 5 (four kinds, without this or that part). `potluck study auxo_labels_kept
+--scale paper --no-page` is the look at whether kinds are kept: 12 runs.
 """
 
 from typing import Any
