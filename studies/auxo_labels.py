@@ -155,7 +155,7 @@ STUDIES = {
     "again": Study(
         title="Auxo: kinds that hold other classes, as it is now",
         question="Rules that keep kinds apart while models learn, and that shut out nobody for what it was "
-        "told, on seeds that they have never seen: what are two, four and eight kinds worth, and uneven ones?",
+        "told, on seeds that they never saw: what are two, four and eight kinds worth, and uneven ones?",
         arms=[plain("FedAvg"), cohorts("Auxo")],
         scenarios={**KINDS, **UNEVEN},
         measures=(*MEASURES, SHUT_OUT),
