@@ -4,14 +4,18 @@ The order is fixed, whatever order they are named in. From devices upward: users
 cohorts around sizes around the base rule. `matrix` says which of them go together.
 """
 
+from potluck.layers.described import CLOUD, Level, describe_stack
 from potluck.layers.matrix import LAYERS, Row, find_refusal, list_matrix, sort_layers
 from potluck.layers.stacking import complete_base, complete_layers, stacked
 
 __all__ = [
+    "CLOUD",
     "LAYERS",
+    "Level",
     "Row",
     "complete_base",
     "complete_layers",
+    "describe_stack",
     "find_refusal",
     "list_matrix",
     "sort_layers",

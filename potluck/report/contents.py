@@ -122,11 +122,11 @@ def _draw_lives(comparison: Comparison) -> Iterator[ReportFigure]:
 
 
 def list_deeds(comparison: Comparison) -> list[tuple[str, str]]:
-    """What each algorithm did, in the sentence that it makes of its first seed's records, if it makes one."""
+    """What each algorithm did, in sentences that its rules make of its first seed's records, if they do."""
     found = []
     for run in _find_first_runs(comparison):
-        tell = note_figures.read_own(run).tell
-        if tell is not None and (told := tell(run.lines)):
+        tells = dict.fromkeys(notes.tell for notes in note_figures.read_own(run) if notes.tell is not None)
+        if told := " ".join(filter(None, (tell(run.lines) for tell in tells))):
             found.append((run.summary["algorithm"], told))
     return found
 
@@ -144,7 +144,10 @@ def _draw_life(run: Run, colour: str) -> Iterator[Maybe]:
     for each in note_figures.read_notes(run).figures:
         yield each.title, _draw_note(run, each), each.hint + captions.tell_ending(run, each)
     yield "Who was judged anomalous", anomalies.draw_judgements(run), captions.tell_judgements(run)
-    yield "Groups over time", note_figures.draw_numbers(run), captions.tell_numbers(run)
+    tiers = note_figures.list_tiers(run)
+    for tier in tiers:
+        title = f"{tier}s over time".capitalize() if tier and len(tiers) > 1 else "Groups over time"
+        yield title, note_figures.draw_numbers(run, tier), captions.tell_numbers(run, tier)
 
 
 def _draw_note(run: Run, figure: Figure) -> go.Figure | None:

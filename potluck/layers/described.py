@@ -1,0 +1,82 @@
+"""A stack level by level, from the cloud downward: whose rule stands there, and what is set of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from potluck import algorithms
+from potluck.core.codec import Json
+from potluck.layers.matrix import LAYERS
+from potluck.layers.stacking import COHORTS, SHARED, SIZES, Table, complete_layers
+
+CLOUD = "cloud"
+BASE = "fedavg"  # around which sizes are, and who groups without saying whom around
+_CHOICES = ("kind", "mode")  # they decide on other defaults
+
+
+@dataclass(frozen=True)
+class Level:
+    """One rule of a stack."""
+
+    name: str  # of the layer; the base rule is the cloud's
+    rule: str  # the algorithm that it comes from, and that says how its notes read
+    settings: Mapping[str, Json]  # that aren't defaults, and how many members a round
+
+
+def describe_stack(
+    base: str, given: Table, names: Sequence[str], tables: Mapping[str, Table], rounds: int | None = None
+) -> list[Level]:
+    """All levels of a base rule and its layers; an old name is the stack that it stands for."""
+    levels = _describe_base(base, given, rounds)
+    around = {name: _describe_layer(name, tables.get(name, {})) for name in names}
+    inside = [around.pop(name) for name in ("cohorts", "sizes") if name in around]
+    cloud, *more = levels
+    if "cohorts" in names:
+        cloud = _leave_clients(cloud)
+    below = [around.pop(name) for name in reversed(LAYERS) if name in around and name in ("edges", "users")]
+    return [cloud, *inside, *more, *below, *around.values()]
+
+
+def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
+    table = algorithms.complete(base, rounds, **given)
+    plain = algorithms.complete(base, rounds, **{key: given[key] for key in _CHOICES[1:] if key in given})
+    if base in COHORTS:
+        inner = table.pop("inner", None)
+        own = dict(inner) if isinstance(inner, dict) else {}
+        kind = own.pop("kind", BASE)
+        cloud, *more = _describe_base(str(kind), own, rounds)
+        return [_leave_clients(cloud), Level("cohorts", base, _pick_set(table, plain)), *more]
+    if base == SIZES:
+        set_ = _pick_set(table, plain)
+        shared = {key: value for key, value in set_.items() if key in SHARED}
+        own = {key: value for key, value in set_.items() if key not in SHARED}
+        return [Level(CLOUD, BASE, shared), Level("sizes", base, own)]
+    return [Level(CLOUD, base, _pick_set(table, plain))]
+
+
+def _describe_layer(name: str, table: Table) -> Level:
+    full = complete_layers([name], {name: table})[name]
+    plain = complete_layers([name], {name: {key: table[key] for key in _CHOICES if key in table}})[name]
+    rules = {
+        "users": "shufflefl",
+        "edges": "fededge" if full.get("go_on") else "hierfl",
+        "cohorts": str(full.get("kind")),
+        "sizes": SIZES,
+    }
+    return Level(name, rules.get(name, name), _pick_set(full, plain))
+
+
+def _leave_clients(level: Level) -> Level:
+    """Of a rule inside cohorts: who groups says how many take part."""
+    return Level(level.name, level.rule, {k: v for k, v in level.settings.items() if k != "clients"})
+
+
+def _pick_set(table: Mapping[str, Json], plain: Mapping[str, Json]) -> dict[str, Json]:
+    """What isn't as it would be by itself; parts by their fields."""
+    found: dict[str, Json] = {"clients": table["clients"]} if "clients" in table else {}
+    for key, value in table.items():
+        other = plain.get(key)
+        if isinstance(value, dict) and isinstance(other, dict) and value.get("kind") == other.get("kind"):
+            found |= {f"{key}.{k}": v for k, v in value.items() if v != other.get(k)}
+        elif value != other:
+            found[key] = str(value.get("kind", "")) if isinstance(value, dict) else value
+    return found
