@@ -17,6 +17,7 @@ from potluck.report import (
     note_figures,
     per_device,
     round_timeline,
+    served,
     tiers,
 )
 from potluck.report.canvas import ReportFigure, pick_colour
@@ -29,6 +30,7 @@ def draw_all(comparison: Comparison) -> list[ReportFigure]:
     """All figures that apply; those that don't are left out."""
     found = [
         *_name("The race", _draw_race(comparison)),
+        *_name("The race", _draw_served(comparison)),
         *_draw_federation(comparison),
         *_draw_lives(comparison),
         *_name("What it cost", _draw_costs(comparison)),
@@ -80,6 +82,14 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
         "Look at the left: a curve that falls off steeply there leaves devices behind, whatever its mean. "
         "Shaded are the worst and the best tenth; attackers are left out.",
     )
+
+
+def _draw_served(comparison: Comparison) -> Iterator[Maybe]:
+    """Each layer that serves, beside the same models without it."""
+    for layer in served.list_layers(comparison):
+        figure = served.draw_served(comparison, layer)
+        if figure is not None:
+            yield f"With and without {layer}", figure, served.tell_served(comparison, layer)
 
 
 def _draw_federation(comparison: Comparison) -> Iterator[ReportFigure]:

@@ -13,6 +13,7 @@ WIDTH, LEFT = 320, 88  # of the picture; names end at LEFT
 TOP, STEP, END = 21, 40, 18  # above the middle of the first floor, from floor to floor, and below the last
 MOST = {"cohorts": 4, "edges": 6, "users": 8, DEVICES: 16}  # of each floor that are drawn
 SOME = 8  # of any other
+LONG = 1000  # numbers that don't fit beside the picture
 PLAIN = "none"
 SIZES = (6.0, 4.5, 3.0)  # of devices, half as wide; the middle one where all are alike
 
@@ -48,7 +49,7 @@ def draw_stack(floors: Sequence[Floor]) -> str:
             start, end = y - STEP + 9, y - 8
             parts += [f'<path d="M{above[n.above].x:.0f} {start}L{n.x:.0f} {end}"/>' for n in nodes]
         parts += _draw_floor(floor.name, nodes, y, sized)
-        name = escape(_name(floor))
+        name = escape(_name(floor) if (floor.count or 0) < LONG else floor.name)
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end" class="floor">{name}</text>')
         above, weights = nodes, floor.shares
     height = TOP + STEP * (len(standing) - 1) + END
