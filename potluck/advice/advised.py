@@ -45,7 +45,7 @@ class Advised:
             "recommended": self.recommended,
             "stack": None
             if stack is None
-            else {"layers": [*stack.layers], "layer": dict(stack.tables), "why": {**stack.why}},
+            else {"layers": [*stack.layers], "layer": {**stack.tables}, "why": {**stack.why}},
             "runners_up": [a.algorithm for a in self.verdict.runners_up],
             "systems": [{key: getattr(a, key) for key in TOLD} for a in self.verdict.advice],
             "measured": {

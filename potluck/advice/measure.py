@@ -47,7 +47,7 @@ def measure(federation: Federation, experiment: Experiment) -> Measured:
         measure_gini(train.sum(1)),
     )
     conflict = _measure_conflict(federation, nodes, rng)
-    whose = [conflict.measure_alike(owner[nodes]) for owner in (federation.fleet.user, federation.fleet.edge)]
+    users, edges = federation.fleet.user[nodes], federation.fleet.edge[nodes]
     return Measured(
         federation.devices,
         nodes,
@@ -57,8 +57,8 @@ def measure(federation: Federation, experiment: Experiment) -> Measured:
         conflict,
         _measure_speeds(federation.fleet, times),
         _measure_memory(federation.fleet, times),
-        _measure_users(federation, times, whose[0], rng),
-        _measure_edges(federation, times, whose[1], rng),
+        _measure_users(federation, times, conflict.measure_alike(users), rng),
+        _measure_edges(federation, times, conflict.measure_alike(edges), rng),
     )
 
 

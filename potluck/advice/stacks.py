@@ -9,6 +9,7 @@ from potluck.core.advice import HELPS_FROM, Advice, AsLayer, Measured
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError
 from potluck.engine.acceptance import ask_doubt
+from potluck.jobs import Train
 from potluck.layers import find_refusal, sort_layers, stacked
 
 BASE = "fedavg"
@@ -22,7 +23,7 @@ class Stack:
     """Layers around FedAvg that each answer what was measured."""
 
     layers: tuple[str, ...]  # in their order
-    tables: Mapping[str, Mapping[str, Json]]  # [layer.NAME]
+    tables: dict[str, dict[str, Json]]  # [layer.NAME]
     why: Mapping[str, str]  # of each layer
     members: int  # right below the cloud
 
@@ -64,7 +65,7 @@ def _make_stack(parts: Sequence[AsLayer], measured: Measured) -> Stack | None:
                 f"; devices of one {OWNERS[name]} are of one group ({alike:.2f}: 1 all, 0 by chance)"
             )
     try:
-        doubt = ask_doubt(stacked(BASE, **tables), members)
+        doubt = ask_doubt(stacked(BASE, Train(), {}, None, **tables), members)
     except ConfigError:  # such as more cohorts than members can feed
         return None
     return None if doubt else Stack(tuple(names), tables, why, members)

@@ -44,7 +44,7 @@ class Conflict:
         """In accuracy, beyond chance."""
         return self.apart - self.pooled - max(self.chance, 0.0)
 
-    def measure_alike(self, owner: Ints) -> float | None:
+    def measure_alike(self, owner: NDArray[np.integer]) -> float | None:
         """How far clients of one owner [clients, -1: nobody's] are in one group: 1 always, 0 as by chance.
 
         None where no two that were looked at have one owner.
@@ -179,6 +179,6 @@ def score(strength: float) -> float:
     return float(1 - 2.0**-strength)
 
 
-def _count_pairs(sizes: Ints) -> int:
+def _count_pairs(sizes: NDArray[np.integer]) -> int:
     """Pairs within groups of these sizes."""
     return int((sizes * (sizes - 1) // 2).sum())

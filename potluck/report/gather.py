@@ -111,5 +111,5 @@ def _write_setting(e: Experiment) -> str:
 
 def write_federation(e: Experiment) -> str:
     """What a comparison holds fixed: the data, the devices, the end."""
-    same = {"algorithm": "fedavg", "algorithms": {}, "layers": [], "layer": {}, "robust": None}
-    return e.with_values(seed=0, name="x", **same, train={}, run={}).to_toml()
+    alone = e.with_values(algorithm="fedavg", algorithms={}, layers=[], layer={})
+    return alone.with_values(seed=0, name="x", robust=None, train={}, run={}).to_toml()
