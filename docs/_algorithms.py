@@ -85,7 +85,8 @@ def layers() -> str:
     for row in list_matrix(algorithms.names()):
         for reason in row.refused.values():
             letters.setdefault(reason, ascii_lowercase[len(letters)])
-        told = (letters[row.refused[layer]] if layer in row.refused else "yes" for layer in LAYERS)
+        yes = {layer: f"`{row.terms[layer]}`" if layer in row.terms else "yes" for layer in LAYERS}
+        told = (letters[row.refused[layer]] if layer in row.refused else yes[layer] for layer in LAYERS)
         rows.append((f"`{row.algorithm}`", *told))
     reasons = "\n".join(f"- {letter}: {reason}" for reason, letter in letters.items())
     return f"{table(('algorithm', *(f'`{layer}`' for layer in LAYERS)), rows)}\n\n{reasons}"

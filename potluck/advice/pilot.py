@@ -152,6 +152,8 @@ def run_pilot(
         **{
             **dump_given(experiment),
             "compare": [],
+            "layers": [],  # systems are tried, each alone; and FedAvg as it comes
+            "layer": {},
             "seeds": [],
             "tune": None,
             "log": {},

@@ -23,7 +23,7 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     if evaluate.prior:
         known = any(len(federation.partition.rows(client, "validation")) for client in range(clients))
         fix = "no device has validation rows to fit on; raise data.validation, such as to 0.1"
-        require(known, "serve.prior", True, fix)
+        require(known, "layers", ["prior"], fix)
     rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
     if isinstance(rule, Fits):
         rule.fits(federation)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from potluck import algorithms
 from potluck.core.codec import Json
 from potluck.layers.matrix import LAYERS
-from potluck.layers.stacking import COHORTS, SHARED, SIZES, Table, complete_layers
+from potluck.layers.presets import COHORTS, SIZES, Table
+from potluck.layers.stacking import complete_layers
 
 CLOUD = "cloud"
 BASE = "fedavg"  # around which sizes are, and who groups without saying whom around
@@ -27,7 +28,7 @@ def describe_stack(
 ) -> list[Level]:
     """All levels of a base rule and its layers; an old name is the stack that it stands for."""
     levels = _describe_base(base, given, rounds)
-    around = {name: _describe_layer(name, tables.get(name, {})) for name in names}
+    around = _describe_layers(base, {name: tables.get(name, {}) for name in names})
     inside = [around.pop(name) for name in ("cohorts", "sizes") if name in around]
     cloud, *more = levels
     if "cohorts" in names:
@@ -45,24 +46,24 @@ def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
         kind = own.pop("kind", BASE)
         cloud, *more = _describe_base(str(kind), own, rounds)
         return [_leave_clients(cloud), Level("cohorts", base, _pick_set(table, plain)), *more]
-    if base == SIZES:
-        set_ = _pick_set(table, plain)
-        shared = {key: value for key, value in set_.items() if key in SHARED}
-        own = {key: value for key, value in set_.items() if key not in SHARED}
+    if base in SIZES:
+        said = _pick_set(table, plain)
+        shared = {key: value for key, value in said.items() if key in SIZES[base]}
+        own = {key: value for key, value in said.items() if key not in SIZES[base]}
         return [Level(CLOUD, BASE, shared), Level("sizes", base, own)]
     return [Level(CLOUD, base, _pick_set(table, plain))]
 
 
-def _describe_layer(name: str, table: Table) -> Level:
-    full = complete_layers([name], {name: table})[name]
-    plain = complete_layers([name], {name: {key: table[key] for key in _CHOICES if key in table}})[name]
-    rules = {
-        "users": "shufflefl",
-        "edges": "fededge" if full.get("go_on") else "hierfl",
-        "cohorts": str(full.get("kind")),
-        "sizes": SIZES,
-    }
-    return Level(name, rules.get(name, name), _pick_set(full, plain))
+def _describe_layers(base: str, tables: Mapping[str, Table]) -> dict[str, Level]:
+    chosen = {name: {key: t[key] for key in _CHOICES if key in t} for name, t in tables.items()}
+    full, plain = (complete_layers(base, [*tables], given) for given in (tables, chosen))
+    rules = {"users": "shufflefl", "edges": "fededge"}
+    found = {}
+    for name, table in full.items():
+        rule = str(table.get("kind", rules.get(name, "")))
+        rule = "hierfl" if name == "edges" and not table.get("go_on") else rule
+        found[name] = Level(name, rule, _pick_set(table, plain[name]))
+    return found
 
 
 def _leave_clients(level: Level) -> Level:

@@ -28,9 +28,7 @@ class Node(NamedTuple):
 
 def render_stack(floors: Sequence[Floor]) -> str:
     """Picture and words, as HTML."""
-    rows = "".join(
-        f"<dt>{escape(_name(floor))}</dt><dd>{escape(floor.told)}</dd>" for floor in floors if floor.told
-    )
+    rows = "".join(f"<dt>{escape(_name(floor))}</dt><dd>{escape(floor.told)}</dd>" for floor in floors)
     return f'{draw_stack(floors)}<dl class="floors">{rows}</dl>'
 
 

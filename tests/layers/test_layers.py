@@ -1,98 +1,31 @@
-"""Layers around base rules: the matrix is this test's table; laws; experiments that name them."""
+"""Laws of layers, what they refuse, and experiments that name them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from every import FEW, parameters
-from federations import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, small, values, weights
+from federations import SIZES, finished, small, weights
+from stacks import COHORTS, PLAIN, PLAIN_EDGES, WHOLE, build, crowd
 
 from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
+from potluck.core.messages import Task
 from potluck.engine.acceptance import check, find_doubt
-from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.experiment import Experiment, run
+from potluck.engine.judges import place_judge
+from potluck.engine.schedule import EvaluateAt
+from potluck.experiment import Experiment, compare, run
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
-from potluck.fleet import OnOff
-from potluck.jobs import SGD
-from potluck.layers import LAYERS, find_refusal, list_matrix, stacked
-from potluck.layers.matrix import _REFUSED
+from potluck.experiment.study import Arm
+from potluck.jobs import Private
+from potluck.layers import complete_base, complete_layers, stacked
+from potluck.report.reproduction import _tell_fidelity
+from potluck.rules.guard import guard
 from potluck.rules.layered import Layered
-
-PLAIN = replace(LOCAL, optim=SGD(0.1))
-WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
-PLAIN_EDGES = {"go_on": False}
-COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
-TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
-STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
-STACKS += [("users", "edges", "cohorts")]
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(algorithms.names()) for layer in LAYERS]
-CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
-OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
-QUICK = [
-    ("fedavg", ("users", "edges", "cohorts")),
-    ("fedavg", ("cohorts", "sizes")),
-    ("scaffold", ("users",)),
-]
-
-
-def build(base, layers, **more):
-    tables = {name: TABLES[name] | more.get(name, {}) for name in layers}
-    if base == "scaffold" and "edges" in layers:
-        tables["edges"] = PLAIN_EDGES
-    own = {k: v for k, v in FEW.items() if k in parameters(base)}
-    own = {"clients": 4} if "sizes" in layers else own
-    return stacked(base, PLAIN, own, **tables)
-
-
-def crowd(**more):
-    return small(users=5, edges=3, compute=4e5, **more)
-
-
-# ---------------------------------------------------------------------------------------------------- matrix
-
-
-def test_the_matrix_has_all_that_there_is():
-    assert sorted(_REFUSED) == algorithms.names()
-    assert {"users", "edges", "cohorts"} <= {layer for _, stack in OFFERED for layer in stack}
-
-
-@pytest.mark.parametrize(("base", "layers"), [cell for cell in CELLS if cell not in OFFERED])
-def test_what_is_not_offered_says_why(base, layers):
-    with pytest.raises(ConfigError) as told:
-        build(base, layers)
-    text = str(told.value)
-    assert text.startswith(f"layers = {[*layers]!r}: ")
-    assert find_refusal(base, layers) in text
-    assert text.endswith("; leave a layer out, or see potluck algorithms --layers")
-
-
-@pytest.mark.parametrize(("base", "layers"), OFFERED)
-def test_what_is_offered_can_begin(base, layers):
-    check(crowd(), build(base, layers), EvaluateAt())
-
-
-@pytest.mark.parametrize(
-    ("base", "layers"),
-    [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
-)
-def test_what_is_offered_runs(base, layers):
-    where = crowd(availability=OnOff(3, 30.0, 0.8))
-    made, terms = (
-        build(base, layers),
-        {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)},
-    )
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
-    again, _ = chained(where, made, plan=LOOP, **terms)
-    assert lines(again) == lines(plain)
-    stack = finished(where, made, plan=STACKED, **terms)
-    assert stack.now == plain.now
-    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
-
+from potluck.rules.robust import Median
+from potluck.rules.wrap import unwrap
 
 # ------------------------------------------------------------------------------------------------------ laws
 
@@ -110,9 +43,71 @@ def test_old_names_are_stacks():
         "auxo", PLAIN, inner="fedyogi", **COHORTS
     )
     assert stacked("fedavg", PLAIN, sizes={}) == algorithms.make("heterofl", PLAIN)
+    few = {"users": 4, "mode": "published"}
+    below = {"cap": False, "transfer": False}
+    assert stacked("shufflefl", PLAIN, few, cohorts=COHORTS) == stacked(
+        "fedavg", PLAIN, {"clients": 4}, users=below, cohorts=COHORTS
+    )
+    assert stacked("fedavg", PLAIN, sizes={"kind": "fedrac"}, rounds=7) == algorithms.make("fedrac", PLAIN, 7)
     grouped = stacked("fedprox", PLAIN, {"mu": 0.3}, cohorts={"kind": "cfl"})
     assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
     assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
+    assert stacked("fedavg", PLAIN, {"clients": 3}, users={}) == algorithms.make("shufflefl", PLAIN, users=3)
+
+
+@pytest.mark.parametrize(
+    ("base", "layers", "capped"),
+    [
+        ("fedavg", ["users"], True),
+        ("fedavg", ["users", "edges"], True),
+        ("fedavg", ["users", "cohorts"], False),
+        ("auxo", ["users"], False),
+        ("cfl", ["users"], False),
+    ],
+)
+def test_users_below_groups_are_not_capped(base, layers, capped):
+    """The change of a few batches tells little, and by changes groups are told apart."""
+    assert complete_layers(base, layers, {})["users"]["cap"] is capped
+    assert build(base, layers).at("user").cap is capped
+    given = {"users": {"cap": not capped}}
+    assert complete_layers(base, layers, given)["users"]["cap"] is not capped
+    assert build(base, layers, **given).at("user").cap is not capped
+
+
+@pytest.mark.parametrize(
+    ("base", "layers", "tables", "longest"),
+    [
+        ("fedavg", ["edges", "cohorts"], {}, 10.0),
+        ("auxo", ["edges"], {}, 10.0),
+        ("auxo", ["edges", "users"], {}, 10.0),
+        ("fedavg", ["edges", "cohorts"], {"edges": {"local_rounds": 1}}, 1.5),
+        ("fedavg", ["edges", "cohorts"], {"edges": {"local_rounds": [1, 2]}}, 10.0),
+        ("auxo", ["edges"], {"edges": {"go_on": False}}, 1.5),
+        ("scaffold", ["edges", "cohorts"], {}, 1.5),  # whose edges are plain
+        (
+            "fedavg",
+            ["edges", "cohorts"],
+            {"cohorts": {"criterion": {"kind": "calibrated", "longest": 3.0}}},
+            3.0,
+        ),
+        ("fedavg", ["users", "cohorts"], {}, 1.5),
+    ],
+)
+def test_edges_that_hold_many_rounds_are_listened_to(base, layers, tables, longest):
+    """Few edges would be fewer than a split needs, were those that held most rounds thrown out as wild."""
+    tables = {name: tables.get(name, {}) for name in layers}
+    cloud = stacked(base, PLAIN, **tables).at("cloud")
+    assert unwrap(cloud).criterion.longest == longest
+    written = complete_layers(base, layers, tables)
+    written = written["cohorts"] if "cohorts" in layers else complete_base(base, tables, None, {})
+    assert written["criterion"]["longest"] == longest
+
+
+def test_other_criteria_are_left_alone():
+    made = stacked("fedavg", PLAIN, edges={}, cohorts={"mode": "published"})
+    assert type(made.at("cloud").criterion).__name__ == "Faithful"
+    made = stacked("fedavg", PLAIN, edges={}, cohorts={"criterion": "authors"})
+    assert type(made.at("cloud").criterion).__name__ == "Authors"
 
 
 def test_one_size_is_fedavg():
@@ -159,6 +154,106 @@ def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
         finished(crowd(), made, rounds=5)
 
 
+# ---------------------------------------------------------------------------------------------------- checks
+
+PRIVATE = replace(PLAIN, privacy=Private(clip=0.5, sigma=0.1))
+
+
+@pytest.mark.parametrize(
+    ("base", "layers"),
+    [
+        ("fedavg", ["users"]),
+        ("fedavg", ["users", "edges"]),
+        ("fedyogi", ["users", "cohorts"]),
+        ("scaffold", ["users", "edges", "cohorts"]),
+        ("auxo", ["users"]),
+        ("shufflefl", ["cohorts"]),
+        ("shufflefl", ["edges"]),
+        ("fededge", ["users"]),
+        ("hierfl", ["users"]),
+    ],
+)
+def test_privacy_is_refused_wherever_rows_move(base, layers):
+    tables = {name: {} for name in layers}
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        stacked(base, PRIVATE, **tables)
+
+
+def test_a_hub_made_for_other_training_is_asked_too():
+    still = stacked("fedavg", PRIVATE, users={"shuffle": False})
+    moving = replace(still, below=stacked("fedavg", PLAIN, users={}).below)
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        check(crowd(), moving, EvaluateAt())
+
+
+def test_privacy_stands_where_no_rows_move():
+    for tables in ({"users": {"shuffle": False}}, {"edges": PLAIN_EDGES}, {"cohorts": COHORTS}):
+        check(crowd(), stacked("fedavg", PRIVATE, **tables), EvaluateAt())
+
+
+@pytest.mark.parametrize(
+    ("base", "layers", "people", "regions", "where"),
+    [
+        ("fedavg", ["users"], 5, None, "cloud"),
+        ("fedavg", ["users", "edges"], 12, 5, "cloud"),  # two or three people an edge, and five edges
+        ("fedavg", ["users", "edges"], 12, 2, "edge"),  # six
+        ("fedavg", ["edges", "cohorts"], None, 2, "edge"),  # ten devices of as many people
+        ("fedavg", ["edges", "cohorts"], None, 8, "cloud"),
+        ("auxo", ["users"], 5, None, "cloud"),
+        ("fededge", ["users"], 12, 2, "edge"),
+        ("shufflefl", ["edges"], 12, 2, "edge"),
+    ],
+)
+def test_judges_stand_where_enough_people_are_heard(base, layers, people, regions, where):
+    crew = small([*SIZES, *SIZES], users=people, edges=regions)
+    made = guard(stacked(base, PLAIN, **{name: {} for name in layers}), Median())
+    placed = place_judge(made, crew.fleet)
+    assert placed.tier == where
+    found = {tier: _list_parts(placed.at(tier)) for tier in ("cloud", *placed.tiers)}
+    assert {tier for tier, parts in found.items() if "RobustRule" in parts} == {where}
+    for (
+        parts
+    ) in found.values():  # who groups is judged inside its groups: else a minority would be thrown out
+        assert "Auxo" not in parts[parts.index("RobustRule") :] if "RobustRule" in parts else True
+
+
+def _list_parts(rule):
+    """Names of a rule and of those inside, outermost first."""
+    inner = getattr(rule, "inner", None)
+    return [type(rule).__name__, *([] if inner is None else _list_parts(inner))]
+
+
+def test_a_stack_is_not_its_papers_sum():
+    arms = [Arm("one", "fedavg"), Arm("both", "fedavg", changes={"layers": ["users"]})]
+    arms += [Arm("primed", "fedavg", changes={"layers": ["prior"]})]
+    told = _tell_fidelity(SimpleNamespace(plan=SimpleNamespace(arms=arms)))
+    assert told == "Rules: one, primed by the paper; both stacked by Potluck."
+
+
+def check_memories(made):
+    """Law: what a device remembers of one cohort's training, another's doesn't see, whoever is between."""
+    sim = finished(crowd(), made, rounds=6)
+    kept = {slot for node in range(len(SIZES)) for slot in sim.memories.slots.get(node, {})}
+    assert {cohort for cohort, _ in kept} == {"", "0", "1"}
+
+
+@pytest.mark.parametrize("between", ["edges", "users"])
+def test_a_lost_slot_breaks_a_law(monkeypatch, between):
+    """Control variates are of a cohort; whoever stands between names the cloud's slot to devices."""
+    tables = {"edges": PLAIN_EDGES, "users": {"planner": "fill", "shuffle": False}}
+    made = stacked("scaffold", PLAIN, **{between: tables[between]}, cohorts=COHORTS)
+    check_memories(made)
+    plan = type(made.at(between[:-1])).plan
+
+    def forget(self, m, lane, ctx):
+        m, commands = plan(self, m, lane, ctx)
+        return m, [replace(c, slot=None) if isinstance(c, Task) else c for c in commands]
+
+    monkeypatch.setattr(type(made.at(between[:-1])), "plan", forget)
+    with pytest.raises((AssertionError, TypeError)):
+        check_memories(made)
+
+
 # ----------------------------------------------------------------------------------------------- experiments
 
 FILE = {
@@ -190,6 +285,23 @@ def test_an_experiment_names_its_layers(tmp_path):
     assert prepare(written).identity == prepare(wanted).identity
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"layers": ["cohorts", "edges"], "algorithm": "shufflefl"},
+        {"layers": ["cohorts"], "algorithm": "shufflefl", "algorithms": {"shufflefl": {"mode": "published"}}},
+        {"layers": ["users"], "algorithm": "fededge"},
+        {"layers": ["sizes"], "layer": {"sizes": {"kind": "fedrac", "time": {"kappa": 0.4}}}},
+        {"layers": ["edges", "users"], "algorithm": "scaffold"},
+        {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
+    ],
+)
+def test_what_a_run_writes_down_makes_the_same_rule(said):
+    full = resolve_run(Experiment(**FILE | said))
+    assert make_rule(full) == make_rule(Experiment(**FILE | said))
+    assert resolve_run(full) == full
+
+
 def test_sizes_can_be_read_again():
     wanted = Experiment(**FILE, layers=["sizes"], algorithms={"fedavg": {"clients": 3}})
     full = resolve_run(wanted)
@@ -199,6 +311,23 @@ def test_sizes_can_be_read_again():
 
 def test_without_layers_nothing_is_written():
     assert "layer" not in resolve_run(Experiment(**FILE)).to_toml()
+
+
+def test_a_layer_s_table_is_never_dropped():
+    unasked = Experiment(**FILE, algorithm="scaffold", layers=["users"], layer={"cohorts": {}})
+    for ask in (prepare, resolve_run, list_methods):
+        with pytest.raises(
+            ConfigError, match=r"layer\.cohorts = {}: layers doesn't name it; write layers = "
+        ):
+            ask(unasked)
+    entry = {"algorithm": "fedavg", "layers": ["cohorts"]}
+    asked = Experiment(**FILE, layer={"cohorts": {"clients": 4}}, compare=["fedavg", entry])
+    plain, stack = (each.lay_over(asked, compare=[]) for each in list_methods(asked))
+    assert (plain.layer, stack.layer) == ({}, {"cohorts": {"clients": 4}})
+    for each in (plain, stack):
+        prepare(each)
+    done = compare(asked, ["fedavg"], seeds=[1])  # a part of them
+    assert done.experiment.layer == {}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +354,21 @@ def test_without_layers_nothing_is_written():
             r"fedavg\.select = 'uniform'",
         ),
         ({"layers": ["cohorts", "sizes"], "layer": {"cohorts": {"kind": "cfl"}}}, r"kind = 'cfl'.*'auxo'"),
+        (
+            {"layers": ["cohorts", "sizes"], "layer": {"sizes": {"kind": "fedrac"}}},
+            r"layer\.sizes\.kind = 'fedrac': .*no one model",
+        ),
+        (
+            {"layers": ["sizes"], "layer": {"sizes": {"kind": "hetero"}}},
+            r"kind = 'hetero': .*heterofl, fedrac",
+        ),
+        ({"algorithm": "auxo", "layers": ["cohorts"]}, r"auxo takes no cohorts: it groups devices by itself"),
+        ({"algorithm": "shufflefl", "layers": ["users"]}, r"shufflefl takes no users: it has users already"),
+        ({"algorithm": "fededge", "layers": ["edges"]}, r"fededge takes no edges: it has edges already"),
+        (
+            {"algorithm": "shufflefl", "layers": ["cohorts"], "algorithms": {"shufflefl": {"gamma": 0.5}}},
+            r"algorithms\.shufflefl\.gamma = 0\.5",
+        ),
         (
             {"algorithm": "ifca", "layers": ["users"]},
             r"layers = \['users'\]: ifca takes no users: it has several",

@@ -16,9 +16,9 @@ from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.log_table import Log
+from potluck.experiment.schema.old_keys import take_serve
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
-from potluck.experiment.schema.serve_table import Serve
 from potluck.experiment.schema.settings import (
     Data,
     Deploy,
@@ -54,7 +54,7 @@ class Experiment(Table):
     algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
     layers: Annotated[
         list[str],
-        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes.",
+        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, prior.",
     ] = Field(default=[])
     layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
@@ -71,7 +71,6 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
-    serve: Serve = Serve()
     tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
     run: Execution = Execution()
     log: Log = Log()
@@ -85,6 +84,7 @@ class Experiment(Table):
         where = tables.pop("_source", "experiment")
         with error_context(where):
             check_values(tables)
+            take_serve(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:
@@ -158,6 +158,13 @@ class Experiment(Table):
         robust = None if self.robust is None else self.robust.with_defaults()
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
         return self.model_copy(update=found)  # all of it was validated: a file is parsed once
+
+    def check_layers(self) -> None:
+        """Refuse a table of a layer that neither this experiment nor an entry of `compare` asks for."""
+        asked = {*self.layers, *(n for e in self.compare if isinstance(e, dict) for n in e.get("layers", []))}
+        for name in sorted({*self.layer} - asked):
+            fix = f"write layers = {sort_layers([*self.layers, name])}, or leave it out"
+            raise ConfigError(f"layer.{name} = {self.layer[name]}: layers doesn't name it; {fix}")
 
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""
