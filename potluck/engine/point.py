@@ -105,9 +105,8 @@ class Point:
         topology, group = self.host.topology, note.group
         if self.node == topology.root or (isinstance(group, int) and group >= self.devices):
             return note  # of the only cloud, or of an aggregator: there is no second one
-        if group is None or group == "":
-            return replace(note, group=self.node)
-        return replace(note, group=f"{topology.name(self.node)} / {group}")
+        names = _list_names(group)
+        return replace(note, group=" / ".join([topology.name(self.node), *names]) if names else self.node)
 
     def set_alarm(self, wake: Wake) -> None:
         """Have itself woken at a time; of alarms with the same tag the last one counts."""
@@ -134,6 +133,13 @@ class Point:
     def should_look(self) -> bool:
         """Whether it should be woken when devices may have come: lanes wait, and no such alarm is set."""
         return LOOK not in self.own.alarms and bool(self.find_waiting())
+
+
+def _list_names(group: Any) -> list[str]:
+    """What a group is called; one within another comes as a tuple, as memories of theirs do (`Task.slot`)."""
+    if isinstance(group, tuple):
+        return [name for part in group for name in _list_names(part)]
+    return [] if group is None or group == "" else [str(group)]
 
 
 def find_topology(algorithm: Runnable, fleet: Fleet) -> Topology:

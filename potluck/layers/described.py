@@ -55,8 +55,10 @@ def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
 
 
 def _describe_layers(base: str, tables: Mapping[str, Table]) -> dict[str, Level]:
-    chosen = {name: {key: t[key] for key in _CHOICES if key in t} for name, t in tables.items()}
-    full, plain = (complete_layers(base, [*tables], given) for given in (tables, chosen))
+    full, plain = complete_layers(base, [*tables], tables), {}
+    for name, own in tables.items():
+        chosen = {key: own[key] for key in _CHOICES if key in own}
+        plain[name] = complete_layers(base, [*tables], {**tables, name: chosen})[name]
     rules = {"users": "shufflefl", "edges": "fededge"}
     found = {}
     for name, table in full.items():

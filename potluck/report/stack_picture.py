@@ -61,8 +61,9 @@ def share_out(count: int, weights: Sequence[int]) -> list[int]:
     """So many places by weights: one each if there are enough, the rest by the largest remainders."""
     if count < len(weights):
         return [int(i < count) for i in range(len(weights))]
-    total, free = max(1, sum(weights)), count - len(weights)
-    exact = [free * weight / total for weight in weights]
+    weights = weights if sum(weights) else [1] * len(weights)
+    free = count - len(weights)
+    exact = [free * weight / sum(weights) for weight in weights]
     found = [1 + int(share) for share in exact]
     most = sorted(range(len(weights)), key=lambda i: int(exact[i]) - exact[i])
     for i in most[: count - sum(found)]:

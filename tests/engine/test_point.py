@@ -63,6 +63,9 @@ def test_commands_go_where_they_belong():
     ("group", "kept"),
     [
         ("01", "edge 1 / 01"),  # a cohort, which other edges have members of, too
+        (("01", None), "edge 1 / 01"),  # as its slot says it
+        (("0", ("half", 2)), "edge 1 / 0 / half / 2"),
+        (("", None), 6),
         (2, "edge 1 / 2"),  # a class, a device: what an algorithm calls so
         (None, 6),  # of the edge itself
         ("", 6),
