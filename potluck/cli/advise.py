@@ -33,6 +33,7 @@ def advise(
     Example: [bold]potluck advise examples/demo.toml --pilot[/bold]
 
     Potluck measures the rows, labels and machines of the federation. It writes nothing.
+    Where several inequalities are measured, it also names systems that answer them together, as layers.
     """
     from potluck import experiment as ex
     from potluck.advice.advised import advise as find_advice
