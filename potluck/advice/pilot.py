@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.advice.recommendation import Verdict
-from potluck.advice.stacks import Stack
+from potluck.advice.together import Stack
 from potluck.core.advice import Advice, Arm, Measured
 from potluck.core.codec import Json
 from potluck.core.errors import PotluckError

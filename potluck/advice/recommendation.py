@@ -8,7 +8,7 @@ lowers no score: whether it holds on other data is what a pilot is for.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from potluck.advice.stacks import Stack, find_stack
+from potluck.advice.together import Stack, find_stack
 from potluck.algorithms import find_advisers
 from potluck.core.advice import HELPS, NO_REASON, Advice, Adviser, Measured
 

@@ -12,7 +12,7 @@ import potluck.advice.pilot as pilot
 from potluck.advice import measure
 from potluck.advice.pilot import run_pilot
 from potluck.advice.recommendation import judge
-from potluck.advice.stacks import ALIKE, find_stack
+from potluck.advice.together import ALIKE, find_stack
 from potluck.cli import main
 from potluck.cli.advise import tell_stack
 from potluck.core.advice import HELPS_FROM, Advice, AsLayer, Conflict, Edges, Users
