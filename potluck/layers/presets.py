@@ -15,7 +15,7 @@ SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedA
 SIZE_KINDS: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
 LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
-_OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
+OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
 
 
 def settle(base: str, layers: Mapping[str, Table], given: Table) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def open_preset(
     if gamma != 1:
         fix = "classes are merged by the cloud's model of users; among other layers leave it out"
         raise ConfigError(f"algorithms.{base}.gamma = {gamma} (mode {mode}): {fix}")
-    own = {new: table.pop(old) for old, new in _OF_BASE.items() if old in table}
+    own = {new: table.pop(old) for old, new in OF_BASE.items() if old in table}
     return BASE, own, {**layers, "users": table}
 
 
