@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
+import torch
 from every import FEW, parameters
-from federations import LOCAL, small
+from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, values, weights
 
 from potluck import algorithms
+from potluck.engine.schedule import StopAt
 from potluck.jobs import SGD
 from potluck.layers import LAYERS, PRIOR, find_refusal, list_matrix, stacked
 
@@ -35,6 +38,20 @@ def build(base, layers, **more):
     own = {k: v for k, v in FEW.items() if k in parameters(base)}
     own = {"clients": 4} if "sizes" in layers else own
     return stacked(base, PLAIN, own, **tables)
+
+
+def run_every_way(where, made, often):
+    """By loop, killed and resumed now and then, and stacked: all the same."""
+    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": often}
+    plain = finished(where, made, plan=LOOP, **terms)
+    assert plain.round >= 2
+    assert np.isfinite(values(plain, "accuracy_mean")).all()
+    again, _ = chained(where, made, every=13, plan=LOOP, **terms)
+    assert lines(again) == lines(plain)
+    stack = finished(where, made, plan=STACKED, **terms)
+    assert stack.now == plain.now
+    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
+    return plain
 
 
 def crowd(**more):

@@ -12,7 +12,7 @@ from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
-from potluck.layers import LAYERS, Row, find_prior
+from potluck.layers import LAYERS, Row, find_prior, list_apart
 from potluck.metrics import Outcome, Privacy
 from potluck.report.choices import CHOICE_HEAD, JUDGED_BY, list_choices, tell_choice
 from potluck.report.columns import (
@@ -134,7 +134,9 @@ def show_layers(matrix: list[Row]) -> RenderableType:
                 reasons.setdefault(reason, "abcdefghijklmnopqrstuvwxyz"[len(reasons)])
             letters.append(row.terms.get(layer, "yes") if reason is None else reasons[reason])
         table.add_row(row.algorithm, *letters)
-    return Group(table, "", *(Text(f"{letter}: {reason}") for reason, letter in reasons.items()))
+    told = [f"{letter}: {reason}" for reason, letter in reasons.items()]
+    apart = [f"{pair} don't go together: {reason}" for pair, reason in list_apart().items()]
+    return Group(table, "", *map(Text, told), "", *map(Text, apart))
 
 
 def show_algorithm(d: Description) -> RenderableType:

@@ -135,7 +135,7 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             )
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
-        around: codec.Json = {**complete_layers(name, layers, experiment.layer)}
+        around: codec.Json = {**complete_layers(layers, experiment.layer, name)}
         found["algorithms"] = {} if table is None else {name: table}
         found |= {"algorithm": name, "layers": [*layers], "layer": around}
         return experiment.model_copy(update=found).resolve()

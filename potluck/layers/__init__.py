@@ -6,7 +6,7 @@ together.
 """
 
 from potluck.layers.described import CLOUD, Level, describe_stack
-from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_matrix, sort_layers
+from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_apart, list_matrix, sort_layers
 from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "describe_stack",
     "find_prior",
     "find_refusal",
+    "list_apart",
     "list_matrix",
     "sort_layers",
     "stacked",

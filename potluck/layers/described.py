@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from potluck import algorithms
 from potluck.core.codec import Json
-from potluck.layers.matrix import LAYERS
-from potluck.layers.presets import COHORTS, SIZES, Table
+from potluck.layers.presets import BASE, COHORTS, OF_BASE, SIZE_KINDS, USERS, Table, settle
 from potluck.layers.stacking import complete_layers
 
 CLOUD = "cloud"
-BASE = "fedavg"  # around which sizes are, and who groups without saying whom around
 _CHOICES = ("kind", "mode")  # they decide on other defaults
+_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", "prior")
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,13 @@ def describe_stack(
     base: str, given: Table, names: Sequence[str], tables: Mapping[str, Table], rounds: int | None = None
 ) -> list[Level]:
     """All levels of a base rule and its layers; an old name is the stack that it stands for."""
-    levels = _describe_base(base, given, rounds)
-    around = _describe_layers(base, {name: tables.get(name, {}) for name in names})
-    inside = [around.pop(name) for name in ("cohorts", "sizes") if name in around]
-    cloud, *more = levels
+    around = {name: tables.get(name, {}) for name in names}
+    cloud, *more = _describe_base(base, settle(base, around, given), rounds)
     if "cohorts" in names:
         cloud = _leave_clients(cloud)
-    below = [around.pop(name) for name in reversed(LAYERS) if name in around and name in ("edges", "users")]
-    return [cloud, *inside, *more, *below, *around.values()]
+    return sorted(
+        [cloud, *more, *_describe_layers(base, around)], key=lambda level: _DOWNWARD.index(level.name)
+    )
 
 
 def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
@@ -46,25 +44,32 @@ def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
         kind = own.pop("kind", BASE)
         cloud, *more = _describe_base(str(kind), own, rounds)
         return [_leave_clients(cloud), Level("cohorts", base, _pick_set(table, plain)), *more]
-    if base in SIZES:
+    if base in SIZE_KINDS:
         said = _pick_set(table, plain)
-        shared = {key: value for key, value in said.items() if key in SIZES[base]}
-        own = {key: value for key, value in said.items() if key not in SIZES[base]}
+        shared = {key: value for key, value in said.items() if key in SIZE_KINDS[base]}
+        own = {key: value for key, value in said.items() if key not in SIZE_KINDS[base]}
         return [Level(CLOUD, BASE, shared), Level("sizes", base, own)]
-    return [Level(CLOUD, base, _pick_set(table, plain))]
+    said = _pick_set(table, plain)
+    if base == USERS:
+        own = {new: table[old] for old, new in OF_BASE.items() if old == "users" or old in said}
+        return [
+            Level(CLOUD, BASE, own),
+            Level("users", base, {k: v for k, v in said.items() if k not in OF_BASE}),
+        ]
+    return [Level(CLOUD, base, said)]
 
 
-def _describe_layers(base: str, tables: Mapping[str, Table]) -> dict[str, Level]:
-    full, plain = complete_layers(base, [*tables], tables), {}
+def _describe_layers(base: str, tables: Mapping[str, Table]) -> list[Level]:
+    full, plain = complete_layers([*tables], tables, base), {}
     for name, own in tables.items():
         chosen = {key: own[key] for key in _CHOICES if key in own}
-        plain[name] = complete_layers(base, [*tables], {**tables, name: chosen})[name]
+        plain[name] = complete_layers([*tables], {**tables, name: chosen}, base)[name]
     rules = {"users": "shufflefl", "edges": "fededge"}
-    found = {}
+    found = []
     for name, table in full.items():
         rule = str(table.get("kind", rules.get(name, "")))
         rule = "hierfl" if name == "edges" and not table.get("go_on") else rule
-        found[name] = Level(name, rule, _pick_set(table, plain[name]))
+        found.append(Level(name, rule, _pick_set(table, plain[name])))
     return found
 
 

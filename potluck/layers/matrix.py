@@ -143,6 +143,11 @@ def list_matrix(names: Sequence[str]) -> list[Row]:
     return [Row(name, refused[name], terms[name]) for name in names]
 
 
+def list_apart() -> dict[str, str]:
+    """Layers that don't go together around any rule, and why."""
+    return {" and ".join(sorted(pair, key=LAYERS.index)): reason for pair, reason in _APART.items()}
+
+
 def _read_reasons(base: str) -> dict[str, str | None]:
     around = LAYERS[:-1]
     return dict(zip(around, _REFUSED.get(base, (None,) * len(around)), strict=True)) | {PRIOR: None}

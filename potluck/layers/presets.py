@@ -9,12 +9,13 @@ from potluck.core.parts import bare
 from potluck.layers.matrix import find_terms
 
 Table = Mapping[str, object]
+BASE: Final = "fedavg"  # unless another is named
 COHORTS: Final = ("auxo", "cfl", "flexcfl", "flhc")  # those who group members around another rule
 SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedAvg's own table
-SIZES: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
+SIZE_KINDS: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
 LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
-_OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
+OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
 
 
 def settle(base: str, layers: Mapping[str, Table], given: Table) -> dict[str, Any]:
@@ -29,14 +30,14 @@ def listen_longer(kind: str, base: str, layers: Mapping[str, Table], given: Tabl
 
     Calibrated sides leave out what is much longer than the median: of few edges too many, then.
     """
-    edges, table = layers.get("edges"), given.get("criterion", "calibrated")
-    named = table if isinstance(table, Mapping) else {"kind": table}
-    plain = edges is None or not edges.get("go_on", "edges" not in find_terms([base]))
-    even = edges is not None and isinstance(edges.get("local_rounds"), int)
-    published = "criterion" not in given and given.get("mode") == "published"
-    if plain or even or published or kind != "auxo" or bare(str(named.get("kind", ""))) != "calibrated":
+    edges, usual = layers.get("edges"), "faithful" if given.get("mode") == "published" else "calibrated"
+    table = given.get("criterion", usual)
+    named = dict(table) if isinstance(table, Mapping) else {"kind": table}
+    if kind != "auxo" or bare(str(named.setdefault("kind", usual))) != "calibrated" or edges is None:
         return dict(given)
-    return {**given, "criterion": {"longest": LONGEST, **named}}
+    goes_on = edges.get("go_on", "edges" not in find_terms([base]))
+    even = isinstance(edges.get("local_rounds"), int)  # all answers are of as many rounds
+    return {**given, "criterion": {"longest": LONGEST, **named}} if goes_on and not even else dict(given)
 
 
 def open_preset(
@@ -53,14 +54,14 @@ def open_preset(
     if gamma != 1:
         fix = "classes are merged by the cloud's model of users; among other layers leave it out"
         raise ConfigError(f"algorithms.{base}.gamma = {gamma} (mode {mode}): {fix}")
-    own = {new: table.pop(old) for old, new in _OF_BASE.items() if old in table}
-    return "fedavg", own, {**layers, "users": table}
+    own = {new: table.pop(old) for old, new in OF_BASE.items() if old in table}
+    return BASE, own, {**layers, "users": table}
 
 
 def take_over(base: str, kind: str, own: dict[str, Any]) -> dict[str, Any]:
     """What models of several sizes are trained by, of the base rule's table."""
     for key, value in own.items():
-        if key not in SIZES[kind]:
+        if key not in SIZE_KINDS[kind]:
             raise ConfigError(
                 f"algorithms.{base}.{key} = {value!r}: sizes average in a way of their own; leave it out"
             )

@@ -15,9 +15,10 @@ from potluck.jobs.prior import ServedForm
 from potluck.layers import between
 from potluck.layers.matrix import PRIOR, find_terms, require_offered, show_term, sort_layers
 from potluck.layers.presets import (
+    BASE,
     COHORTS,
     SHARED,
-    SIZES,
+    SIZE_KINDS,
     Table,
     listen_longer,
     open_preset,
@@ -104,9 +105,9 @@ def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm
 
 
 def complete_layers(
-    base: str, names: Sequence[str], given: Mapping[str, Table]
+    names: Sequence[str], given: Mapping[str, Table], base: str = BASE
 ) -> dict[str, dict[str, Json]]:
-    """The tables of a base rule's layers to the last default."""
+    """The tables of layers, around a base rule, to the last default."""
     found: dict[str, dict[str, Json]] = {}
     tables = {name: given.get(name, {}) for name in sort_layers(names)}
     for name, own in tables.items():
@@ -130,7 +131,7 @@ def complete_base(
     table = algorithms.complete(base, rounds, **settle(base, layers, given))
     if "sizes" not in layers:
         return table
-    kept = SIZES[_read_kind("sizes", layers)[0]]
+    kept = SIZE_KINDS[_read_kind("sizes", layers)[0]]
     return {k: v for k, v in table.items() if k in kept}
 
 
@@ -141,7 +142,7 @@ def _list_kinds(base: str, layers: Mapping[str, Table]) -> set[str]:
 
 def _read_kind(layer: str, layers: Mapping[str, Table]) -> tuple[str, dict[str, Any]]:
     """Whose way a layer of several kinds goes, and its own parameters."""
-    kinds, table = [*COHORTS] if layer == "cohorts" else [*SIZES], layers.get(layer, {})
+    kinds, table = [*COHORTS] if layer == "cohorts" else [*SIZE_KINDS], layers.get(layer, {})
     kind = table.get("kind", kinds[0])
     require(kind in kinds, f"layer.{layer}.kind", kind, f"must be one of {', '.join(kinds)}")
     fix = "is the algorithm itself; write algorithm = '...' and [algorithms.NAME]"

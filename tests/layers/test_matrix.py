@@ -3,15 +3,15 @@
 import every
 import numpy as np
 import pytest
-import torch
-from federations import LOOP, STACKED, chained, finished, lines, values, weights
-from stacks import CELLS, NAMES, OFFERED, PLAIN, QUICK, TERMS, build, crowd
+from federations import LOOP, STACKED, chained, finished, lines, values
+from stacks import CELLS, NAMES, OFFERED, PLAIN, QUICK, TABLES, TERMS, build, crowd, run_every_way
 
+from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.engine.acceptance import check
-from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.engine.schedule import EvaluateAt
 from potluck.fleet import OnOff
-from potluck.layers import complete_layers, find_refusal, list_matrix, stacked
+from potluck.layers import complete_layers, find_refusal, list_apart, list_matrix, stacked
 from potluck.layers.matrix import _REFUSED
 from potluck.simulate.prior_views import SUFFIX
 
@@ -36,7 +36,7 @@ def test_some_are_offered_on_a_condition():
     assert said == {cell: f"{k} = {str(v).lower()}" for cell, own in TERMS.items() for k, v in own.items()}
     for (base, layer), own in TERMS.items():
         ((key, value),) = own.items()
-        assert complete_layers(base, [layer], {})[layer][key] is value
+        assert complete_layers([layer], {}, base)[layer][key] is value
         given = {layer: {key: not value}}
         with pytest.raises(ConfigError, match=rf"layer\.{layer}\.{key} = .*{base} take"):
             stacked(base, PLAIN, **given)
@@ -56,19 +56,31 @@ def test_what_is_offered_can_begin(base, layers):
     [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
 )
 def test_what_is_offered_runs(base, layers):
-    where = crowd(availability=OnOff(3, 30.0, 0.8))
-    made, often = build(base, layers), EvaluateAt(rounds=2, prior="causal")  # and priors above all of it
-    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": often}
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
+    where, often = crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, prior="causal")
+    plain = run_every_way(where, build(base, layers), often)  # with priors above all of it
     views = {r["view"] for r in plain.records if r["metric"] == "accuracy_mean"}
     assert views == {view.removesuffix(SUFFIX) + end for view in views for end in ("", SUFFIX)}
-    again, _ = chained(where, made, every=13, plan=LOOP, **terms)  # killed and resumed as often
-    assert lines(again) == lines(plain)
-    stack = finished(where, made, plan=STACKED, **terms)
-    assert stack.now == plain.now
-    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("below", [("users",), ("edges",), ("users", "edges")], ids="+".join)
+@pytest.mark.parametrize("kind", ["cfl", "flexcfl", "flhc"])
+def test_other_kinds_of_cohorts_run(kind, below):
+    few = {k: v for k, v in every.FEW.items() if k in every.parameters(kind)}
+    made = stacked("fedyogi", PLAIN, **{name: TABLES[name] for name in below}, cohorts={"kind": kind, **few})
+    run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
+
+
+def test_the_command_prints_the_matrix(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["algorithms", "--layers"])
+    assert not end.value.code
+    out = " ".join(capsys.readouterr().out.split())
+    for row in list_matrix(NAMES):
+        assert row.algorithm in out
+        assert all(reason in out for reason in row.refused.values())
+        assert all(term in out for term in row.terms.values())
+    assert all(f"{pair} don't go together: {reason}" in out for pair, reason in list_apart().items())
 
 
 @pytest.mark.nightly

@@ -56,6 +56,21 @@ def test_an_old_name_is_described_as_the_stack_that_it_is():
     ]
 
 
+def test_shufflefl_is_users_below_fedavg_wherever_else_it_stands():
+    told = describe_stack("shufflefl", {"users": 4, "planner": "fill"}, [], {})
+    assert [(level.name, level.rule, dict(level.settings)) for level in told] == [
+        ("cloud", "fedavg", {"clients": 4}),
+        ("users", "shufflefl", {"planner": "Fill"}),
+    ]
+    told = describe_stack("shufflefl", {}, ["cohorts", "edges"], {})
+    assert [(level.name, level.rule, dict(level.settings)) for level in told] == [
+        ("cloud", "fedavg", {}),
+        ("cohorts", "auxo", {"clients": 10}),
+        ("edges", "fededge", {}),
+        ("users", "shufflefl", {"cap": False}),
+    ]
+
+
 def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
     run = run_of(
         *chosen(["0", "0", "1", "0"], [0, 0, 1, 1]),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from edges_by_hand import Hand
-from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, values, weights
+from federations import LOCAL, finished, small, weights
+from stacks import run_every_way
 from support import SPEC, close, numbers
 
 from potluck import algorithms
@@ -18,7 +19,7 @@ from potluck.algorithms.shufflefl.users import make_users
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
 from potluck.engine.acceptance import check
-from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.engine.schedule import EvaluateAt
 from potluck.fleet import OnOff, Profiles, Topology, pool_claims
 from potluck.jobs import SGD, Private, Prox, Train
 from potluck.layers.stacking import put_below
@@ -115,20 +116,6 @@ def stack(name, params):
     return above(name, **params)
 
 
-def run_every_way(where, made):
-    """By loop, stored at every event, and stacked."""
-    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)}
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
-    again, _ = chained(where, made, plan=LOOP, **terms)
-    assert lines(again) == lines(plain)
-    stacked = finished(where, made, plan=STACKED, **terms)
-    assert stacked.now == plain.now
-    torch.testing.assert_close(weights(stacked), weights(plain), rtol=0, atol=1e-10)
-    return plain
-
-
 QUICK = ("scaffold", "auxo")  # the others are for the night
 
 
@@ -140,7 +127,7 @@ QUICK = ("scaffold", "auxo")  # the others are for the night
     ],
 )
 def test_rules_above_users_run_stored_or_not(name, params):
-    run_every_way(people(availability=OnOff(3, 30.0, 0.8)), stack(name, params))
+    run_every_way(people(availability=OnOff(3, 30.0, 0.8)), stack(name, params), EvaluateAt(rounds=2))
 
 
 # ----------------------------------------------------------------------------------------------------- edges
@@ -223,14 +210,14 @@ EDGED = [
 @pytest.mark.parametrize(("make", "name", "params"), EDGED, ids=[f"{m.__name__} {n}" for m, n, _ in EDGED])
 def test_rules_above_edges_run_stored_or_not(make, name, params):
     where = region(5, availability=OnOff(3, 30.0, 0.8))
-    run_every_way(where, make(name, **params))
+    run_every_way(where, make(name, **params), EvaluateAt(rounds=2))
 
 
 @pytest.mark.nightly
 def test_users_stand_below_edges():
     where = small(users=5, edges=3, compute=4e5)
     stack = put_below(algorithms.make("auxo", PLAIN, **SPLITTING), Relay(), users())
-    sim = run_every_way(where, stack)
+    sim = run_every_way(where, stack, EvaluateAt(rounds=2))
     gateways = [node for node, slots in sim.memories.slots.items() if "affinity" in slots]
     assert {sim.topology.tier(node) for node in gateways} == {"edge"}  # whom the cloud asks
 
