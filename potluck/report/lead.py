@@ -10,10 +10,10 @@ from potluck.report.choices import CHOICE_HEAD, TRIAL_HEAD, list_choices, list_t
 from potluck.report.columns import explain_intervals, list_columns, list_remarks, tell_global_test
 from potluck.report.contents import list_colours, list_deeds
 from potluck.report.crowds import draw_crowd, measure_crowd
+from potluck.report.floors import read_floors
 from potluck.report.gather import is_one_federation
 from potluck.report.note_figures import read_own
 from potluck.report.stack_picture import render_stack
-from potluck.report.stacks import read_floors
 from potluck.report.verdict import join_names, tell_verdict
 
 STACKS = "Who stands above whom"

@@ -17,8 +17,8 @@ from potluck.core.notes import Figure, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.report.canvas import SHADES, make_figure, pick_shade, pick_time_unit
+from potluck.report.floors import list_rules
 from potluck.report.hierarchy import find_tier, name_group
-from potluck.report.stacks import list_rules
 
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]  # by group: when, and how much
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from potluck.core.colours import OTHERS
 from potluck.core.units import plural
 from potluck.layers import CLOUD
-from potluck.report.stacks import DEVICES, Floor
+from potluck.report.floors import DEVICES, Floor
 
 WIDTH, LEFT = 320, 88  # of the picture; names end at LEFT
 TOP, STEP, END = 21, 40, 18  # above the middle of the first floor, from floor to floor, and below the last

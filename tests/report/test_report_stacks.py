@@ -11,7 +11,7 @@ from potluck.engine.judges import place_judge
 from potluck.experiment import Experiment, Run
 from potluck.layers import describe_stack, stacked
 from potluck.metrics import Measurement
-from potluck.report import captions, note_figures, owners, per_device, served, stacks
+from potluck.report import captions, floors, note_figures, owners, per_device, served
 from potluck.report.contents import draw_all, list_deeds
 from potluck.report.gather import is_one_federation, name_runs
 from potluck.report.page import render
@@ -80,7 +80,7 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
         train={"lr": 0.5, "steps": 3},
     )
     ends = "3 devices in cohort 0, 1 device in cohort 1"
-    assert [(f.name, f.count, f.told, f.stands, f.shares) for f in stacks.read_floors(run)] == [
+    assert [(f.name, f.count, f.told, f.stands, f.shares) for f in floors.read_floors(run)] == [
         ("cloud", 1, "fedavg", True, ()),
         ("cohorts", 2, f"auxo: 2 users a round; in the end {ends}", True, (3, 1)),
         ("users", 2, "shufflefl", True, ()),
@@ -88,9 +88,9 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
         ("prior", None, "", False, ()),
     ]  # fmt: skip
     plain = run_of(devices=crowd(tiers={"cloud": 4}))
-    assert stacks.read_floors(plain) == []  # a cloud above its devices
+    assert floors.read_floors(plain) == []  # a cloud above its devices
     early = run_of(layers=["users"])  # it has begun, and has no devices.json yet
-    assert [(f.name, f.count) for f in stacks.read_floors(early)] == [
+    assert [(f.name, f.count) for f in floors.read_floors(early)] == [
         ("cloud", 1),
         ("users", None),
         ("devices", None),
@@ -99,26 +99,26 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
 
 def test_tiers_of_other_algorithms_are_drawn_too_and_unknown_code_does_no_harm():
     fededge = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm="fededge")
-    assert [(f.name, f.count, f.told) for f in stacks.read_floors(fededge)][1] == ("edges", 2, "fededge")
+    assert [(f.name, f.count, f.told) for f in floors.read_floors(fededge)][1] == ("edges", 2, "fededge")
     run = made(devices=crowd(edge=[0, 0, 1, 1]))
     unknown = Run(
         run.experiment.model_copy(update={"algorithm": "mine"}), run.summary, None, _devices=run.devices
     )
-    assert [(f.name, f.told) for f in stacks.read_floors(unknown)][:2] == [
+    assert [(f.name, f.told) for f in floors.read_floors(unknown)][:2] == [
         ("cloud", "mine"),
         ("edges", "mine"),
     ]
 
 
 def test_the_picture_has_all_floors_and_a_shade_a_cohort():
-    floors = [
-        stacks.Floor("cloud", 1, ""),
-        stacks.Floor("cohorts", 2, "", shares=(30, 10)),
-        stacks.Floor("sizes", None, "", stands=False),
-        stacks.Floor("users", 5000, ""),
-        stacks.Floor("devices", 3, ""),
+    standing = [
+        floors.Floor("cloud", 1, ""),
+        floors.Floor("cohorts", 2, "", shares=(30, 10)),
+        floors.Floor("sizes", None, "", stands=False),
+        floors.Floor("users", 5000, ""),
+        floors.Floor("devices", 3, ""),
     ]
-    svg = draw_stack(floors)
+    svg = draw_stack(standing)
     assert 'aria-label="cloud above 2 cohorts above 5,000 users above 3 devices"' in svg
     assert re.findall(r">([^<>]+)</text>", svg) == ["cloud", "2 cohorts", "users", "3 devices"]
     assert svg.count("<path d=") == 2 + 8 + 3 + 8  # a line up from each but the cloud, and shoulders of users
@@ -315,5 +315,5 @@ def test_the_judged_view_and_the_one_that_it_serves_share_a_colour():
 def test_notes_of_a_stack_are_those_of_its_parts():
     run = run_of(layers=["users", "cohorts"])
     found = find_notes()
-    assert stacks.list_rules(run) == ["fedavg", "auxo", "shufflefl"]
+    assert floors.list_rules(run) == ["fedavg", "auxo", "shufflefl"]
     assert note_figures.read_own(run) == [found["auxo"], found["shufflefl"]]
