@@ -68,7 +68,8 @@ def read_floors(run: Run) -> list[Floor]:
     found.append(Floor(DEVICES, devices, _tell_training(run)))
     drawn = {floor.name for floor in found}
     serves = [level for name, level in levels.items() if name not in drawn]
-    return [*found, *(Floor(level.name, None, _tell_level(level), stands=False) for level in serves)]
+    told = [Floor(level.name, None, _tell_level(level) or "as by default", stands=False) for level in serves]
+    return [*found, *told]
 
 
 def _count_tiers(crowd: DeviceSummary | None) -> dict[str, int | None]:

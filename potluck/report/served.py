@@ -9,6 +9,7 @@ from potluck.metrics import Estimate
 from potluck.report.canvas import fit_rows, make_figure, pick_colour
 from potluck.report.per_device import name_without, read_views
 
+SPAN = 10.0  # points that the axis shows at least: a small difference should look small
 MOST = 6  # differences that a caption tells
 
 
@@ -53,7 +54,7 @@ def draw_served(comparison: Comparison, layer: str) -> go.Figure | None:
     """A hollow dot without the layer, a filled one with it; None if no view is served by it."""
     pairs = read_pairs(comparison, layer)
     names = _name_rows(pairs)
-    figure = make_figure("mean accuracy over devices at the end (%)", "")
+    figure = make_figure("mean accuracy at the end (%)", "")
     for pair, name in zip(pairs, names, strict=True):
         colour = pick_colour(comparison.algorithms.index(pair.algorithm))
         figure.add_scatter(
@@ -67,7 +68,12 @@ def draw_served(comparison: Comparison, layer: str) -> go.Figure | None:
             hovertemplate="%{text}: %{x:.1f} %<extra>%{y}</extra>",
             showlegend=False,
         )
-    return fit_rows(figure, names, each=50) if pairs else None
+    if not pairs:
+        return None
+    ends = [100 * end for pair in pairs for end in (pair.without, pair.served)]
+    space = max(1.0, (SPAN - max(ends) + min(ends)) / 2)
+    figure.update_xaxes(range=[min(ends) - space, max(ends) + space])
+    return fit_rows(figure, names, each=50)
 
 
 def tell_served(comparison: Comparison, layer: str) -> str:

@@ -85,7 +85,7 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
         ("cohorts", 2, f"auxo: 2 users a round; in the end {ends}", True, (3, 1)),
         ("users", 2, "shufflefl", True, ()),
         ("devices", 4, "lr = 0.5, batch = 10, steps = 3", True, ()),
-        ("prior", None, "", False, ()),
+        ("prior", None, "as by default", False, ()),
     ]  # fmt: skip
     plain = run_of(devices=crowd(tiers={"cloud": 4}))
     assert floors.read_floors(plain) == []  # a cloud above its devices
@@ -279,6 +279,9 @@ def test_each_serving_layer_stands_beside_the_view_without_it():
     figure = served.draw_served(compared(runs[0]), "prior")
     (pair,) = figure.data
     assert (list(pair.x), list(pair.text)) == ([50.0, 75.0], ["without prior", "with prior"])
+    assert list(figure.layout.xaxis.range) == [49.0, 76.0]
+    near = served.draw_served(compared(scored(a_prior=[0.52], a=[0.5])), "prior")
+    assert list(near.layout.xaxis.range) == pytest.approx([46.0, 56.0])  # ten points, so that two look small
     assert "In percentage points: +25.0 (one)." in served.tell_served(compared(runs[0]), "prior")
     assert "With and without prior" in [figure.title for figure in draw_all(both)]
     assert served.list_layers(compared(runs[2])) == []
