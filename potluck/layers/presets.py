@@ -1,6 +1,6 @@
 """Names that are stacks, and what layers take over from the tables of these and of base rules."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from potluck import algorithms
@@ -22,10 +22,19 @@ def settle(base: str, layers: Mapping[str, Table], given: Table) -> dict[str, An
     """A base rule's table, with what layers around it change of its defaults: see `fit_tier` for `cap`."""
     if base == USERS and "cohorts" in layers:
         return {"cap": False, **given}
-    return listen_longer(base, base, layers, given)
+    return listen_longer(base, find_inner(base, given), layers, given)
 
 
-def listen_longer(kind: str, base: str, layers: Mapping[str, Table], given: Table) -> dict[str, Any]:
+def find_inner(base: str, own: Table) -> set[str]:
+    """The rule around which a base rule groups members, if it does and says so."""
+    inner = own.get("inner") if base in COHORTS else None
+    kind = inner.get("kind", BASE) if isinstance(inner, Mapping) else inner
+    return {algorithms.canonical(kind, "inner")} if isinstance(kind, str) else set()
+
+
+def listen_longer(
+    kind: str, rules: Collection[str], layers: Mapping[str, Table], given: Table
+) -> dict[str, Any]:
     """Of who groups edges that hold as many rounds as fit: answers of many rounds are long, and no nonsense.
 
     Calibrated sides leave out what is much longer than the median: of few edges too many, then.
@@ -35,7 +44,7 @@ def listen_longer(kind: str, base: str, layers: Mapping[str, Table], given: Tabl
     named = dict(table) if isinstance(table, Mapping) else {"kind": table}
     if kind != "auxo" or bare(str(named.setdefault("kind", usual))) != "calibrated" or edges is None:
         return dict(given)
-    goes_on = edges.get("go_on", "edges" not in find_terms([base]))
+    goes_on = edges.get("go_on", "edges" not in find_terms(rules))
     even = isinstance(edges.get("local_rounds"), int)  # all answers are of as many rounds
     return {**given, "criterion": {"longest": LONGEST, **named}} if goes_on and not even else dict(given)
 

@@ -11,10 +11,12 @@ from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.ftfa import FineTuning
+from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
 from potluck.jobs import fine_tune
 from potluck.layers import complete_base, complete_layers, stacked
 from potluck.rules.layered import Layered
+from potluck.rules.relay import Relay
 from potluck.rules.wrap import unwrap
 
 
@@ -60,6 +62,19 @@ def test_users_below_groups_are_not_capped(base, layers, capped):
     given = {"users": {"cap": not capped}}
     assert complete_layers(layers, given, base)["users"]["cap"] is not capped
     assert build(base, layers, **given).at("user").cap is not capped
+
+
+@pytest.mark.parametrize("inner", ["fedpvr", {"kind": "scaffold"}, "pyramidfl"])
+def test_what_the_rule_inside_groups_needs_is_a_layer_s_default_too(inner):
+    own = {"inner": inner}
+    assert complete_layers(["edges"], {}, "auxo", own)["edges"]["go_on"] is False
+    assert stacked("auxo", PLAIN, own, edges={}).at("edge") == Relay()
+    with pytest.raises(
+        ConfigError, match=r"layer\.edges\.go_on = True: auxo and \w+ take edges with go_on = false"
+    ):
+        stacked("auxo", PLAIN, own, edges={"go_on": True})
+    with pytest.raises(ConfigError, match=r"layers = \['users'\]: heterofl takes no users"):
+        stacked("auxo", PLAIN, {"inner": "heterofl"}, users={})
 
 
 @pytest.mark.parametrize(
