@@ -126,7 +126,8 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             algorithms.check(name, **_parameters(experiment, name))
         found: dict[str, codec.Json] = {"tune": None}
         if algorithm is not None:
-            name, table, layers = type(algorithm).__name__, None, _keep_served(experiment)
+            name, given, layers = type(algorithm).__name__, {}, _keep_served(experiment)
+            table = None
         else:
             name, layers = algorithms.canonical(experiment.algorithm), experiment.layers
             given, rounds = _parameters(experiment, name), experiment.stop.rounds
@@ -135,7 +136,7 @@ def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Ex
             )
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
-        around: codec.Json = {**complete_layers(layers, experiment.layer, name)}
+        around: codec.Json = {**complete_layers(layers, experiment.layer, name, given)}
         found["algorithms"] = {} if table is None else {name: table}
         found |= {"algorithm": name, "layers": [*layers], "layer": around}
         return experiment.model_copy(update=found).resolve()

@@ -5,15 +5,19 @@ cohorts around sizes around the base rule; above all, what is served (prior). `m
 together.
 """
 
+from potluck.layers.described import CLOUD, Level, describe_stack
 from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_apart, list_matrix, sort_layers
 from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
 
 __all__ = [
+    "CLOUD",
     "LAYERS",
     "PRIOR",
+    "Level",
     "Row",
     "complete_base",
     "complete_layers",
+    "describe_stack",
     "find_prior",
     "find_refusal",
     "list_apart",

@@ -20,6 +20,7 @@ from potluck.layers.presets import (
     SHARED,
     SIZE_KINDS,
     Table,
+    find_inner,
     listen_longer,
     open_preset,
     settle,
@@ -29,6 +30,7 @@ from potluck.rules.edges import EdgeTiers
 from potluck.rules.layered import Layered
 from potluck.rules.wrap import is_cohort
 
+NOTHING: Table = {}
 TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
 
 
@@ -48,14 +50,16 @@ def stacked(
         raise ConfigError(f"layers = {show_short([*layers])}: {PRIOR} {fix}")
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
+    for inner in find_inner(base, parameters or {}):
+        require_offered(inner, [name for name in names if name in TIERS])
     base, own, layers = open_preset(base, rounds, dict(parameters or {}), layers)
-    names, kinds = sort_layers([*layers]), _list_kinds(base, layers)
+    names, kinds = sort_layers([*layers]), _list_rules(base, layers, own)
     if "sizes" in names:
         kind, settings = _read_kind("sizes", layers)
         base, own = kind, take_over(base, kind, own) | settings
     if "cohorts" in names:
         kind, settings = _read_kind("cohorts", layers)
-        settings = listen_longer(kind, base, layers, settings)
+        settings = listen_longer(kind, {base}, layers, settings)
         fix = "finds groups by whole changes, and sizes have parts; write 'auxo', or leave sizes out"
         require("sizes" not in names or kind == COHORTS[0], "layer.cohorts.kind", kind, fix)
         inner = algorithms.make(base, local, rounds, **own)
@@ -96,6 +100,12 @@ def fit_tier(name: str, kinds: Collection[str], own: Table, local: Train = Train
     return fit(TIERS[name], own, f"layer.{name}", Terms(local), defaults)
 
 
+def _list_rules(base: str, layers: Mapping[str, Table], own: Table) -> set[str]:
+    """The base rule, who groups members around it, and around whom a base rule that groups them is."""
+    groups = {_read_kind("cohorts", layers)[0]} if "cohorts" in layers else set[str]()
+    return {base, *find_inner(base, own), *groups}
+
+
 def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm | None:
     """The form of the priors that what is served has beside; None: it has none."""
     if PRIOR not in names:
@@ -105,22 +115,22 @@ def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm
 
 
 def complete_layers(
-    names: Sequence[str], given: Mapping[str, Table], base: str = BASE
+    names: Sequence[str], given: Mapping[str, Table], base: str = BASE, own: Table = NOTHING
 ) -> dict[str, dict[str, Json]]:
-    """The tables of layers, around a base rule, to the last default."""
+    """The tables of layers, around a base rule with a table of its own, to the last default."""
     found: dict[str, dict[str, Json]] = {}
     tables = {name: given.get(name, {}) for name in sort_layers(names)}
-    for name, own in tables.items():
+    for name, table in tables.items():
         if name in TIERS:
-            found[name] = list_settings(fit_tier(name, _list_kinds(base, tables), own))
+            found[name] = list_settings(fit_tier(name, _list_rules(base, tables, own), table))
         elif name == PRIOR:
-            found[name] = list_settings(fit(between.prior, own, f"layer.{name}", Terms()))
+            found[name] = list_settings(fit(between.prior, table, f"layer.{name}", Terms()))
         else:
             kind, settings = _read_kind(name, tables)
-            settings = listen_longer(kind, base, tables, settings)
-            table, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
+            settings = listen_longer(kind, {base}, tables, settings)
+            full, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
             beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
-            found[name] = named | {k: v for k, v in table.items() if k in settings or k not in beside}
+            found[name] = named | {k: v for k, v in full.items() if k in settings or k not in beside}
     return found
 
 
@@ -133,11 +143,6 @@ def complete_base(
         return table
     kept = SIZE_KINDS[_read_kind("sizes", layers)[0]]
     return {k: v for k, v in table.items() if k in kept}
-
-
-def _list_kinds(base: str, layers: Mapping[str, Table]) -> set[str]:
-    """The base rule, and who groups members around it."""
-    return {base, _read_kind("cohorts", layers)[0]} if "cohorts" in layers else {base}
 
 
 def _read_kind(layer: str, layers: Mapping[str, Table]) -> tuple[str, dict[str, Any]]:

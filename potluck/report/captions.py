@@ -7,7 +7,15 @@ from potluck.core.notes import Figure
 from potluck.core.units import duration, percent, plural
 from potluck.experiment import Comparison, Run
 from potluck.metrics import series
-from potluck.report import anomalies, cohorts, holding_figures, note_figures, per_device, round_timeline
+from potluck.report import (
+    anomalies,
+    cohorts,
+    holding_figures,
+    note_figures,
+    owners,
+    per_device,
+    round_timeline,
+)
 
 
 def tell_race(comparison: Comparison) -> str:
@@ -43,9 +51,12 @@ def tell_looks(comparison: Comparison) -> str:
 
 def tell_views(run: Run) -> str:
     """What the views are, in the algorithm's words."""
-    words = note_figures.read_own(run).views
+    words = {view: said for notes in note_figures.read_own(run) for view, said in notes.views.items()}
     views = list(per_device.read_views(run))
     told = [f"“{view}” is {words[view]}" for view in views if view in words]
+    for view in views:
+        if (without := per_device.name_without(view, views)) is not None:
+            told.append(f"“{view}” is “{without}” with the layer {view.rpartition('+')[2]}")
     known = f" {'; '.join(told)}." if told else ""
     return (
         "Look at which of these models would serve devices best."
@@ -82,6 +93,18 @@ def _tell_agreement(run: Run) -> str:
     return (
         f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}; "
         "who was never seen uses the cohort with the least loss on its own rows."
+        f"{''.join(map(_tell_owners, owners.measure_owners_agreement(run).items()))}"
+    )
+
+
+def _tell_owners(item: tuple[str, owners.OwnersAgreement]) -> str:
+    """The same by whoever answers as one, and what no choice of theirs can mend."""
+    kind, fits = item
+    torn = plural(fits.torn, kind) if fits.torn else f"no {kind}"
+    has = "have" if fits.torn > 1 else "has"
+    return (
+        f" By {kind}, each counted once by what most of its devices choose: {fits.rand:.2f} over "
+        f"{plural(fits.owners, kind)}; {torn} {has} devices of several hidden groups."
     )
 
 
@@ -107,14 +130,14 @@ def _tell_false(count: int) -> str:
     return "the one refusal is a false alarm" if count == 1 else f"all {count:,} refusals are false alarms"
 
 
-def tell_numbers(run: Run) -> str:
+def tell_numbers(run: Run, tier: str | None = None) -> str:
     """What was left out of the panels, and why."""
-    steady = note_figures.list_steady(run)
+    steady = note_figures.list_steady(run, tier)
     same = ", ".join(f"{name} ({value:.4g})" for name, value in steady.items())
     hint = (
         "Look for groups whose curve leaves the others. Every panel shows one number that the algorithm noted"
     )
-    more = note_figures.count_more(run)
+    more = note_figures.count_more(run, tier)
     rest = f"; {plural(more, 'further number')} {'is' if more == 1 else 'are'} in the records" if more else ""
     return f"{hint}{rest}.{f' Always the same, so without a panel: {same}.' if same else ''}"
 

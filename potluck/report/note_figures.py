@@ -11,14 +11,14 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from potluck.algorithms import canonical, find_notes
+from potluck.algorithms import find_notes
 from potluck.core.colours import OTHERS
-from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
 from potluck.report.canvas import SHADES, make_figure, pick_shade, pick_time_unit
-from potluck.report.hierarchy import name_group
+from potluck.report.floors import list_rules
+from potluck.report.hierarchy import find_tier, name_group
 
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]  # by group: when, and how much
 
@@ -57,29 +57,35 @@ FIGURES = (
 
 
 def read_notes(run: Run) -> Notes:
-    """How a run's notes read: as its own algorithm says, else as others do whose notes bear that name.
+    """How a run's notes read: as its own algorithms say, else as others do whose notes bear that name.
 
     An algorithm may be built from another one, or around it, and then writes that one's notes.
     """
-    found, own = find_notes(), read_own(run)
     words, figures = dict(WORDS), {figure.note: figure for figure in FIGURES}
-    for notes in (*found.values(), own):
+    for notes in (*find_notes().values(), *read_own(run)):
         words |= notes.words
         figures |= {figure.note: figure for figure in notes.figures}
     return Notes(words, tuple(figures.values()))
 
 
-def read_own(run: Run) -> Notes:
-    """What a run's own algorithm says of its notes."""
-    try:
-        return find_notes().get(canonical(run.experiment.algorithm), Notes())
-    except ConfigError:  # the code of an algorithm from outside isn't at hand
-        return Notes()
+def read_own(run: Run) -> list[Notes]:
+    """What the algorithms that a run is built from say of their notes, the base rule first."""
+    found = find_notes()
+    return [found[name] for name in list_rules(run) if name in found]
 
 
-def draw_numbers(run: Run) -> go.Figure | None:
-    """What groups noted over time, a panel for each number; None if there is none."""
-    table, words = _read_changing(run), read_notes(run).words
+def list_tiers(run: Run) -> list[str]:
+    """The tiers whose aggregators noted numbers; "" stands for groups of the cloud's."""
+    groups = {r.get("group") for r in run.lines if any(list_numbers(r))}
+    return sorted({find_tier(run, group) for group in groups})
+
+
+def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
+    """What groups noted over time, a panel for each number; None if there is none.
+
+    `tier`: of this one's aggregators alone; None: of all groups.
+    """
+    table, words = _read_changing(run, tier), read_notes(run).words
     if not table:
         return None
     size, unit = pick_time_unit(max(run.summary["virtual_seconds"], 0.0))
@@ -111,19 +117,19 @@ def draw_numbers(run: Run) -> go.Figure | None:
     return figure
 
 
-def list_steady(run: Run) -> dict[str, float]:
+def list_steady(run: Run, tier: str | None = None) -> dict[str, float]:
     """Numbers that are the same in every group and at all times, by their names: they have no panel."""
     words = read_notes(run).words
     found = {
         thing: {n for points in groups.values() for _, n in points}
-        for thing, groups in _read_numbers(run).items()
+        for thing, groups in _read_numbers(run, tier).items()
     }
     return {_name_thing(thing, words): min(n) for thing, n in found.items() if len(n) == 1}
 
 
-def count_more(run: Run) -> int:
+def count_more(run: Run, tier: str | None = None) -> int:
     """How many numbers there are beyond those that have a panel."""
-    return max(0, len(_read_changing(run)) - PANELS)
+    return max(0, len(_read_changing(run, tier)) - PANELS)
 
 
 def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
@@ -163,25 +169,26 @@ def _name_thing(thing: str, words: Mapping[str, str]) -> str:
     return words.get(thing, thing.replace("_", " "))
 
 
-def _read_changing(run: Run) -> dict[str, Curves]:
+def _read_changing(run: Run, tier: str | None) -> dict[str, Curves]:
     """All but what is the same in every group and at all times."""
-    found = _read_numbers(run)
+    found = _read_numbers(run, tier)
     return {
         thing: found[thing] for thing in found if len({n for p in found[thing].values() for _, n in p}) > 1
     }
 
 
-def _read_numbers(run: Run) -> dict[str, Curves]:
+def _read_numbers(run: Run, tier: str | None = None) -> dict[str, Curves]:
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
     drawn = {figure.note: figure.kind for figure in read_notes(run).figures}
     found: dict[str, Curves] = {}
     for r in run.lines:
-        name = r["metric"]
+        name, group = r["metric"], r.get("group")
         if name in drawn and (drawn[name] != "counts" or isinstance(r["value"], list)):  # in its own figure
             continue
         for thing, number in list_numbers(r):
-            groups = found.setdefault(thing, {})
-            groups.setdefault(name_group(run, r.get("group")), []).append((r["time"], number))
+            if tier in (None, find_tier(run, group)):
+                groups = found.setdefault(thing, {})
+                groups.setdefault(name_group(run, group), []).append((r["time"], number))
     return found
 
 

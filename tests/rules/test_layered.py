@@ -168,8 +168,13 @@ def test_scaffold_stands_above_plain_edges_alone():
     where = region(3)
     sim = finished(where, plain_edges("scaffold", clients=3), rounds=4)
     assert any(float(t.abs().max()) > 0 for t in sim.cloud.own.state.model.control.values())
-    with pytest.raises(ConfigError, match=r"tell more than the change of a model \(Correct\).*go_on = false"):
+    told = r"tell more than the change of a model \(%s\).*go_on = false"
+    with pytest.raises(ConfigError, match=told % "Correct"):
         check(where, edges_that_go_on("scaffold", clients=3), EvaluateAt())
+    later = {"fedpvr": "Correct", "pyramidfl": "Thin"}  # whose jobs are made as they are planned
+    for name, job in later.items():
+        with pytest.raises(ConfigError, match=told % job):
+            finished(where, edges_that_go_on(name, clients=3), rounds=2)
     other = replace(PLAIN, model=replace(PLAIN.model, width=0.06))
     edge = Edge(FedAvg(EVERYBODY, other), passes=True)
     with pytest.raises(ConfigError, match="give all one model"):
