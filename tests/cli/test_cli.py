@@ -384,6 +384,15 @@ def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):
     assert "4 bad: no update was made of finite numbers; lower train.lr" in potluck("show", "a")[1]
 
 
+def test_the_terminal_breaks_the_lines_of_help(potluck, monkeypatch):
+    """A docstring's own ends of lines would leave single words on lines of their own."""
+    monkeypatch.setenv("COLUMNS", "90")
+    told = [line.strip() for line in potluck("report", "--help")[1].splitlines()]
+    begin = next(i for i, line in enumerate(told) if line.startswith("The page shows"))
+    lines = told[begin : told.index("", begin)]
+    assert all(len(f"{line} {after.split()[0]}") > 80 for line, after in zip(lines, lines[1:], strict=False))
+
+
 def test_help_says_where_settings_come_from(potluck):
     assert "search each one's settings on" in potluck("compare", "--help")[1]
 
