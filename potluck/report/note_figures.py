@@ -73,8 +73,13 @@ def read_notes(run: Run) -> Notes:
 
 def read_own(run: Run) -> Notes:
     """What a run's own algorithm says of its notes."""
+    return read_of(run.experiment.algorithm)
+
+
+def read_of(algorithm: str) -> Notes:
+    """What an algorithm says of its notes; nothing where it isn't known."""
     try:
-        return find_notes().get(canonical(run.experiment.algorithm), Notes())
+        return find_notes().get(canonical(algorithm), Notes())
     except ConfigError:  # the code of an algorithm from outside isn't at hand
         return Notes()
 
@@ -196,14 +201,15 @@ def _read_numbers(run: Run) -> dict[str, Curves]:
             continue
         for thing, number in list_numbers(r):
             groups = found.setdefault(thing, {})
-            groups.setdefault(_name_numbered(run, r, word), []).append((r["time"], number))
+            groups.setdefault(name_numbered(name_group(run, r.get("group")), word), []).append(
+                (r["time"], number)
+            )
     return found
 
 
-def _name_numbered(run: Run, r: Record, word: str) -> str:
-    """A group by its name; one that has a number alone by what it is, too."""
-    name = name_group(run, r.get("group"))
-    return f"{word} {name}" if word and name[0].isdigit() else name
+def name_numbered(name: str, word: str) -> str:
+    """A group that has a number alone by what it is, too: class 3."""
+    return f"{word} {name}" if word and name[:1].isdigit() else name
 
 
 def list_numbers(r: Record) -> Iterator[tuple[str, float]]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -390,7 +391,7 @@ def test_the_terminal_breaks_the_lines_of_help(potluck, monkeypatch):
     told = [line.strip() for line in potluck("report", "--help")[1].splitlines()]
     begin = next(i for i, line in enumerate(told) if line.startswith("The page shows"))
     lines = told[begin : told.index("", begin)]
-    assert all(len(f"{line} {after.split()[0]}") > 80 for line, after in zip(lines, lines[1:], strict=False))
+    assert all(len(f"{line} {after.split()[0]}") > 80 for line, after in pairwise(lines))
 
 
 def test_help_says_where_settings_come_from(potluck):
