@@ -60,7 +60,8 @@ NOTES = Notes(
         "lengths longest": "length of the longest update",
         "lengths rest": "the mean update's length, as a share of what single ones have on average",
         "lengths apart": "the average length of updates, as a share of that in the first rounds",
-    }
+    },
+    group="cohort",
 )
 
 

@@ -22,6 +22,7 @@ from potluck.cli.options import (
     Out,
     Quiet,
     Settings,
+    join_lines,
     read_jobs,
     read_log,
     read_seeds,
@@ -142,7 +143,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Compare these, instead of the file's: algorithms, or labels of its list.",
+            help="Compare these, instead of the file's: algorithms, or names that its list gives.",
             show_default=False,
         ),
     ] = None,
@@ -155,7 +156,8 @@ def compare(
     tuned: Annotated[
         bool,
         typer.Option(
-            "--tune", help="First search each one's settings on validation rows, as the table tune says."
+            "--tune",
+            help="First search each one's settings on validation rows, as the table tune says.",
         ),
     ] = False,
     settings: Settings = None,
@@ -287,3 +289,6 @@ def _spell(algorithm: str) -> str:
         return canonical(algorithm)
     except ConfigError:
         return algorithm
+
+
+join_lines(app)

@@ -179,7 +179,8 @@ def run(
             note = None if path is None else partial(execution_plan.note_chunk, path)
             sim = setting.start(chosen.plan, path, note)
             if chosen.fresh:
-                sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                how = chosen.reason.partition(":")[0]  # the plan in its folder has all times
+                sim.notices.append(f"computed by {describe(chosen.plan)}, the fastest way here ({how})")
                 if doubt := find_doubt(setting.federation, setting.algorithm):
                     sim.notices.append(doubt)
             return _follow(setting, sim, path, name, progress, callbacks, lenient)

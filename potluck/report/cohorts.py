@@ -176,7 +176,9 @@ def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
         )
         if name in leaves:
             text = f"cohort {name}" + (f": {label}" if label else "")
-            figure.add_annotation(x=end / size, y=y, text=text, showarrow=False, xanchor="right", yshift=14)
+            figure.add_annotation(
+                x=end / size, y=y, text=text, showarrow=False, xanchor="right", yanchor="bottom", yshift=3
+            )
     figure.update_yaxes(visible=False, range=[0.7 - len(leaves), 0.7])
     figure.update_layout(height=max(260, 140 + 60 * len(leaves)))
     return figure

@@ -57,7 +57,7 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Time to the target",
         curves.draw_time_to_target(comparison),
-        f"Look at how far bars reach; dots are seeds. {captions.tell_looks(comparison)}",
+        captions.tell_times(comparison),
     )
     yield (
         "Accuracy over traffic",
@@ -79,8 +79,7 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Every device's accuracy",
         per_device.draw_devices(comparison),
-        "Look at the left: a curve that falls off steeply there leaves devices behind, whatever its mean. "
-        "Shaded are the worst and the best tenth; attackers are left out.",
+        captions.tell_devices(comparison),
     )
 
 
@@ -108,14 +107,12 @@ def _draw_crowd(run: Run) -> Iterator[Maybe]:
     yield (
         "The fleet",
         fleet_figures.draw_speeds(run),
-        "Look at the lower right: slow at computing and at sending, these are the stragglers. "
-        f"Larger dots hold more rows.{captions.count_shown(run)}",
+        captions.tell_speeds(run),
     )
     yield (
         "Who holds what",
         holding_figures.draw_before(run),
-        "Look for rows with few bright cells: devices that know only some classes. "
-        f"This is before anything is trained.{captions.count_shown(run)}",
+        captions.tell_holdings(run),
     )
 
 
@@ -180,7 +177,7 @@ def _draw_costs(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Where a task's time goes",
         round_timeline.draw_shares(comparison),
-        "Look at the pale part: time in which devices are done and wait for slower ones. "
+        "Look at the grey part: time in which devices are done and wait for slower ones. "
         "Mean over the last tasks of a run.",
     )
 

@@ -49,6 +49,7 @@ def draw_stretches(run: Run, note: str) -> go.Figure | None:
         },
         hovertemplate="%{y}: %{text} rounds in %{x:.3g} " + unit + "<extra></extra>",
     )
+    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"})  # no number is better than a speck
     return fit_rows(figure, names, each=34)
 
 

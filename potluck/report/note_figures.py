@@ -11,18 +11,21 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from potluck.algorithms import find_notes
+from potluck.algorithms import canonical, find_notes
 from potluck.core.colours import OTHERS
+from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import SHADES, make_figure, pick_shade, pick_time_unit
+from potluck.report.canvas import INK, SHADES, make_figure, pick_shade, pick_time_unit
+from potluck.report.cohorts import ROOT
 from potluck.report.floors import list_rules
 from potluck.report.hierarchy import find_tier, name_group
 
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]  # by group: when, and how much
 
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
+ROUNDING = 1e-5  # of a number
 PANELS = 8  # of things noted
 COLUMNS = 200  # moments in a picture
 _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
@@ -70,8 +73,15 @@ def read_notes(run: Run) -> Notes:
 
 def read_own(run: Run) -> list[Notes]:
     """What the algorithms that a run is built from say of their notes, the base rule first."""
-    found = find_notes()
-    return [found[name] for name in list_rules(run) if name in found]
+    return [read_of(name) for name in list_rules(run)]
+
+
+def read_of(algorithm: str) -> Notes:
+    """What an algorithm says of its notes; nothing where it isn't known."""
+    try:
+        return find_notes().get(canonical(algorithm), Notes())
+    except ConfigError:  # the code of an algorithm from outside isn't at hand
+        return Notes()
 
 
 def list_tiers(run: Run) -> list[str]:
@@ -103,10 +113,14 @@ def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
     names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
+    parts = [name for name in names if name != ROOT] or names  # the whole is grey beside its parts
+    last = max(time for thing in things for points in table[thing].values() for time, _ in points)
+    figure.update_xaxes(range=[0, 1.02 * last / size])
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                _draw_line(figure, row, points, size, name, names.index(name), f"{name}, {titles[thing]}")
+                place = parts.index(name) if name in parts else None
+                _draw_line(figure, row, points, size, name, place, f"{name}, {titles[thing]}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
             _draw_range(figure, row, every, size, len(table[thing]))
@@ -121,10 +135,16 @@ def list_steady(run: Run, tier: str | None = None) -> dict[str, float]:
     """Numbers that are the same in every group and at all times, by their names: they have no panel."""
     words = read_notes(run).words
     found = {
-        thing: {n for points in groups.values() for _, n in points}
+        thing: min(n for points in groups.values() for _, n in points)
         for thing, groups in _read_numbers(run, tier).items()
+        if not _change(groups)
     }
-    return {_name_thing(thing, words): min(n) for thing, n in found.items() if len(n) == 1}
+    return {_name_thing(thing, words): n for thing, n in found.items()}
+
+
+def count_groups(run: Run, tier: str | None = None) -> int:
+    """How many groups have a curve."""
+    return len({name for groups in _read_changing(run, tier).values() for name in groups})
 
 
 def count_more(run: Run, tier: str | None = None) -> int:
@@ -171,15 +191,19 @@ def _name_thing(thing: str, words: Mapping[str, str]) -> str:
 
 def _read_changing(run: Run, tier: str | None) -> dict[str, Curves]:
     """All but what is the same in every group and at all times."""
-    found = _read_numbers(run, tier)
-    return {
-        thing: found[thing] for thing in found if len({n for p in found[thing].values() for _, n in p}) > 1
-    }
+    return {thing: groups for thing, groups in _read_numbers(run, tier).items() if _change(groups)}
+
+
+def _change(groups: Curves) -> bool:
+    """By more than the last digits of numbers that were added up in another order."""
+    every = [n for points in groups.values() for _, n in points]
+    return max(every) - min(every) > ROUNDING * max(map(abs, every))
 
 
 def _read_numbers(run: Run, tier: str | None = None) -> dict[str, Curves]:
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
     drawn = {figure.note: figure.kind for figure in read_notes(run).figures}
+    word = next((notes.group for notes in read_own(run) if notes.group), "")
     found: dict[str, Curves] = {}
     for r in run.lines:
         name, group = r["metric"], r.get("group")
@@ -188,8 +212,14 @@ def _read_numbers(run: Run, tier: str | None = None) -> dict[str, Curves]:
         for thing, number in list_numbers(r):
             if tier in (None, find_tier(run, group)):
                 groups = found.setdefault(thing, {})
-                groups.setdefault(name_group(run, group), []).append((r["time"], number))
+                shown = name_numbered(name_group(run, group), word)
+                groups.setdefault(shown, []).append((r["time"], number))
     return found
+
+
+def name_numbered(name: str, word: str) -> str:
+    """A group that has a number alone by what it is, too: class 3."""
+    return f"{word} {name}" if word and name[:1].isdigit() else name
 
 
 def list_numbers(r: Record) -> Iterator[tuple[str, float]]:
@@ -210,7 +240,7 @@ def _draw_line(
     points: list[tuple[float, float]],
     size: int,
     name: str,
-    place: int,
+    place: int | None,
     label: str,
 ) -> None:
     figure.add_scatter(
@@ -221,7 +251,11 @@ def _draw_line(
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
         marker={"size": 4 if len(points) > 1 else 8},
-        line={"color": pick_shade(place), "width": 1.5, "dash": "solid" if place < len(OTHERS) else "dot"},
+        line={
+            "color": INK if place is None else pick_shade(place),
+            "width": 1.5,
+            "dash": "solid" if place is None or place < len(OTHERS) else "dot",
+        },
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,
         col=1,

@@ -32,9 +32,7 @@ def read_accuracies(run: Run) -> dict[int, float]:
 
 def draw_devices(comparison: Comparison) -> go.Figure | None:
     """Devices in the order of their accuracy, the worst-served first; None if none were scored."""
-    figure = make_figure(
-        "devices, worst served first (% of all)", "accuracy on the device's own test data (%)"
-    )
+    figure = make_figure("devices, worst served first (% of all)", "accuracy on own test data (%)")
     for i, name in enumerate(comparison.algorithms):
         curves = [
             c for run in comparison.of(name) if len(c := np.array(sorted(read_accuracies(run).values())))
@@ -114,7 +112,7 @@ def _average_curves(curves: list[NDArray[np.float64]]) -> tuple[NDArray[np.float
 
 def draw_spread(comparison: Comparison) -> go.Figure:
     """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
-    figure = make_figure("accuracy on devices' own test data (%)", "")
+    figure = make_figure("accuracy on own test data (%)", "")
     for i, row in enumerate(comparison.rows):
         ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
         if None in ends:

@@ -50,8 +50,10 @@ class Experiment(Table):
     Arguments are the keys of an experiment's file; its tables are dictionaries.
     """
 
-    name: Annotated[str, "folders are named after it"] = "experiment"
-    algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
+    name: Annotated[str, "what the experiment is called; folders and reports are named after it"] = (
+        "experiment"
+    )
+    algorithm: Annotated[str, "the algorithm that `potluck run` runs"] = "fedavg"
     layers: Annotated[
         list[str],
         "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, prior.",
@@ -59,11 +61,17 @@ class Experiment(Table):
     layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
         list[Entry],
-        "Those of `potluck compare`, else the one algorithm. A table, `{ algorithm, mode, name }`, has what "
-        "is otherwise than in `[algorithms.NAME]`, and a name for tables and folders.",
+        "the algorithms that `potluck compare` runs; unless told, the one above. A table, "
+        "`{ algorithm, mode, name }`, has what differs from `[algorithms.NAME]`, and a name for tables and "
+        "folders.",
     ] = Field(default=[])
-    seed: Annotated[Seed, "of everything random"] = 1
-    seeds: Annotated[list[Seed], "of a comparison; else the one seed"] = Field(default=[])
+    seed: Annotated[
+        Seed, "the number that all chance follows from: who holds what, who is fast, who is asked"
+    ] = 1
+    seeds: Annotated[
+        list[Seed],
+        "the seeds of a comparison, each of which every algorithm runs with; unless told, the one seed",
+    ] = Field(default=[])
     data: Data = Data()
     model: Model = Model()
     fleet: Devices = Devices()
@@ -71,11 +79,11 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
-    tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
+    tune: Annotated[Tune | None, "what `potluck tune` and `compare --tune` try; no part of a run"] = None
     run: Execution = Execution()
     log: Log = Log()
     deploy: Deploy = Deploy()
-    algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's parameters"] = Field(default={})
+    algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's own settings"] = Field(default={})
 
     _source: str = PrivateAttr(default="experiment")
     _recorded: bool = PrivateAttr(default=False)
