@@ -10,9 +10,9 @@ from potluck.core.errors import SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.compared import Comparison
-from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, Show, read_show
-from potluck.experiment.launch.side_by_side import Missing
+from potluck.experiment.launch.batch import RunBatch
+from potluck.experiment.launch.follower import Missing, Show, read_show
+from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.methods import Method, list_methods
 from potluck.experiment.prepare import Setting, name_pool, prepare
 from potluck.experiment.run_events import Callback
@@ -67,7 +67,7 @@ def compare(
     if pool is not None:
         full = name_pool(full, pool)
     path = None if out is None else Path(out)
-    side_by_side.check_jobs(jobs, path)
+    spread = read_spread(jobs, path)
     check_log(full.log, path)
     if path is not None:
         folder.claim(path, force)
@@ -84,7 +84,7 @@ def compare(
     if path is not None:
         files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
         folder.create(path, files, force)
-    return _go_on(full, path, federations, read_show(progress), jobs, pool, callbacks)
+    return _go_on(full, path, federations, read_show(progress), spread, pool, callbacks)
 
 
 def resume_comparison(
@@ -104,7 +104,7 @@ def resume_comparison(
     """
     path = Path(out)
     check_callbacks(callbacks)
-    side_by_side.check_jobs(jobs, path)
+    spread = read_spread(jobs, path)
     experiment = _read(path)
     if pool is not None and name_pool(experiment, pool).data.path != experiment.data.path:
         raise SnapshotError(
@@ -115,7 +115,7 @@ def resume_comparison(
     if log is not None:
         experiment = _change_log(experiment.with_values(log={"to": list(log)}), path)
     check_log(experiment.log, path)
-    return _go_on(experiment, path, {}, read_show(progress), jobs, pool, callbacks)
+    return _go_on(experiment, path, {}, read_show(progress), spread, pool, callbacks)
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -150,16 +150,15 @@ def _go_on(
     path: Path | None,
     federations: dict[int, Federation],
     show: Show | None,
-    jobs: int,
+    spread: Spread,
     pool: Pool | None,
     callbacks: Sequence[Callback],
 ) -> Comparison:
     runs: list[Run] = []
-    tuning = _tune(experiment, path, show, jobs, pool)
+    tuning = _tune(experiment, path, show, spread, pool)
     missing = list(_missing(experiment, path, federations, tuning))
-    batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool, callbacks=callbacks)
-    if len(missing) > 1 and batch.limit_jobs(missing) > 1:
-        batch.compute(missing, len(missing), len(missing))
+    batch = RunBatch(len(missing), len(missing), show, spread=spread, pool=pool, callbacks=callbacks)
+    batch.compute(missing, len(missing), len(missing))
     for seed, method in _each(experiment):
         place, federation = _place(path, seed, method), federations.get(seed)
         if place is not None and folder.is_run(place) and folder.is_finished(place):
@@ -215,14 +214,14 @@ def _missing(
 
 
 def _tune(
-    experiment: Experiment, path: Path | None, show: Show | None, jobs: int, pool: Pool | None
+    experiment: Experiment, path: Path | None, show: Show | None, spread: Spread, pool: Pool | None
 ) -> Tuning | None:
     table = experiment.tune
     if table is None:
         return None
     methods = _methods(experiment)
     total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, show, jobs=jobs, pool=pool)
+    batch = RunBatch(total, total * table.length, show, spread=spread, pool=pool)
     place = None if path is None else folder.find_below(path, folder.TUNING)
     return search({"": (methods, place)}, table, batch)[""]
 

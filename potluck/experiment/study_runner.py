@@ -8,8 +8,10 @@ from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, PotluckError, RunError, nearest
 from potluck.experiment import folder, json_files
 from potluck.experiment.code import execute_file
-from potluck.experiment.launch import execution_plan, side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.launch import execution_plan
+from potluck.experiment.launch.batch import RunBatch, RunRequest
+from potluck.experiment.launch.follower import Show
+from potluck.experiment.launch.spread import read_spread
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Results, Study, StudyPlan
 from potluck.experiment.tune import search
@@ -91,7 +93,7 @@ def run_study(
     """
     place = default_folder(name, scale) if out is None else Path(out)
     path, study = find(name)
-    side_by_side.check_jobs(jobs, place)
+    spread = read_spread(jobs, place)
     try:
         plan = study.plan(scale, settings)
         total, grid = plan.total, plan.tune
@@ -102,7 +104,7 @@ def run_study(
             for arm in plan.arms
         ]
         work = plan.trials * (1.0 if grid is None else grid.length)
-        batch = RunBatch(total, work + total - plan.trials, show, force=force, jobs=jobs)
+        batch = RunBatch(total, work + total - plan.trials, show, force=force, spread=spread)
         for _, _, experiment, at in asked:
             if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
                 batch.check(experiment, None if grid else at)  # it may be there at the settings of a tuning

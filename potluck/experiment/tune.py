@@ -19,8 +19,9 @@ from potluck import algorithms as registry
 from potluck.core.errors import ConfigError, ModelError, PotluckError, error_context, require
 from potluck.data import Pool
 from potluck.experiment import folder, json_files
-from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show, read_show
+from potluck.experiment.launch.batch import RunBatch, RunRequest
+from potluck.experiment.launch.follower import Show, read_show
+from potluck.experiment.launch.spread import read_spread
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import name_pool, resolve_run
 from potluck.experiment.runs import Run
@@ -64,14 +65,15 @@ def tune(
     `pool`: your own data, as for `run`.
     """
     place = None if out is None else Path(out)
-    side_by_side.check_jobs(jobs, place)
+    spread = read_spread(jobs, place)
     listed = list_methods(experiment, algorithms or (), "tune")
     if pool is not None:
         experiment = name_pool(experiment, pool)
     table = fill_tune(experiment, [method.algorithm for method in listed])
     methods = {method.label: method.lay_over(experiment) for method in listed}
     total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, read_show(progress), force=force, jobs=jobs, pool=pool)
+    work, show = total * table.length, read_show(progress)
+    batch = RunBatch(total, work, show, force=force, spread=spread, pool=pool)
     return search({"": (methods, place)}, table, batch)[""]
 
 

@@ -24,6 +24,7 @@ from potluck.experiment import Experiment, runs, study_runner, tune
 from potluck.experiment.comparison import resume_comparison
 from potluck.experiment.launch import child as processes
 from potluck.experiment.launch import execution_plan, hardware, side_by_side
+from potluck.experiment.launch.follower import Follower, Missing
 
 # Tests train in this process too, and where torch sees a GPU it can't train in forks of one that has.
 pytestmark = [
@@ -60,8 +61,6 @@ STUDY = Study(
 )
 """
 
-DEAF = (lambda _: None, lambda *_: None, lambda *_: None)  # what nobody listens to: begun, heard, ended
-
 
 class Told:
     """A show that keeps what it is told."""
@@ -86,7 +85,7 @@ class Told:
         assert progress.done >= self.far.get(name, 0.0)
         self.far[name] = progress.done
 
-    def on_start(self, name):
+    def on_start(self, name, where):
         self.started.append(name)
         self.far[name] = 0.0  # trials of several scenarios share their names
 
@@ -266,9 +265,9 @@ def test_errors_keep_their_kind(tmp_path, monkeypatch, error, kind, text):
         raise error
 
     monkeypatch.setattr(runs, "run", fail)
-    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(kind, match=text):
-        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [None], 2, lambda _: None, Follower())
 
 
 def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypatch):
@@ -281,15 +280,12 @@ def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypat
 
     monkeypatch.setattr(runs, "run", work)
     asked = [
-        side_by_side.Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path)
-        for seed in (1, 2, 3)
+        Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path) for seed in (1, 2, 3)
     ]
-    names = []
+    told = Told()
     with pytest.raises(potluck.core.errors.PotluckError, match=r"^run-2: its process was killed by SIGKILL"):
-        side_by_side.compute(
-            asked, [None] * 3, 2, lambda _: None, lambda run: names.append(run.name), *DEAF[1:]
-        )
-    assert names == ["run-1", "run-2"]
+        side_by_side.compute(asked, [None] * 3, 2, lambda _: None, Follower(told))
+    assert told.started == ["run-1", "run-2"]
     assert not alive([int((tmp_path / "pid").read_text())])
 
 
@@ -303,9 +299,9 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
         raise DataError(f"ended with {process.exitcode}")
 
     monkeypatch.setattr(runs, "run", work)
-    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
-        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [None], 2, lambda _: None, Follower())
     assert capfd.readouterr() == ("", "")
 
 
@@ -422,7 +418,7 @@ def test_a_single_run_stays_in_this_process(here, capsys, monkeypatch):
 
 def asked_for(executor="auto", device="cpu", count=2):
     one = small(run={"executor": executor, "device": device})
-    return [side_by_side.Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
+    return [Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
 
 
 def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):

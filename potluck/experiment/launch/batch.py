@@ -4,24 +4,22 @@ So whoever asks for the same runs again, after a crash or for another page, wait
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from potluck.core.errors import ConfigError, error_context
 from potluck.data import Pool
-from potluck.engine.schedule import Progress
 from potluck.experiment import build, code, folder, packages, runs, toml
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.side_by_side import Done, Missing
+from potluck.experiment.launch.follower import Follower, Missing, Show
+from potluck.experiment.launch.spread import Spread
 from potluck.experiment.prepare import prepare, resolve_run
-from potluck.experiment.run_events import Callback, Event
+from potluck.experiment.run_events import Callback
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import dump_all
-from potluck.experiment.screen import Screen
-from potluck.experiment.telling import Watch, call_back
 from potluck.federation import Federation
 
 KEPT_FEDERATIONS = 2  # that are kept at a time: they may be large, and runs come seed by seed
@@ -29,29 +27,6 @@ NOT_FEDERATION = (
     *("name", "algorithm", "algorithms", "compare", "seeds"),
     *("train", "robust", "stop", "evaluate", "tune", "log"),
 )
-
-
-class Show(Protocol):
-    """Follows runs for people."""
-
-    def __call__(self, name: str) -> AbstractContextManager[Watch | None]: ...
-    def say(self, text: str) -> None: ...
-    def announce(
-        self, number: int, total: int, left: float | None
-    ) -> None: ...  # before a run; left: seconds
-
-    # Of runs side by side, within `follow_many`; runs and seconds that are left.
-    def follow_many(self) -> AbstractContextManager[None]: ...
-    def on_start(self, name: str) -> None: ...
-    def on_progress(self, name: str, progress: Progress) -> None: ...
-    def on_end(
-        self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
-    ) -> None: ...
-
-
-def read_show(progress: Show | bool | None) -> Show | None:
-    """Who follows runs; True: what the command line shows."""
-    return Screen(quiet=False) if progress is True else progress or None
 
 
 class RunRequest(NamedTuple):
@@ -64,10 +39,10 @@ class RunRequest(NamedTuple):
 
 
 class RunBatch:
-    """A number of runs, `jobs` at a time (0: one a core, where that helps).
+    """A number of runs, spread over cores or machines.
 
     `force` replaces those that a folder holds with other settings; `pool` holds their data, if no file does.
-    `callbacks` hear of those that are computed side by side.
+    `callbacks` hear of those that are computed in other processes.
     """
 
     def __init__(
@@ -77,12 +52,12 @@ class RunBatch:
         show: Show | None = None,
         *,
         force: bool = False,
-        jobs: int = 1,
+        spread: Spread = Spread(),
         pool: Pool | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.callbacks = callbacks
-        self.total, self.show, self.force, self.jobs, self.pool = total, show, force, jobs, pool
+        self.total, self.show, self.force, self.spread, self.pool = total, show, force, spread, pool
         self.number = 0  # of the run that is under way
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
@@ -106,8 +81,8 @@ class RunBatch:
         self.left -= work
 
     def compute_ahead(self, asked: Iterable[RunRequest]) -> None:
-        """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
-        if self.jobs == 1:
+        """Compute what is missing of the runs that are asked for next, unless each is computed as it is."""
+        if self.spread.one_by_one:
             return
         missing, runs, work = list[Missing](), self.total - self.number, self.left
         for name, experiment, place, share in asked:
@@ -116,12 +91,31 @@ class RunBatch:
                 missing.append(Missing(name, experiment, place, share, state))
             else:
                 runs, work = runs - 1, work - share
-        if self.limit_jobs(missing) > 1:
-            self.compute(missing, runs, work)
+        self.compute(missing, runs, work)
 
-    def limit_jobs(self, missing: Sequence[Missing]) -> int:
+    def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
+        """Decide where runs are computed: on other machines, or side by side in processes of this one.
+
+        Else nothing is done here, and each is computed in this process when it is asked for. So many runs,
+        and so much work, are left with them.
+        """
+        follower = Follower(self.show, self.callbacks, runs, work, self.seconds, self.work)
+        if missing and self.spread.where is not None:
+            self.spread.where.compute(missing, self.spread.jobs, self.pool, follower)
+        elif missing and self._are_apart(missing):
+            self._compute_beside(missing, follower)
+        self.computed += follower.computed
+        self.failed |= follower.failed
+
+    def _are_apart(self, missing: Sequence[Missing]) -> bool:
+        """Whether these have processes of their own. A single run needs none, unless it uses a GPU: whoever
+        has done that can't start any more processes that do."""
+        alone = self.total == 1 and missing[0].experiment.run.device == "cpu"
+        return not (self.spread.one_by_one or alone) and self._limit_jobs(missing) > 1
+
+    def _limit_jobs(self, missing: Sequence[Missing]) -> int:
         """How many of these to compute at a time, as far as their settings tell."""
-        return self._explain(len(missing), *side_by_side.limit_jobs(self.jobs, missing))
+        return self._explain(len(missing), *side_by_side.limit_jobs(self.spread.jobs, missing))
 
     def _explain(self, missing: int, jobs: int, why: str) -> int:
         """So many at a time; says once why not more, if that was left open."""
@@ -130,43 +124,14 @@ class RunBatch:
             self.show.say(f"potluck: one run at a time, since {why}; --jobs N: N at a time")
         return jobs
 
-    def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
-        """Compute these side by side; so many runs, and so much work, are left with them."""
-        show, seconds, done, jobs = self.show, self.seconds, self.work, self.jobs
-
-        def end(run: Missing, came: Done) -> None:
-            nonlocal runs, work, seconds, done
-            runs, work = runs - 1, work - run.work
-            seconds, done = seconds + came.seconds, done + run.work
-            self.computed += 1
-            if came.failed is not None:
-                self.failed[run.place] = came.failed
-            if show is not None:
-                left = seconds / done * work / max(1, min(jobs, runs))
-                show.on_end(run.name, came.accuracy, came.seconds, runs, left)
-                for notice in came.notices:
-                    show.say(f"potluck: {run.name}: {notice}")
-
-        def start(run: Missing) -> None:
-            if show is not None:
-                show.on_start(run.name)
-
-        def follow(run: Missing, progress: Progress) -> None:
-            if show is not None:
-                show.on_progress(run.name, progress)
-
-        def hear(event: Event) -> None:
-            for callback in self.callbacks:
-                call_back(callback, event)
-
+    def _compute_beside(self, missing: Sequence[Missing], follower: Follower) -> None:
         def build_federation(experiment: Experiment) -> Federation:
             return self._federation(resolve_run(experiment))
 
         choices = side_by_side.choose_plans(missing, build_federation)
-        jobs = jobs or self._explain(len(missing), *side_by_side.limit_jobs_beside_workers(choices))
-        with show.follow_many() if show else nullcontext():
-            told = hear if self.callbacks else None
-            side_by_side.compute(missing, choices, jobs, build_federation, start, follow, end, told)
+        limit = side_by_side.limit_jobs_beside_workers(choices)
+        jobs = self.spread.jobs or self._explain(len(missing), *limit)
+        side_by_side.compute(missing, choices, jobs, build_federation, follower)
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.

@@ -10,19 +10,18 @@ Processes are forked: data are built once and shared, and models of the user's o
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import connection
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
-from potluck.core.errors import ConfigError, require
+from potluck.core.errors import ConfigError
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
 from potluck.experiment.launch.child import NEWS, Child, Tell, stop_on_exit
+from potluck.experiment.launch.follower import Done, Follower, Missing
 from potluck.experiment.prepare import Setting, prepare
-from potluck.experiment.run_events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
+from potluck.experiment.run_events import Callback, Ended, Evaluated, Noted, RoundDone, Started
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
@@ -34,33 +33,6 @@ USED = (
 )
 
 BuildFederation = Callable[[Experiment], Federation]
-
-
-class Missing(NamedTuple):
-    """A run that is to be computed."""
-
-    name: str
-    experiment: Experiment
-    place: Path
-    work: float = 1.0  # how long it takes, a whole one being 1
-    state: str = "nothing"  # what is there of it: nothing, begun, or other (which is replaced)
-    federation: Federation | None = None  # built already
-
-
-class Done(NamedTuple):
-    """What is told of a run that has ended; the rest is in its folder."""
-
-    accuracy: float | None
-    seconds: float  # of real time, all its sessions
-    notices: list[str]
-    failed: str | None = None  # why it couldn't go on
-
-
-def check_jobs(jobs: int, out: Path | None) -> None:
-    """Refuse what can't be had: results travel through folders, so there must be one."""
-    require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
-    alone = (jobs or hardware.count_cores()) == 1
-    require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
 
 
 def limit_jobs(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
@@ -90,36 +62,32 @@ def compute(
     choices: Sequence[PlanChoice | None],
     jobs: int,
     build_federation: BuildFederation,
-    on_start: Callable[[Missing], None],
-    on_progress: Callable[[Missing, Progress], None],
-    on_end: Callable[[Missing, Done], None],
-    on_event: Callable[[Event], None] | None = None,
+    follower: Follower,
 ) -> None:
     """Compute runs, `jobs` at a time, in their order; what is wrong with one stops the rest."""
     jobs, under_way = min(jobs, len(missing)), dict[Child[Done], Missing]()
     children: list[Child[Done]] = []
-    with stop_on_exit(children):
+    with follower.showing(), stop_on_exit(children):
         waiting = list(zip(missing, choices, strict=True))[::-1]
         while waiting or children:
             while waiting and len(children) < jobs:
                 run, choice = waiting.pop()
                 federation = run.federation or build_federation(run.experiment)
-                made = partial(_compute, run, choice, federation, jobs > 1, on_event is not None)
+                made = partial(_compute, run, choice, federation, jobs > 1, follower.wants_events)
                 children.append(child := Child(run.name, made, children))
                 under_way[child] = run
-                on_start(run)
+                follower.start(run)
             ready = connection.wait([child.pipe for child in children])
             for child in [child for child in children if child.pipe in ready]:
                 heard = child.next()
                 if isinstance(heard, Progress):
-                    on_progress(under_way[child], heard)
+                    follower.progress(under_way[child], heard)
                     continue
                 if isinstance(heard, NEWS):
-                    assert on_event is not None
-                    on_event(heard)
+                    follower.event(heard)
                     continue
                 children.remove(child)
-                on_end(under_way.pop(child), heard)
+                follower.end(under_way.pop(child), heard)
 
 
 def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[PlanChoice | None]:
