@@ -213,7 +213,7 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     log = tmp_path / "log"
     chosen = {1: ExecutionPlan("stacked", chunk=3), 2: ExecutionPlan("workers", 2)}
 
-    def choose(setting):
+    def choose(setting, sharing):
         with open(log, "a") as file:
             file.write(f"{len(list(tmp_path.glob('c/*/plan.json')))} ")
         return PlanChoice(chosen[setting.experiment.seed], "measured", True)
@@ -267,7 +267,7 @@ def test_errors_keep_their_kind(tmp_path, monkeypatch, error, kind, text):
     monkeypatch.setattr(runs, "run", fail)
     missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(kind, match=text):
-        side_by_side.compute([missing], [None], 2, lambda _: None, Follower())
+        side_by_side.compute([missing], [{}], 2, lambda _: None, Follower())
 
 
 def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypatch):
@@ -284,7 +284,7 @@ def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypat
     ]
     told = Told()
     with pytest.raises(potluck.core.errors.PotluckError, match=r"^run-2: its process was killed by SIGKILL"):
-        side_by_side.compute(asked, [None] * 3, 2, lambda _: None, Follower(told))
+        side_by_side.compute(asked, [{}] * 3, 2, lambda _: None, Follower(told))
     assert told.started == ["run-1", "run-2"]
     assert not alive([int((tmp_path / "pid").read_text())])
 
@@ -301,7 +301,7 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(runs, "run", work)
     missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
-        side_by_side.compute([missing], [None], 2, lambda _: None, Follower())
+        side_by_side.compute([missing], [{}], 2, lambda _: None, Follower())
     assert capfd.readouterr() == ("", "")
 
 
@@ -427,8 +427,10 @@ def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):
     assert side_by_side.limit_jobs(0, asked_for(device="cuda")) == (1, "they share the GPU")
     assert side_by_side.limit_jobs(0, asked_for("workers")) == (1, "each has workers of its own")
     assert side_by_side.limit_jobs(3, asked_for("workers", "cuda")) == (3, "")
+    assert side_by_side.limit_jobs(0, asked_for(device="cuda"), cards=4)[0] == 4
     monkeypatch.setattr(hardware, "count_cores", lambda: 1)
-    assert side_by_side.limit_jobs(0, asked_for("workers", "cuda")) == (1, "")
+    assert side_by_side.limit_jobs(0, asked_for("workers")) == (1, "")
+    assert side_by_side.limit_jobs(0, asked_for(device="cuda"), cards=4)[0] == 4
 
 
 def test_workers_that_were_measured_count(monkeypatch):
@@ -436,17 +438,12 @@ def test_workers_that_were_measured_count(monkeypatch):
     monkeypatch.setattr(hardware, "count_cores", lambda: 8)
     why = "each is fastest with workers of its own"
     workers, loop = PlanChoice(ExecutionPlan("workers", 8), ""), PlanChoice(ExecutionPlan("loop"), "")
-    assert side_by_side.limit_jobs_beside_workers([workers] * 2) == (1, why)
-    assert side_by_side.limit_jobs_beside_workers([workers] * 3) == (8, "")
-    assert side_by_side.limit_jobs_beside_workers([loop, None]) == (8, "")
-    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 8), "")] * 9) == (
-        1,
-        why,
-    )
-    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 4), "")] * 9) == (
-        2,
-        why,
-    )
+    assert side_by_side.limit_jobs_beside_workers([{"": workers}] * 2) == (1, why)
+    assert side_by_side.limit_jobs_beside_workers([{"": workers}] * 3) == (8, "")
+    assert side_by_side.limit_jobs_beside_workers([{"": loop}, {}]) == (8, "")
+    for workers, jobs in (8, 1), (4, 2):
+        stacked = {"": PlanChoice(ExecutionPlan("stacked", workers), "")}
+        assert side_by_side.limit_jobs_beside_workers([stacked] * 9) == (jobs, why)
 
 
 def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):

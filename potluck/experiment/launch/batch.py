@@ -3,16 +3,20 @@
 So whoever asks for the same runs again, after a crash or for another page, waits only for what is missing.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from potluck.core.errors import ConfigError, error_context
 from potluck.data import Pool
 from potluck.experiment import build, code, folder, packages, runs, toml
 from potluck.experiment.launch import side_by_side
+from potluck.experiment.launch.cards import list_cards, uses_card
 from potluck.experiment.launch.follower import Follower, Missing, Show
 from potluck.experiment.launch.spread import Spread
 from potluck.experiment.prepare import prepare, resolve_run
@@ -65,6 +69,7 @@ class RunBatch:
         self.failed: dict[Path, str] = {}  # runs that couldn't go on, and why
         self._federations: dict[str, Federation] = {}
         self._explained_already: set[str] = set()
+        self._cards: list[str] | None = None  # of this machine, once they were looked for
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
@@ -115,7 +120,8 @@ class RunBatch:
 
     def _limit_jobs(self, missing: Sequence[Missing]) -> int:
         """How many of these to compute at a time, as far as their settings tell."""
-        return self._explain(len(missing), *side_by_side.limit_jobs(self.spread.jobs, missing))
+        cards = 0 if self.spread.jobs else len(self._list_cards(missing))
+        return self._explain(len(missing), *side_by_side.limit_jobs(self.spread.jobs, missing, cards))
 
     def _explain(self, missing: int, jobs: int, why: str) -> int:
         """So many at a time; says once why not more, if that was left open."""
@@ -128,10 +134,23 @@ class RunBatch:
         def build_federation(experiment: Experiment) -> Federation:
             return self._federation(resolve_run(experiment))
 
-        choices = side_by_side.choose_plans(missing, build_federation)
-        limit = side_by_side.limit_jobs_beside_workers(choices)
-        jobs = self.spread.jobs or self._explain(len(missing), *limit)
-        side_by_side.compute(missing, choices, jobs, build_federation, follower)
+        cards = self._list_cards(missing)
+        jobs = self.spread.jobs or len(cards)
+        sharing = math.ceil(min(jobs, len(missing)) / len(cards)) if cards else 1
+        choices = side_by_side.choose_plans(missing, build_federation, cards, sharing)
+        jobs = jobs or self._explain(len(missing), *side_by_side.limit_jobs_beside_workers(choices))
+        side_by_side.compute(missing, choices, jobs, build_federation, follower, cards)
+
+    def _list_cards(self, missing: Sequence[Missing]) -> list[str]:
+        """The names of this machine's GPUs, if any of these runs uses one in a process of its own."""
+        if not any(map(uses_card, missing)) or (self.spread.jobs == 0 and torch.cuda.is_initialized()):
+            return []
+        if self._cards is None:
+            self._cards = list_cards()
+            if len(kinds := sorted(set(self._cards))) > 1 and self.show is not None:
+                told = f"this machine has GPUs of {len(kinds)} kinds ({', '.join(kinds)})"
+                self.show.say(f"potluck: {told}: a run's last digits depend on which of them computes it")
+        return self._cards
 
     def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.
