@@ -19,6 +19,7 @@ from potluck.cli.options import (
     Force,
     Jobs,
     LogSetting,
+    On,
     Out,
     Quiet,
     Settings,
@@ -105,6 +106,7 @@ def resume(
     settings: LogSetting = None,
     code: Code = None,
     jobs: Jobs = "auto",
+    on: On = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -120,12 +122,14 @@ def resume(
 
     shown, log = open_screen(quiet), read_log(settings)
     if is_comparison(folder):
-        with explain_resuming(folder, jobs=jobs):
-            compared = resume_comparison(folder, shown, read_jobs(jobs), log=log)
+        with explain_resuming(folder, jobs=jobs, on=on):
+            compared = resume_comparison(folder, shown, read_jobs(jobs), on=on, log=log)
         print_comparison(compared, folder, quiet, as_json)
         return
     if read_jobs(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
+    if on is not None:
+        raise ConfigError(f"--on {on}: {folder} is no comparison of several runs; leave it out")
     if is_finished(folder):
         shown.say(f"{folder}: finished already")
     with explain_resuming(folder), shown(folder.name) as watch:
@@ -162,6 +166,7 @@ def compare(
     code: Code = None,
     out: Out = None,
     jobs: Jobs = "auto",
+    on: On = None,
     watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -182,9 +187,9 @@ def compare(
     chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
     shown = open_screen(quiet)
-    with explain_resuming(folder, jobs=jobs), watching(watched, folder):
+    with explain_resuming(folder, jobs=jobs, on=on), watching(watched, folder):
         compared = ex.compare(
-            wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs)
+            wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs), on=on
         )
     print_comparison(compared, folder, quiet, as_json)
 

@@ -64,6 +64,16 @@ Jobs = Annotated[
         "N runs take N times the memory.",
     ),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray[:HOST:PORT]",
+        help="Compute the runs on the machines of a Ray cluster: ray (this machine's, or one of its own), "
+        "ray:10.0.0.1:6379, ray:10.0.0.1:6379?gpus=0.5&cpus=2 (half a GPU and 2 cores a run).",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 

@@ -1,6 +1,7 @@
 """What several commands do alike: show progress, say how to go on, print results."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,9 @@ def open_screen(quiet: bool) -> "Screen":
 
 
 @contextmanager
-def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
+def explain_resuming(
+    folder: Path, command: str | None = None, jobs: str = "auto", on: str | None = None
+) -> Iterator[None]:
     """On Ctrl-C or a full disk, say how to go on: by resuming the folder, or by this command."""
     try:
         yield
@@ -33,7 +36,8 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
 
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
         code = "" if (path := find_path()) is None else f" --code {path}"
-        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{code}"
+        there = "" if on is None else f" --on {shlex.quote(on)}"
+        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{there}{code}"
         hint = f"; go on with: {again}" if begun else ""
         if isinstance(stopped, StorageError):
             raise StorageError(f"{stopped}{hint}") from None

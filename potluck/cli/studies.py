@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
+from potluck.cli.options import AsJson, Code, File, Force, Jobs, On, Quiet, Settings, read_jobs, split_names
 from potluck.cli.output import explain_resuming, open_screen, print_json
 from potluck.cli.watch import Watched, watching
 from potluck.core.echo import echo
@@ -36,6 +36,7 @@ def tune(
     code: Code = None,
     out: Again = None,
     jobs: Jobs = "auto",
+    on: On = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -57,7 +58,7 @@ def tune(
     names = None if algorithms is None else split_names("--algorithms", algorithms)
     folder = out or Path("runs") / f"{wanted.name}-tune"
     with explain_resuming(folder, "the same command"):
-        found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs))
+        found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs), on=on)
     if not print_json(found.summary(), as_json) and not quiet:
         tables.console.print(tables.show_tuning(found))
         echo(f"all results: {folder / 'tune.json'}")
@@ -92,6 +93,7 @@ def study(
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
     jobs: Jobs = "auto",
+    on: On = None,
     watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -129,6 +131,7 @@ def study(
             settings=settings or [],
             force=force,
             jobs=read_jobs(jobs),
+            on=on,
         )
     text = reproduction.write_section(results)
     page = page or reproduction.find_page(results.name, results.plan.study)

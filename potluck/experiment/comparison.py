@@ -38,7 +38,8 @@ def compare(
     *,
     force: bool = False,
     tuned: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
     pool: Pool | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Comparison:
@@ -51,6 +52,7 @@ def compare(
     `progress`: True shows how far runs are; a function is told so.
     `tuned`: first search each algorithm's settings on validation rows, in as many trials each, by [tune].
     `jobs`: how many runs to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379' (see docs/own/machines.md).
     `pool`: your own data, as for `run`; `resume_comparison` goes on with such a comparison.
     `callbacks` follow all runs but trials, in this process.
     """
@@ -67,7 +69,7 @@ def compare(
     if pool is not None:
         full = name_pool(full, pool)
     path = None if out is None else Path(out)
-    spread = read_spread(jobs, path)
+    spread = read_spread(jobs, path, on)
     check_log(full.log, path)
     if path is not None:
         folder.claim(path, force)
@@ -90,21 +92,22 @@ def compare(
 def resume_comparison(
     out: str | Path,
     progress: Show | bool | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     *,
+    on: str | None = None,
     pool: Pool | None = None,
     callbacks: Sequence[Callback] = (),
     log: Sequence[Tool] | None = None,
 ) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest.
 
-    `out`: its folder. `progress`, `jobs` and `callbacks`: as for `compare`.
+    `out`: its folder. `progress`, `jobs`, `on` and `callbacks`: as for `compare`.
     `pool`: the data that it was started with, if any.
     `log`: tools that follow what is left from now on, in place of those of [log].
     """
     path = Path(out)
     check_callbacks(callbacks)
-    spread = read_spread(jobs, path)
+    spread = read_spread(jobs, path, on)
     experiment = _read(path)
     if pool is not None and name_pool(experiment, pool).data.path != experiment.data.path:
         raise SnapshotError(

@@ -85,15 +85,17 @@ def run_study(
     *,
     settings: Sequence[str] = (),
     force: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
 ) -> Results:
     """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told.
 
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379'.
     """
     place = default_folder(name, scale) if out is None else Path(out)
     path, study = find(name)
-    spread = read_spread(jobs, place)
+    spread = read_spread(jobs, place, on, path)
     try:
         plan = study.plan(scale, settings)
         total, grid = plan.total, plan.tune

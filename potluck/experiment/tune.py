@@ -52,7 +52,8 @@ def tune(
     progress: Show | bool | None = None,
     *,
     force: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
     pool: Pool | None = None,
 ) -> Tuning:
     """Search the settings of [tune] for every algorithm, on validation rows; return every trial.
@@ -62,10 +63,11 @@ def tune(
     `out`: a folder for the trials; what it holds already isn't computed again. Without one, in memory.
     `force`: replace that folder, if Potluck made it. `progress`: True shows how far trials are.
     `jobs`: how many trials to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379' (see docs/own/machines.md).
     `pool`: your own data, as for `run`.
     """
     place = None if out is None else Path(out)
-    spread = read_spread(jobs, place)
+    spread = read_spread(jobs, place, on)
     listed = list_methods(experiment, algorithms or (), "tune")
     if pool is not None:
         experiment = name_pool(experiment, pool)

@@ -12,25 +12,19 @@ from typing import NamedTuple
 
 import torch
 
-from potluck.core.errors import ConfigError, error_context
+from potluck.core.errors import ConfigError
 from potluck.data import Pool
-from potluck.experiment import build, code, folder, packages, runs, toml
+from potluck.experiment import code, folder, packages, runs
 from potluck.experiment.launch import side_by_side
 from potluck.experiment.launch.cards import list_cards, uses_card
+from potluck.experiment.launch.federations import Federations
 from potluck.experiment.launch.follower import Follower, Missing, Show
 from potluck.experiment.launch.spread import Spread
 from potluck.experiment.prepare import prepare, resolve_run
 from potluck.experiment.run_events import Callback
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import dump_all
 from potluck.federation import Federation
-
-KEPT_FEDERATIONS = 2  # that are kept at a time: they may be large, and runs come seed by seed
-NOT_FEDERATION = (
-    *("name", "algorithm", "algorithms", "compare", "seeds"),
-    *("train", "robust", "stop", "evaluate", "tune", "log"),
-)
 
 
 class RunRequest(NamedTuple):
@@ -67,14 +61,14 @@ class RunBatch:
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
         self.failed: dict[Path, str] = {}  # runs that couldn't go on, and why
-        self._federations: dict[str, Federation] = {}
+        self._federations = Federations(pool)
         self._explained_already: set[str] = set()
         self._cards: list[str] | None = None  # of this machine, once they were looked for
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
         if _state(place, full := resolve_run(experiment), self.force) != "finished":
-            prepare(experiment, federation=self._federation(full))
+            prepare(experiment, federation=self._federations.find(full))
 
     def is_there(self, experiment: Experiment, place: Path | None) -> bool:
         """Whether a folder holds this very run, begun or finished; another one is refused, as ever."""
@@ -132,7 +126,7 @@ class RunBatch:
 
     def _compute_beside(self, missing: Sequence[Missing], follower: Follower) -> None:
         def build_federation(experiment: Experiment) -> Federation:
-            return self._federation(resolve_run(experiment))
+            return self._federations.find(resolve_run(experiment))
 
         cards = self._list_cards(missing)
         jobs = self.spread.jobs or len(cards)
@@ -165,7 +159,7 @@ class RunBatch:
         elif place in self.failed:
             done = replace(runs.load(place), failed=self.failed[place])
         else:
-            done = self._compute(name, experiment, place, state, self._federation(full))
+            done = self._compute(name, experiment, place, state, self._federations.find(full))
         self.seconds += done.summary["wall_seconds"]
         self.work += work
         self.left -= work
@@ -188,18 +182,6 @@ class RunBatch:
             for notice in done.notices:
                 self.show.say(f"potluck: {name}: {notice}")
         return done
-
-    def _federation(self, full: Experiment) -> Federation:
-        """Data, devices and models, which runs share that differ in the rest only."""
-        tables = {key: value for key, value in dump_all(full).items() if key not in NOT_FEDERATION}
-        shifts = dump_all(full.evaluate).get("shifts", [])  # test rows are laid out for them
-        key = toml.write({**tables, "shifts": shifts})
-        if key not in self._federations:
-            while len(self._federations) >= KEPT_FEDERATIONS:
-                self._federations.pop(next(iter(self._federations)))
-            with error_context(full.source):
-                self._federations[key] = build.build_federation(full, self.pool)
-        return self._federations[key]
 
 
 def _state(place: Path | None, full: Experiment, force: bool) -> str:

@@ -16,13 +16,12 @@ import torch
 from potluck.core.errors import ConfigError
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
-from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
 from potluck.experiment.launch.cards import USED, pick_card, take_card, uses_card
 from potluck.experiment.launch.child import NEWS, Child, Tell, stop_on_exit
 from potluck.experiment.launch.follower import Done, Follower, Missing
-from potluck.experiment.prepare import Setting, prepare
-from potluck.experiment.run_events import Callback, Ended, Evaluated, Noted, RoundDone, Started
+from potluck.experiment.launch.one_run import Relay, compute_run
+from potluck.experiment.prepare import prepare
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
@@ -129,28 +128,6 @@ def _choose_plan(
     return execution_plan.choose_plan(prepare(run.experiment, federation=federation), sharing)
 
 
-class _Relay(Callback):
-    """Sends what happens to the parent, whose callbacks hear it there."""
-
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
-
-    def on_start(self, event: Started) -> None:
-        self.tell(event)
-
-    def on_round(self, event: RoundDone) -> None:
-        self.tell(event)
-
-    def on_evaluate(self, event: Evaluated) -> None:
-        self.tell(event)
-
-    def on_note(self, event: Noted) -> None:
-        self.tell(event)
-
-    def on_end(self, event: Ended) -> None:
-        self.tell(event)
-
-
 def _compute(
     run: Missing,
     choice: PlanChoice | None,
@@ -160,30 +137,9 @@ def _compute(
     relayed: bool,
     tell: Tell,
 ) -> Done:
-    def choose(setting: Setting) -> PlanChoice:
-        chosen = choice or execution_plan.choose_plan(setting)
-        return execution_plan.drop_workers(chosen) if beside else chosen
-
     take_card(card)
     try:
         torch.zeros(1, requires_grad=True).sum().backward()
     except RuntimeError:  # better here than from within somebody's job
         raise ConfigError(USED) from None
-    relay = [_Relay(tell)] if relayed else []
-    if run.state == "begun":
-        done = runs.resume(
-            run.place, tell, federation=federation, callbacks=relay, name=run.name, lenient=True
-        )
-    else:
-        done = runs.run(
-            run.experiment,
-            run.place,
-            tell,
-            federation=federation,
-            force=run.state == "other",
-            callbacks=relay,
-            name=run.name,
-            choose=choose,
-            lenient=True,
-        )
-    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.notices, done.failed)
+    return compute_run(run, choice, federation, beside, [Relay(tell)] if relayed else [], tell)

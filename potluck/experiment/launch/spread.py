@@ -1,7 +1,7 @@
 """How runs are spread: how many at a time, and over which machines. No run's bytes depend on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from potluck.core.errors import require
 from potluck.data import Pool
 from potluck.experiment.launch import hardware
 from potluck.experiment.launch.follower import Follower, Missing
+from potluck.experiment.launch.ray import read_cluster
 
 
 class Where(Protocol):
@@ -32,8 +33,20 @@ class Spread:
         return self.jobs == 1 and self.where is None
 
 
-def read_spread(jobs: int, out: Path | None) -> Spread:
-    """Refuse what can't be had: results travel through folders, so there must be one."""
+def read_spread(
+    jobs: int | None, out: Path | None, on: str | None = None, study: Path | None = None
+) -> Spread:
+    """Refuse what can't be had: results travel through folders, so there must be one.
+
+    `jobs`: None: one at a time here, and elsewhere as many as there is room for. `study`: the file that
+    defines the runs, if they are of one.
+    """
+    if on is not None:
+        where = replace(read_cluster(on), study=study)
+        require(out is not None, "on", on, "runs elsewhere need a folder here; name one with out")
+        require((jobs or 0) >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for all")
+        return Spread(jobs or 0, where)
+    jobs = 1 if jobs is None else jobs
     require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
     alone = (jobs or hardware.count_cores()) == 1
     require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
