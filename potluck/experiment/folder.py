@@ -16,6 +16,7 @@ devices.json        who they were: speed, links, rows at first and at the end, t
 summary.json        what the run came to: written last, so a folder that has one is finished
 models/             what was trained, one safetensors file for each view
 log/                what the tools of [log] keep
+.computing          who computes it, as long as somebody does
 """
 
 import json
@@ -29,6 +30,7 @@ from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
 from potluck.engine import record_sums, snapshot
+from potluck.experiment import claim as claim_file
 from potluck.experiment import code, json_files, packages, toml
 from potluck.experiment.device_summary import DeviceSummary, find_mismatch
 from potluck.experiment.record_check import find_record_fault
@@ -62,6 +64,7 @@ _OWN = {
     TUNED,
     MEMORIES,
     LOG,
+    claim_file.NAME,
     *DEPLOYED,
 }
 _OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log|keep\.\d+\.log")

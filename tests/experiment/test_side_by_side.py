@@ -5,13 +5,12 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from apart import alive, children, contents, started, until
 from support import try_rates
 
 import potluck
@@ -32,7 +31,6 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU"),
 ]
 
-ROOT = str(Path(__file__).resolve().parents[2])
 SMALL = {
     "name": "small",
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
@@ -101,54 +99,12 @@ def small(**changes):
     return Experiment(**{**SMALL, **changes})
 
 
-def contents(folder):
-    """What runs computed, to the byte; a model's file begins with notes whose order is nobody's business."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    names = ("experiment.toml", "records.jsonl", "tune.json")
-    same = {name: content for name, content in found.items() if name.endswith(names)}
-    models = {name: content for name, content in found.items() if name.endswith(".safetensors")}
-    return same | {name: m[8 + int.from_bytes(m[:8], "little") :] for name, m in models.items()}
-
-
-def children(of):
-    """Processes that have this one as their parent."""
-    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(of)], capture_output=True, text=True).stdout
-    return [int(pid) for pid in told.split()]
-
-
-def alive(pids):
-    states = (Path(f"/proc/{pid}/stat") for pid in pids)
-    return [
-        path for path in states if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
-    ]
-
-
-def until(true, seconds=60):
-    for _ in range(50 * seconds):
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("never came true")
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "two.py").write_text(STUDY.replace("ROUNDS", "4"))
     return tmp_path
-
-
-def started(*arguments):
-    command = [sys.executable, "-m", "potluck", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": ROOT},
-    )
 
 
 # ---------------------------------------------------------------------------------------------- same results
