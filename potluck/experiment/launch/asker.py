@@ -17,6 +17,8 @@ from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import code, folder, packages
+from potluck.experiment.claim import Claim
+from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.launch import execution_plan, far_run
 from potluck.experiment.launch.folder_changes import Changes, read_all, write_changes
 from potluck.experiment.launch.follower import Done, Follower, Missing
@@ -74,6 +76,7 @@ class _Asked:
         self.choice: PlanChoice | None = None  # how it is computed, where that was measured
         self.made = run.state == "begun"  # whether the folder is this run's
         self.held = contextlib.ExitStack()  # the folder: nobody else computes it
+        self.claim: Claim | None = None
         self.attempt = self.vain = 0  # vain: in a row, without a newer snapshot
         self.gained = False  # a newer snapshot by this attempt
         self.round = 0  # from which it went on last
@@ -82,7 +85,7 @@ class _Asked:
     def hold(self) -> None:
         """Refuse what can't be computed into this folder, and keep others from it."""
         if self.made:
-            self.held.enter_context(lock_run(self.place))
+            self._lock()
         else:
             folder.claim(self.place, self.run.state == "other")
 
@@ -90,14 +93,28 @@ class _Asked:
         if not self.made:  # with what makes it a run, whole or not at all
             first = {name: changes.files[name][1].decode() for name in _FIRST if name in changes.files}
             folder.create(self.place, first, self.run.state == "other")
-            self.held.enter_context(lock_run(self.place))
+            self._lock()
             self.made = True
+        if self.claim is not None:
+            self.claim.renew()
         write_changes(self.place, changes)
         self.gained = self.gained or changes.has_snapshot
 
+    def look(self) -> None:
+        """Give a sign of life now and then, also while it waits for a machine."""
+        if self.claim is not None:
+            self.claim.look()
+
+    def let_go(self) -> None:
+        self.claim = None
+        self.held.close()
+
+    def _lock(self) -> None:
+        self.claim = self.held.enter_context(lock_run(self.place, find_patience(self.run.experiment)))
+
     def remove_if_vain(self) -> None:
         """A run that failed before it got anywhere leaves nothing, here as anywhere."""
-        self.held.close()
+        self.let_go()
         if self.made and self.run.state != "begun" and not snapshot.list_all(self.place):
             shutil.rmtree(self.place)
 
@@ -125,11 +142,13 @@ class Asker(Generic[S]):
                         self._ask(waiting.pop())
                     for stream in self._wait(self.streams, self.streams.values()):
                         self._hear(stream)
+                    for each in asked:
+                        each.look()
         finally:
             for stream in self.streams:
                 self.machines.drop(stream)
             for each in asked:
-                each.held.close()
+                each.let_go()
 
     def _ask(self, asked: _Asked) -> None:
         asked.attempt, asked.host, asked.gained = asked.attempt + 1, "", False
@@ -185,7 +204,7 @@ class Asker(Generic[S]):
             raise word.failure.as_error(f"{run.name} on {asked.host}")
         elif isinstance(word, Done):
             del self.streams[stream]
-            asked.held.close()
+            asked.let_go()
             follower.end(run, word)
         elif isinstance(word, Started | Ended):
             follower.event(dataclasses.replace(word, folder=asked.place))
