@@ -9,7 +9,8 @@ import pytest
 from apart import until
 
 STORE = 100 << 20  # bytes
-QUICK = {  # deaths are noticed in seconds, and workers are as important as anybody
+ENVIRONMENT = {  # deaths are noticed in seconds, and workers are as important as anybody
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # all of it listens on 127.0.0.1
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_initial_delay_ms": "1000",
@@ -68,7 +69,7 @@ def machines(tmp_path_factory):
 
     room = tmp_path_factory.mktemp("node")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in QUICK.items():
+        for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.setenv("RAY_TMPDIR", "/tmp")  # paths of its sockets must be short
         patch.setenv("TMPDIR", str(room))

@@ -1,4 +1,4 @@
-"""Runs on the machines of a Ray cluster: their bytes are those of this machine, whatever is killed meanwhile."""
+"""Runs on the machines of a Ray cluster: the bytes are those of this machine, whatever is killed."""
 
 import os
 import re

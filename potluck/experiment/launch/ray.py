@@ -128,6 +128,8 @@ def _join(address: str) -> bool:
     require(not address.startswith("ray://"), "RAY_ADDRESS", address, CLIENT)
     if _is_address(address):
         host, _, port = address.rpartition(":")
+        if host in ("localhost", "127.0.0.1"):  # Ray looks for these there
+            host = ray.util.get_node_ip_address()
         try:
             socket.create_connection((host, int(port)), PATIENCE).close()
         except (OSError, OverflowError) as error:  # Ray itself would try for minutes
