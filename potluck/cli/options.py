@@ -60,8 +60,18 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         metavar="N|auto",
-        help="How many runs to compute at a time; auto: one for each core, or one on a GPU. "
+        help="How many runs to compute at a time; auto: one for each core, or for each GPU. "
         "N runs take N times the memory.",
+    ),
+]
+PartOf = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        metavar="I/N",
+        help="Compute the I-th of N parts, such as 2/8, into an --out that all parts share, and print no "
+        "table: the same command without --part does, once all parts are there.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
@@ -82,6 +92,15 @@ def read_jobs(jobs: str) -> int:
     if not (jobs.isascii() and jobs.isdigit()):
         raise ConfigError(f"--jobs {jobs!r}: write how many runs are computed at a time, such as 4, or auto")
     return int(jobs)
+
+
+def check_part(part: str, out: Path | None, force: bool) -> Path:
+    """The folder that all parts write into."""
+    if out is None:
+        raise ConfigError(f"--part {part}: all parts write into one folder; name it with --out")
+    if force:
+        raise ConfigError(f"--part {part}: parts go on with what is there; leave --force out")
+    return out
 
 
 def read_log(settings: list[str] | None) -> "list[Tool] | None":

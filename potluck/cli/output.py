@@ -13,6 +13,7 @@ from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
     from potluck.experiment import Comparison, Run
+    from potluck.experiment.launch.batch import RunBatch
     from potluck.experiment.screen import Screen
 
 
@@ -39,6 +40,12 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
             raise StorageError(f"{stopped}{hint}") from None
         echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
+
+
+def print_part(part: str, batch: "RunBatch", shown: "Screen") -> None:
+    """What came of one part of several; what came of all is for who has all."""
+    now = f"{batch.computed} run{'s' * (batch.computed != 1)} computed now"
+    shown.say(f"potluck: part {part} is done ({now}); after all parts, the same without --part tells of them")
 
 
 def print_json(content: Mapping[str, object] | Sequence[Mapping[str, object]], as_json: bool) -> bool:

@@ -9,6 +9,7 @@ from potluck.core.errors import require
 from potluck.data import Pool
 from potluck.experiment.launch import hardware
 from potluck.experiment.launch.follower import Follower, Missing
+from potluck.experiment.launch.part import Part, read_part
 
 
 class Where(Protocol):
@@ -25,6 +26,7 @@ class Spread:
 
     jobs: int = 1  # runs at a time; 0: one a core or a GPU, where that helps
     where: Where | None = None  # other machines, which then compute all runs, a single one too
+    part: Part | None = None  # of the runs; others are computed by other processes, into the same folder
 
     @property
     def one_by_one(self) -> bool:
@@ -32,9 +34,16 @@ class Spread:
         return self.jobs == 1 and self.where is None
 
 
-def read_spread(jobs: int, out: Path | None) -> Spread:
+def read_spread(
+    jobs: int, out: Path | None, *, where: Where | None = None, part: str | None = None
+) -> Spread:
     """Refuse what can't be had: results travel through folders, so there must be one."""
     require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
     alone = (jobs or hardware.count_cores()) == 1
     require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
-    return Spread(jobs)
+    if part is None:
+        return Spread(jobs, where)
+    spread = Spread(jobs, where, read_part(part))
+    require(out is not None, "part", part, "all parts write into one folder; name it with out")
+    require(where is None, "part", part, "is for machines that nobody else gives runs; leave it or `on` out")
+    return spread
