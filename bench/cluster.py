@@ -1,9 +1,9 @@
 """Runs spread over machines: what that costs beside the same runs side by side in one process's children.
 
-Parts: six runs of 15 s or so (FedAvg and FedProx, three seeds) are computed by three processes at a time, `potluck compare
---part I/3 --jobs 1`, and by one with `--jobs 3`. CPU is that of all their processes, from start to end: each
-part imports Potluck, builds the crowds and checks everything by itself. Passes take turns which of the two
-comes first.
+Parts: six runs of 15 s or so (FedAvg and FedProx, three seeds) are computed by three processes at a time,
+`potluck compare --part I/3 --jobs 1`, and by one with `--jobs 3`. CPU is that of all their processes, from
+start to end: each part imports Potluck, builds the crowds and checks everything by itself. Passes take turns
+which of the two comes first.
 """
 
 import resource

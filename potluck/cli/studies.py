@@ -123,6 +123,8 @@ def study(
 
     The folder (runs/studies/NAME-SCALE unless --out names another) has one folder for each run. If the
     command is interrupted, run it again: it computes only what is missing.
+
+    In a job array, each task computes a part: [bold]potluck study baselines --out DIR --part 2/40[/bold]
     """
     from potluck.cli import tables
     from potluck.experiment import study_runner

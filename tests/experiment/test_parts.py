@@ -152,8 +152,8 @@ def test_a_trial_that_broke_off_is_not_waited_for(here):
     call(*command, "--out", "one")
     codes = [call(*command, "--out", "a", "--part", f"{part}/2").code for part in (1, 2, 1)]
     assert codes == [3, 0, 0]
-    sessions = find_sessions(here / "a")
-    assert {run: times for run, times in sessions.items() if times > 1} == {"fedadam-lr0.0001-1": 2}  # its own
+    twice = [run for run, times in find_sessions(here / "a").items() if times > 1]
+    assert twice == ["fedadam-lr0.0001-1"]  # its own: it is tried again, as ever
     call(*command, "--out", "a")
     assert contents(here / "a") == contents(here / "one")
     tuned = json.loads((here / "a" / "tune.json").read_text())["results"]
