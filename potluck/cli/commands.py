@@ -30,6 +30,7 @@ from potluck.cli.options import (
     split_names,
 )
 from potluck.cli.output import (
+    computing_part,
     explain_resuming,
     open_screen,
     print_comparison,
@@ -195,7 +196,7 @@ def compare(
     shown = open_screen(quiet)
     if part is not None:
         check_part(part, out, force)
-        with explain_resuming(folder, "the same command"), watching(watched, folder):
+        with computing_part(folder), watching(watched, folder):
             batch = compare_part(
                 wanted, names, chosen, folder, shown, part=part, tuned=tuned, jobs=read_jobs(jobs)
             )

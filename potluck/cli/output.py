@@ -1,10 +1,12 @@
 """What several commands do alike: show progress, say how to go on, print results."""
 
 import json
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -40,6 +42,22 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
             raise StorageError(f"{stopped}{hint}") from None
         echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def computing_part(folder: Path) -> Iterator[None]:
+    """Batch systems end a task by SIGTERM. It is taken as Ctrl-C, so that no run seems to be under way still,
+    and the task can go on at once on another machine."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with explain_resuming(folder, "the same command"):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def print_part(part: str, batch: "RunBatch", shown: "Screen") -> None:

@@ -18,7 +18,7 @@ from potluck.cli.options import (
     read_jobs,
     split_names,
 )
-from potluck.cli.output import explain_resuming, open_screen, print_json, print_part
+from potluck.cli.output import computing_part, explain_resuming, open_screen, print_json, print_part
 from potluck.cli.watch import Watched, watching
 from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
@@ -71,7 +71,7 @@ def tune(
     names = None if algorithms is None else split_names("--algorithms", algorithms)
     if part is not None:
         folder, shown = check_part(part, out, force), open_screen(quiet)
-        with explain_resuming(folder, "the same command"):
+        with computing_part(folder):
             print_part(part, tune_part(wanted, names, folder, shown, part=part, jobs=read_jobs(jobs)), shown)
         return
     folder = out or Path("runs") / f"{wanted.name}-tune"
@@ -144,7 +144,7 @@ def study(
     shown = open_screen(quiet)
     if part is not None:
         check_part(part, out, force)
-        with explain_resuming(folder, "the same command"), watching(watched, folder):
+        with computing_part(folder), watching(watched, folder):
             batch = study_runner.run_study_part(
                 name, scale, folder, shown, part=part, settings=settings or [], jobs=read_jobs(jobs)
             )

@@ -222,6 +222,18 @@ def test_the_same_part_twice_is_refused(here):
         wait_for(first)
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_a_batch_system_ends_can_go_on_elsewhere_at_once(here, jobs):
+    command = ["study", "two", "--scale", "paper", "--out", "a", "--set", "stop.rounds=200", "--jobs", jobs]
+    process = fork("said", *command, "--part", "1/2")
+    until(lambda: list((here / "a" / "even" / "plain-1").glob("snapshots/*.snapshot")))
+    os.kill(process, signal.SIGTERM)
+    assert wait_for(process) == 130
+    assert Path("said").read_text().endswith("potluck: interrupted; go on with: the same command\n")
+    assert not list(here.rglob(".computing"))
+    assert find_sessions(here / "a")["even/plain-1"] == 1
+
+
 def test_a_comparison_is_begun_by_whoever_is_first(here):
     parts = start_parts(3, "compare", "small.toml", "--seeds", "1,2", "--out", "a")
     assert [wait_for(process) for process in parts.values()] == [0, 0, 0], [

@@ -33,11 +33,10 @@ class Part:
 
     def explain_awaited(self, awaited: Counter[int], total: int) -> AwaitingError:
         """What it needs of other parts: so many trials of each."""
-        others = ", ".join(map(str, sorted(awaited)))
-        return AwaitingError(
-            f"part {self}: {awaited.total()} of {total} trials are missing "
-            f"(part{'s' * (len(awaited) > 1)} {others}): run those, then this again"
-        )
+        others, missing = ", ".join(map(str, sorted(awaited))), awaited.total()
+        lack = f"{missing} of {total} trials {'are' if missing > 1 else 'is'} missing"
+        who = f"part{'s' * (len(awaited) > 1)} {others}"
+        return AwaitingError(f"part {self}: {lack} ({who}): run those, then this again")
 
 
 def read_part(text: str) -> Part:
