@@ -6,7 +6,36 @@ import sys
 import time
 from pathlib import Path
 
+from support import try_rates
+
 ROOT = str(Path(__file__).resolve().parents[1])
+SMALL = {
+    "name": "small",
+    "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
+    "model": {"name": "linear"},
+    "stop": {"rounds": 3},
+    "tune": try_rates(0.3, 0.0001),
+}
+STUDY = """
+from potluck.models import register as register_model
+from potluck.experiment.study import Arm, Scale, Study
+from torch import nn
+
+register_model("of_this_study", lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(8, classes)))
+BASE = {
+    "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
+    "model": {"name": "of_this_study"}, "stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 100},
+    "run": {"executor": "loop", "snapshot_every": 0.2},
+}
+TUNE = {"trials": 2, "refine": 0, "seeds": [1], "length": 0.5, "grid": {"train": {"lr": [0.1, 0.3]}}}
+STUDY = Study(
+    title="Two", question="Which?",
+    arms=[Arm("plain", "fedavg", {"clients": 3}), Arm("q", "qfedavg", {"clients": 3})],
+    scenarios={"even": {}, "skewed": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
+    quick=Scale(BASE, seeds=(1, 2), tune=TUNE, tune_each=True),
+    paper=Scale(BASE, seeds=(1, 2), scenarios=["even"]),
+)
+"""
 
 
 def contents(folder):

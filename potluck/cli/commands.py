@@ -21,14 +21,24 @@ from potluck.cli.options import (
     LogSetting,
     On,
     Out,
+    PartOf,
     Quiet,
     Settings,
+    check_part,
     read_jobs,
     read_log,
     read_seeds,
     split_names,
 )
-from potluck.cli.output import explain_resuming, open_screen, print_comparison, print_json, print_run
+from potluck.cli.output import (
+    computing_part,
+    explain_resuming,
+    open_screen,
+    print_comparison,
+    print_json,
+    print_part,
+    print_run,
+)
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
 from potluck.cli.watch import Watched, watch, watching
@@ -167,6 +177,7 @@ def compare(
     out: Out = None,
     jobs: Jobs = "auto",
     on: On = None,
+    part: PartOf = None,
     watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -181,12 +192,21 @@ def compare(
     interrupted, `potluck resume` goes on.
     """
     from potluck import experiment as ex
+    from potluck.experiment.comparison import compare_part
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
     names = None if algorithms is None else split_names("--algorithms", algorithms)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
     shown = open_screen(quiet)
+    if part is not None:
+        check_part(part, out, force, on)
+        with computing_part(folder), watching(watched, folder):
+            batch = compare_part(
+                wanted, names, chosen, folder, shown, part=part, tuned=tuned, jobs=read_jobs(jobs)
+            )
+        print_part(part, batch, shown)
+        return
     with explain_resuming(folder, jobs=jobs, on=on), watching(watched, folder):
         compared = ex.compare(
             wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs), on=on

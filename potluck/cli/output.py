@@ -2,10 +2,12 @@
 
 import json
 import shlex
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -14,6 +16,7 @@ from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
     from potluck.experiment import Comparison, Run
+    from potluck.experiment.launch.batch import RunBatch
     from potluck.experiment.screen import Screen
 
 
@@ -43,6 +46,28 @@ def explain_resuming(
             raise StorageError(f"{stopped}{hint}") from None
         echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def computing_part(folder: Path) -> Iterator[None]:
+    """Batch systems end a task by SIGTERM. It is taken as Ctrl-C, so that no run seems to be under way still,
+    and the task can go on at once on another machine."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with explain_resuming(folder, "the same command"):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def print_part(part: str, batch: "RunBatch", shown: "Screen") -> None:
+    """What came of one part of several; what came of all is for who has all."""
+    now = f"{batch.computed} run{'s' * (batch.computed != 1)} computed now"
+    shown.say(f"potluck: part {part} is done ({now}); after all parts, the same without --part tells of them")
 
 
 def print_json(content: Mapping[str, object] | Sequence[Mapping[str, object]], as_json: bool) -> bool:

@@ -7,6 +7,7 @@ PotluckError            anything a user can mend; the command line prints one li
 ├── DecodeError         bytes that are no value, or not one that may be built
 ├── SnapshotError       a run folder that can't be resumed or read
 ├── StorageError        a file that can't be written: the disk is full, say
+├── AwaitingError       what other parts of a command have to compute first; the command line exits with 3
 ├── ClaimError          a run that another machine has taken over: this process writes nothing more of it
 ├── RunError            a run that began and can't go on; the command line exits with 1
 │   ├── StalledError    every lane is parked and nothing is under way
@@ -67,6 +68,10 @@ class SnapshotError(PotluckError):
 
 class StorageError(PotluckError):
     """A file that can't be written; with room for it, a run goes on where it was."""
+
+
+class AwaitingError(PotluckError):
+    """What is needed, and other processes compute."""
 
 
 class ClaimError(PotluckError):

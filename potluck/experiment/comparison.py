@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from potluck.core.errors import SnapshotError
+from potluck.core.errors import ConfigError, SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.compared import Comparison
-from potluck.experiment.launch.batch import RunBatch
+from potluck.experiment.launch.batch import RunBatch, RunRequest
 from potluck.experiment.launch.follower import Missing, Show, read_show
 from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.methods import Method, list_methods
@@ -23,7 +23,8 @@ from potluck.experiment.schema.log_table import Tool
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.sinks import check_log
 from potluck.experiment.telling import check_callbacks
-from potluck.experiment.tune import check_trials, count_trials, fill_tune, search
+from potluck.experiment.tune import fill_tune, start_batch
+from potluck.experiment.tune_stages import check_trials, count_trials, search
 from potluck.experiment.tuned_keys import set_values
 from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
@@ -48,7 +49,8 @@ def compare(
     `experiment`: what all of them have in common.
     `algorithms`: names of algorithms, labels of the experiment's list `compare`, or tables as in that list;
     by default that list. `seeds`: by default the experiment's.
-    `out`: a folder for the runs; without one they stay in memory. `force`: replace it, if Potluck made it.
+    `out`: a folder for the runs; without one they stay in memory. If it holds this very comparison, that goes
+    on. `force`: replace it, if Potluck made it.
     `progress`: True shows how far runs are; a function is told so.
     `tuned`: first search each algorithm's settings on validation rows, in as many trials each, by [tune].
     `jobs`: how many runs to compute at a time, in processes of their own; 0: one a core, where that helps.
@@ -57,6 +59,57 @@ def compare(
     `callbacks` follow all runs but trials, in this process.
     """
     check_callbacks(callbacks)
+    path = None if out is None else Path(out)
+    spread = read_spread(jobs, path, on)
+    full, federations, files = _plan(experiment, algorithms, seeds, path, force, tuned, pool)
+    if path is not None and (force or not _holds(path, full)):
+        folder.create(path, files, force)
+    return _go_on(full, path, federations, read_show(progress), spread, pool, callbacks)
+
+
+def compare_part(
+    experiment: Experiment,
+    algorithms: Sequence[str | Mapping[str, Any]] | None,
+    seeds: Sequence[int] | None,
+    out: Path,
+    progress: Show,
+    *,
+    part: str,
+    tuned: bool = False,
+    jobs: int = 1,
+) -> RunBatch:
+    """Compute one part of a comparison's trials and runs; others compute the rest."""
+    spread = read_spread(jobs, out, part=part)
+    full, _, files = _plan(experiment, algorithms, seeds, out, False, tuned, None)
+    try:
+        if not _holds(out, full):
+            folder.create(out, files, force=False)
+    except ConfigError:
+        if not _holds(out, full):  # else another part was faster
+            raise
+    tuning = _tune(full, out, progress, spread, None)
+    asked = [
+        RunRequest(
+            f"{method.label}-{seed}", _one(full, seed, method, tuning), _place(out, seed, method), turn=i
+        )
+        for i, (seed, method) in enumerate(_each_by_seed(full))
+    ]
+    own = sum(spread.part is None or spread.part.has(request.turn) for request in asked)
+    batch = RunBatch(own, own, progress, spread=spread)
+    batch.compute_part(asked)
+    return batch
+
+
+def _plan(
+    experiment: Experiment,
+    algorithms: Sequence[str | Mapping[str, Any]] | None,
+    seeds: Sequence[int] | None,
+    path: Path | None,
+    force: bool,
+    tuned: bool,
+    pool: Pool | None,
+) -> tuple[Experiment, dict[int, Federation], dict[str, str]]:
+    """A comparison to the last default, its crowds by seed, and the files of its folder; all is checked."""
     methods = list_methods(experiment, algorithms or ())
     full = experiment.with_values(
         compare=[method.to_entry() for method in methods],
@@ -68,10 +121,8 @@ def compare(
     full = full.with_values(tune=None if table is None else dump_given(table))
     if pool is not None:
         full = name_pool(full, pool)
-    path = None if out is None else Path(out)
-    spread = read_spread(jobs, path, on)
     check_log(full.log, path)
-    if path is not None:
+    if path is not None and (force or not _holds(path, full)):
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
@@ -83,10 +134,17 @@ def compare(
     if table is not None:
         first = federations[full.seeds[0]]
         check_trials(_methods(full), table, lambda trial: prepare(trial, federation=first, pool=pool))
-    if path is not None:
-        files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
-        folder.create(path, files, force)
-    return _go_on(full, path, federations, read_show(progress), spread, pool, callbacks)
+    files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
+    return full, federations, files
+
+
+def _holds(path: Path, full: Experiment) -> bool:
+    """Whether a folder holds this very comparison, which then goes on."""
+    if not path.is_dir() or not folder.is_comparison(path) or not folder.is_same(path, full):
+        return False
+    code.check_same(path)
+    packages.check_same(path)
+    return True
 
 
 def resume_comparison(
@@ -201,7 +259,7 @@ def _missing(
     experiment: Experiment, path: Path | None, federations: dict[int, Federation], tuning: Tuning | None
 ) -> Iterator[Missing]:
     """The runs that aren't finished, seed by seed: those of one share their data."""
-    for seed, method in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
+    for seed, method in _each_by_seed(experiment):
         place = _place(path, seed, method)
         if place is None or folder.is_finished(place):
             continue
@@ -223,8 +281,7 @@ def _tune(
     if table is None:
         return None
     methods = _methods(experiment)
-    total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, show, spread=spread, pool=pool)
+    batch = start_batch(count_trials(methods, table), table, show, spread, pool=pool)
     place = None if path is None else folder.find_below(path, folder.TUNING)
     return search({"": (methods, place)}, table, batch)[""]
 
@@ -237,6 +294,11 @@ def _methods(experiment: Experiment) -> dict[str, Experiment]:
 
 def _each(experiment: Experiment) -> list[tuple[int, Method]]:
     return [(seed, method) for method in list_methods(experiment) for seed in experiment.seeds]
+
+
+def _each_by_seed(experiment: Experiment) -> list[tuple[int, Method]]:
+    """In the order in which they are computed: those of one seed share their data."""
+    return sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0]))
 
 
 def _one(experiment: Experiment, seed: int, method: Method, tuning: Tuning | None = None) -> Experiment:

@@ -4,6 +4,7 @@ So whoever asks for the same runs again, after a crash or for another page, wait
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, RunError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages, runs
 from potluck.experiment.launch import side_by_side
@@ -34,6 +35,7 @@ class RunRequest(NamedTuple):
     experiment: Experiment
     place: Path | None
     work: float = 1.0  # how long it takes, a whole one being 1
+    turn: int = 0  # its place in the list of all, by which parts are dealt
 
 
 class RunBatch:
@@ -61,6 +63,7 @@ class RunBatch:
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
         self.failed: dict[Path, str] = {}  # runs that couldn't go on, and why
+        self.awaited = Counter[int]()  # runs that other parts haven't computed yet, by part
         self._federations = Federations(pool)
         self._explained_already: set[str] = set()
         self._cards: list[str] | None = None  # of this machine, once they were looked for
@@ -84,13 +87,45 @@ class RunBatch:
         if self.spread.one_by_one:
             return
         missing, runs, work = list[Missing](), self.total - self.number, self.left
-        for name, experiment, place, share in asked:
+        for name, experiment, place, share, turn in asked:
+            if not self.is_own(turn):
+                continue
             state = _state(place, resolve_run(experiment), self.force)
             if place is not None and state != "finished":
                 missing.append(Missing(name, experiment, place, share, state))
             else:
                 runs, work = runs - 1, work - share
         self.compute(missing, runs, work)
+
+    def compute_part(self, asked: Iterable[RunRequest]) -> None:
+        """Compute those of these runs that are this part's; which couldn't go on is told at the end."""
+        own = [request for request in asked if self.is_own(request.turn)]
+        self.compute_ahead(own)
+        done = {request.name: self.run(*request) for request in own}
+        if failed := [f"{name}: {run.failed}" for name, run in done.items() if run.failed is not None]:
+            raise RunError("; ".join(failed))
+
+    def is_own(self, turn: int) -> bool:
+        """Whether a run is this part's to compute, by its place in the list of all."""
+        return self.spread.part is None or self.spread.part.has(turn)
+
+    def is_awaited(self, request: RunRequest) -> bool:
+        """Whether another part has yet to compute a run; it has if the run couldn't go on there."""
+        part, place = self.spread.part, request.place
+        if part is None or part.has(request.turn) or place is None:
+            return False
+        if _state(place, resolve_run(request.experiment), self.force) == "finished":
+            return False
+        if folder.has_failed(place):
+            self.failed[place] = f"it couldn't go on in part {part.find(request.turn)}"
+            return False
+        self.awaits(request.turn, 1)
+        return True
+
+    def awaits(self, turn: int, runs: int) -> None:
+        """Count runs that another part has yet to compute."""
+        if self.spread.part is not None and runs:
+            self.awaited[self.spread.part.find(turn)] += runs
 
     def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
         """Decide where runs are computed: on other machines, or side by side in processes of this one.
@@ -146,23 +181,26 @@ class RunBatch:
                 self.show.say(f"potluck: {told}: a run's last digits depend on which of them computes it")
         return self._cards
 
-    def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
+    def run(
+        self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0, turn: int = 0
+    ) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.
 
         One that can't go on is given as far as it came, with `failed`.
         """
         full = resolve_run(experiment)
         state = _state(place, full, self.force)
-        self.number += 1
+        self.number += self.is_own(turn)
         if state == "finished" and place is not None:
             done = runs.load(place)
         elif place in self.failed:
             done = replace(runs.load(place), failed=self.failed[place])
         else:
             done = self._compute(name, experiment, place, state, self._federations.find(full))
-        self.seconds += done.summary["wall_seconds"]
-        self.work += work
-        self.left -= work
+        if self.is_own(turn):
+            self.seconds += done.summary["wall_seconds"]
+            self.work += work
+            self.left -= work
         return done
 
     def _compute(

@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import parse_qsl
@@ -52,6 +52,9 @@ class RayCluster:
     cpus: int = 1
     gpus: float | None = None  # None: one where runs use it
     study: Path | None = None  # the file that defines the runs' study, if they are of one
+
+    def for_study(self, file: Path) -> "RayCluster":
+        return replace(self, study=file)
 
     def compute(self, missing: Sequence[Missing], jobs: int, pool: Pool | None, follower: Follower) -> None:
         from potluck.experiment.launch.asker import Asker, Terms  # here: what they import imports this
