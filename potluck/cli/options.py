@@ -107,9 +107,7 @@ def read_jobs(jobs: str) -> int:
 def check_part(part: str, out: Path | None, force: bool, on: str | None) -> Path:
     """The folder that all parts write into."""
     if on is not None:
-        raise ConfigError(
-            f"--part {part}: Ray gives the machines of --on {on} their runs; leave one of them out"
-        )
+        raise ConfigError(f"--part {part}: --on {on} deals the runs to its machines; leave one of them out")
     if out is None:
         raise ConfigError(f"--part {part}: all parts write into one folder; name it with --out")
     if force:
