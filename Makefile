@@ -68,7 +68,7 @@ cluster: .venv-cluster/.ready ## runs on the machines of a Ray cluster, which ar
 
 .venv-cluster/.ready: pyproject.toml constraints-cluster.txt
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install -c constraints-cluster.txt -e ".[ray]" pytest
+	$(@D)/bin/python -m pip install -c constraints-cluster.txt -e ".[ray,deploy]" pytest
 	@touch $@
 
 lint: $(READY) ## ruff and mypy

@@ -4,8 +4,11 @@ Parts: six runs of 15 s or so (FedAvg and FedProx, three seeds) are computed by 
 `potluck compare --part I/3 --jobs 1`, and by one with `--jobs 3`. CPU is that of all their processes, from
 start to end: each part imports Potluck, builds the crowds and checks everything by itself. Passes take turns
 which of the two comes first.
+
+Ray: see `ray_runs`; by the Python that has it, `.venv-cluster/bin/python -m bench cluster`.
 """
 
+import importlib.util
 import resource
 import statistics
 import subprocess
@@ -14,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import ray_runs
 from potluck.experiment import Experiment
 
 PARTS = 3
@@ -73,3 +77,7 @@ def main(passes: int) -> None:
     print(
         f"parts: CPU of {PARTS} processes over one with --jobs {PARTS}: {middle:.2f} ({span}; at most 1.10)"
     )
+    if importlib.util.find_spec("ray") is None:
+        print("Ray: isn't installed here; `make cluster` makes .venv-cluster, which has it")
+    else:
+        ray_runs.main(passes)
