@@ -19,7 +19,7 @@ from pathlib import Path
 
 import potluck
 from potluck.experiment import Experiment
-from potluck.experiment.launch import asker
+from potluck.experiment.launch import asked_run
 from potluck.experiment.launch.folder_changes import Changes
 from potluck.experiment.screen import Screen
 
@@ -67,7 +67,7 @@ class Times(Screen):
 
 def ask(file: Path, out: Path, on: str, jobs: int) -> None:
     """What a process of its own does: compute the runs, and print what was seen, as JSON."""
-    write, told, memory = asker.write_changes, {"sent": 0, "snapshots": 0, "largest": 0, "count": 0}, 0
+    write, told, memory = asked_run.write_changes, {"sent": 0, "snapshots": 0, "largest": 0, "count": 0}, 0
 
     def count(place: Path, changes: Changes) -> None:
         nonlocal memory
@@ -80,7 +80,7 @@ def ask(file: Path, out: Path, on: str, jobs: int) -> None:
         write(place, changes)
         memory = memory or _find_peak()
 
-    asker.write_changes = count
+    asked_run.write_changes = count
     times = Times()
     potluck.compare(Experiment.from_file(file), out=out, progress=times, on=on or None, jobs=jobs)
     kept = sum(path.stat().st_size for run in out.iterdir() if run.is_dir() for path in run.rglob("*.*"))

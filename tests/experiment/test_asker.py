@@ -15,7 +15,7 @@ from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
 from potluck.execute.process import Failure
 from potluck.experiment import Experiment, folder, runs
-from potluck.experiment.launch import asker, far_run, hardware
+from potluck.experiment.launch import asked_run, asker, far_run, hardware
 from potluck.experiment.launch.asker import Asker, Terms
 from potluck.experiment.launch.child import Child
 from potluck.experiment.launch.folder_changes import Changes
@@ -238,7 +238,7 @@ def test_who_asked_may_go_and_ask_again(tmp_path, here):
 @pytest.mark.parametrize("name", ["records.jsonl", "records.sums", "snapshots/"])
 def test_a_write_that_breaks_off_leaves_the_older_snapshot(tmp_path, here, name, monkeypatch):
     """The power goes, or the disk is full, while this file is written."""
-    place, write, add = tmp_path / "run", asker.write_changes, []
+    place, write, add = tmp_path / "run", asked_run.write_changes, []
 
     def break_off(at, changes):
         if snapshot.list_all(at):
@@ -250,10 +250,10 @@ def test_a_write_that_breaks_off_leaves_the_older_snapshot(tmp_path, here, name,
             raise StorageError(f"{at / name}: can't be written (No space left on device); make room")
         write(at, changes)
 
-    monkeypatch.setattr(asker, "write_changes", break_off)
+    monkeypatch.setattr(asked_run, "write_changes", break_off)
     with pytest.raises(StorageError, match=str(place)):
         ask(Nearby(), [Missing("run-1", small(), place)])
-    monkeypatch.setattr(asker, "write_changes", write)
+    monkeypatch.setattr(asked_run, "write_changes", write)
     assert add
     ask(Nearby(), [Missing("run-1", small(), place, state="begun")])
     assert contents(place) == contents(here)

@@ -4,23 +4,17 @@ The asker is the only one that writes here, and all that is known of a run is wh
 whose machine has gone is asked for again with that, and if the asker goes, the same command goes on with it.
 """
 
-import contextlib
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from potluck.core.errors import PotluckError
 from potluck.data import Pool
-from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
-from potluck.execute.tune.autotune import PlanChoice
-from potluck.experiment import code, folder, packages
-from potluck.experiment.claim import Claim
-from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.launch import execution_plan, far_run
-from potluck.experiment.launch.folder_changes import Changes, read_all, write_changes
+from potluck.experiment.launch.asked_run import AskedRun
+from potluck.experiment.launch.folder_changes import Changes, read_all
 from potluck.experiment.launch.follower import Done, Follower, Missing
 from potluck.experiment.launch.words import (
     Begun,
@@ -36,7 +30,6 @@ from potluck.experiment.launch.words import (
 )
 from potluck.experiment.prepare import resolve_run
 from potluck.experiment.run_events import Ended, Started
-from potluck.experiment.run_lock import lock_run
 
 BLAMED = 3  # attempts in a row without a newer snapshot, after which it is the run's own fault
 TICK = 1.0  # seconds in which nothing need be heard
@@ -44,9 +37,6 @@ WAITED, SELDOM = 10.0, 60.0  # seconds until it is said that runs wait for machi
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-_FIRST = (folder.EXPERIMENT, folder.PLAN, code.RECORD, packages.RECORD)
 
 
 class Machines(Protocol[S]):
@@ -68,69 +58,18 @@ class Terms(NamedTuple):
     jobs: int = 0  # at a time; 0: as many as there is room for
 
 
-class _Asked:
-    """A run that is asked for, as often as it takes."""
-
-    def __init__(self, run: Missing) -> None:
-        self.run, self.place = run, run.place
-        self.choice: PlanChoice | None = None  # how it is computed, where that was measured
-        self.made = run.state == "begun"  # whether the folder is this run's
-        self.held = contextlib.ExitStack()  # the folder: nobody else computes it
-        self.claim: Claim | None = None
-        self.attempt = self.vain = 0  # vain: in a row, without a newer snapshot
-        self.gained = False  # a newer snapshot by this attempt
-        self.round = 0  # from which it went on last
-        self.host = self.kind = self.why = ""  # of the machine; how the last attempt ended
-
-    def hold(self) -> None:
-        """Refuse what can't be computed into this folder, and keep others from it."""
-        if self.made:
-            self._lock()
-        else:
-            folder.claim(self.place, self.run.state == "other")
-
-    def write(self, changes: Changes) -> None:
-        if not self.made:  # with what makes it a run, whole or not at all
-            first = {name: changes.files[name][1].decode() for name in _FIRST if name in changes.files}
-            folder.create(self.place, first, self.run.state == "other")
-            self._lock()
-            self.made = True
-        if self.claim is not None:
-            self.claim.renew()
-        write_changes(self.place, changes)
-        self.gained = self.gained or changes.has_snapshot
-
-    def look(self) -> None:
-        """Give a sign of life now and then, also while it waits for a machine."""
-        if self.claim is not None:
-            self.claim.look()
-
-    def let_go(self) -> None:
-        self.claim = None
-        self.held.close()
-
-    def _lock(self) -> None:
-        self.claim = self.held.enter_context(lock_run(self.place, find_patience(self.run.experiment)))
-
-    def remove_if_vain(self) -> None:
-        """A run that failed before it got anywhere leaves nothing, here as anywhere."""
-        self.let_go()
-        if self.made and self.run.state != "begun" and not snapshot.list_all(self.place):
-            shutil.rmtree(self.place)
-
-
 class Asker(Generic[S]):
     """Asks machines for runs, and writes down what they tell."""
 
     def __init__(self, machines: Machines[S], terms: Terms, follower: Follower) -> None:
         self.machines, self.terms, self.follower = machines, terms, follower
-        self.streams: dict[S, _Asked] = {}
+        self.streams: dict[S, AskedRun] = {}
         self.quiet_since = time.monotonic()  # nobody has computed anything for us
         self.said = 0.0  # that runs wait
 
     def compute(self, missing: Sequence[Missing]) -> None:
         """All of them, into their folders; what is wrong with one stops the rest."""
-        asked = [_Asked(run) for run in missing]
+        asked = [AskedRun(run) for run in missing]
         try:
             for each in asked:
                 each.hold()
@@ -150,13 +89,13 @@ class Asker(Generic[S]):
             for each in asked:
                 each.let_go()
 
-    def _ask(self, asked: _Asked) -> None:
+    def _ask(self, asked: AskedRun) -> None:
         asked.attempt, asked.host, asked.gained = asked.attempt + 1, "", False
         there = read_all(asked.place) if asked.made else None
         order = self._order(asked, there)
         self.streams[self.machines.begin(asked.run.name, far_run.compute_far, order)] = asked
 
-    def _order(self, asked: _Asked, there: Changes | None) -> Order:
+    def _order(self, asked: AskedRun, there: Changes | None) -> Order:
         run, terms = asked.run, self.terms
         full = resolve_run(run.experiment)
         return Order(
@@ -171,7 +110,7 @@ class Asker(Generic[S]):
             self.follower.wants_events,
         )
 
-    def _wait(self, streams: Iterable[S], asked: Iterable[_Asked]) -> Sequence[S]:
+    def _wait(self, streams: Iterable[S], asked: Iterable[AskedRun]) -> Sequence[S]:
         """Those that can be heard; it is said now and then that nothing gets on for want of machines."""
         ready, now, hosts = self.machines.wait(list(streams), TICK), time.monotonic(), [a.host for a in asked]
         if ready or any(hosts):
@@ -182,7 +121,8 @@ class Asker(Generic[S]):
         return ready
 
     def _hear(self, stream: S) -> None:
-        asked, follower = self.streams[stream], self.follower
+        asked, follower = self.streams.pop(stream), self.follower
+        self.streams[stream] = asked  # behind the others: all are heard in turn
         run = asked.run
         try:
             word = self.machines.hear(stream)
@@ -211,7 +151,7 @@ class Asker(Generic[S]):
         elif not isinstance(word, Chosen):
             follower.event(word)
 
-    def _meet(self, asked: _Asked, here: Here) -> None:
+    def _meet(self, asked: AskedRun, here: Here) -> None:
         """A machine has taken the order: it must be like this one, and should be like the last one."""
         _check_versions(here)
         run, before = asked.run, asked.kind
@@ -226,7 +166,7 @@ class Asker(Generic[S]):
             )
         asked.host, asked.kind = here.host, here.kind
 
-    def _tell_begin(self, asked: _Asked, begun: Begun) -> None:
+    def _tell_begin(self, asked: AskedRun, begun: Begun) -> None:
         asked.round = begun.round
         at = f"from round {begun.round}" if begun.resumed else "from the start"
         if asked.attempt > 1:
@@ -236,7 +176,7 @@ class Asker(Generic[S]):
         elif begun.resumed:
             self.follower.say(f"{asked.run.name}: goes on {at}")
 
-    def _ask_again(self, asked: _Asked, broken: Broken) -> None:
+    def _ask_again(self, asked: AskedRun, broken: Broken) -> None:
         """With what has arrived, as long as the run gets on."""
         asked.vain, asked.why = 0 if asked.gained else asked.vain + 1, broken.text
         if asked.vain >= BLAMED:
@@ -246,12 +186,12 @@ class Asker(Generic[S]):
             )
         self._ask(asked)
 
-    def _choose(self, asked: Sequence[_Asked]) -> None:
+    def _choose(self, asked: Sequence[AskedRun]) -> None:
         """Let one machine measure how these are computed, where that is open."""
         if not asked:
             return
         orders = [self._order(each, None) for each in asked]
-        measuring, last = _Asked(asked[0].run), ""
+        measuring, last = AskedRun(asked[0].run), ""
         for _ in range(BLAMED):
             stream = self.machines.begin("plans", far_run.choose_far, orders)
             try:
@@ -268,7 +208,7 @@ class Asker(Generic[S]):
             "give it more with ?cpus=, or say how runs are computed with run.executor"
         )
 
-    def _hear_choices(self, stream: S, measuring: _Asked) -> Chosen | Broken:
+    def _hear_choices(self, stream: S, measuring: AskedRun) -> Chosen | Broken:
         measuring.host = ""
         while True:
             if not self._wait([stream], [measuring]):
