@@ -80,7 +80,7 @@ def test_parts_need_one_folder_and_replace_nothing(here):
     with pytest.raises(ConfigError, match="part = '1/2': all parts write into one folder"):
         read_spread(1, None, part="1/2")
     with pytest.raises(ConfigError, match="part = '1/2': is for machines that nobody else gives runs"):
-        read_spread(1, here, part="1/2", where=object())
+        read_spread(1, here, "ray", part="1/2")
 
 
 # ------------------------------------------------------------------------------------ one after another
