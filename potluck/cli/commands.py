@@ -187,9 +187,11 @@ def compare(
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
-    Potluck computes runs side by side, one on each core, unless --jobs says otherwise.
+    Potluck computes runs side by side, one on each core or GPU, unless --jobs says otherwise.
     The folder (runs/NAME unless --out names another) has one folder for each run. If the command is
     interrupted, `potluck resume` goes on.
+
+    In a job array, each task computes a part: [bold]potluck compare FILE --out DIR --part 2/40[/bold]
     """
     from potluck import experiment as ex
     from potluck.experiment.comparison import compare_part

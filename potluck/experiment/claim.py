@@ -2,8 +2,9 @@
 
 The lock of the system, beside it, ends with its process, but not every file system tells other machines of a
 lock. The claim is made by whoever is first, and touched with every snapshot. Who finds another's may take it
-over if that process is dead, which only its own machine knows, or if it gave no sign of life for as long as
-the claim says. How long that is, the file system's clock tells: those of machines differ.
+over if that process is dead, which only its own machine knows (by the lock, or by the process's number), or
+if it gave no sign of life for as long as the claim says. How long that is, the file system's clock tells:
+those of machines differ.
 
 A process that slept meanwhile finds at its next snapshot that the claim isn't its own, and writes no more.
 What it wrote before it looked went into files that are no longer there: see `_part_from_former`.
@@ -35,7 +36,8 @@ class Owner(TypedDict):
     """What a claim says."""
 
     host: str  # its name
-    machine: str  # the same for processes that can see each other
+    machine: str  # that, and when it was started
+    space: str  # the same for processes that see each other: containers of one machine don't
     process: int
     began: str  # when that process did: their numbers come again
     patience: float | None  # seconds without a sign of life after which others may take over; None: never
@@ -81,12 +83,13 @@ class Claim:
                 safe_files.remove_file(self.folder, NAME)
 
 
-def take(folder: Path, patience: float | None) -> Claim:
-    """Claim a run for this process; refused if another one has it."""
+def take(folder: Path, patience: float | None, locked: bool) -> Claim:
+    """Claim a run for this process; refused if another one has it. `locked`: it has the system's lock."""
     process = os.getpid()
     own: Owner = {
         "host": platform.node(),
-        "machine": _identify_here(),
+        "machine": identify_machine(),
+        "space": _find_space(),
         "process": process,
         "began": _find_beginning(process),
         "patience": patience,
@@ -100,9 +103,9 @@ def take(folder: Path, patience: float | None) -> Claim:
         found = _find(folder)
         if found is None:
             continue  # it has just been released
-        if _is_kept(found):
+        if _is_kept(found, locked):
             raise refuse(folder, found.owner)
-        if _remove(folder, found) and (found.owner is None or found.owner["machine"] != _identify_here()):
+        if _remove(folder, found) and not _is_of_here(found.owner):
             former = f"{tell_owner(found.owner)}, which gave no sign of life for {duration(found.age)}"
     raise refuse(folder, None)
 
@@ -111,7 +114,7 @@ def refuse(folder: Path, owner: Owner | None) -> ConfigError:
     """What to tell whoever wants to compute a run that another process has."""
     who = "" if owner is None else f" ({tell_owner(owner)})"
     fix = "wait until it has ended, or end it first"
-    if owner is not None and owner["machine"] != _identify_here():
+    if owner is not None and not _is_of_here(owner):
         limit = owner["patience"]
         later = "" if limit is None else f", and {duration(limit)} later this can go on here"
         fix = f"wait until it has ended, or end it there{later}"
@@ -137,13 +140,20 @@ def _part_from_former(folder: Path) -> None:
             safe_files.copy_anew(folder, name)
 
 
-def _is_kept(found: _Found) -> bool:
+def _is_kept(found: _Found, locked: bool) -> bool:
     """Whether the process that has a claim must be believed to live."""
     owner = found.owner
-    if owner is not None and owner["machine"] == _identify_here():
-        return _is_alive(owner["process"], owner["began"])
+    if owner is not None and _is_of_here(owner):
+        if locked:
+            return False  # else it would have the lock
+        if owner["space"] == _find_space():
+            return _is_alive(owner["process"], owner["began"])
     limit = PATIENCE if owner is None else owner["patience"]
     return limit is None or found.age < limit
+
+
+def _is_of_here(owner: Owner | None) -> bool:
+    return owner is not None and owner["machine"] == identify_machine()
 
 
 def _is_alive(process: int, began: str) -> bool:
@@ -156,11 +166,10 @@ def _is_alive(process: int, began: str) -> bool:
     return _find_beginning(process) == began
 
 
-def _identify_here() -> str:
-    """The machine and, in containers of one machine, whose processes can't see each other, the container."""
+def _find_space() -> str:
     with contextlib.suppress(OSError):
-        return f"{identify_machine()} {os.readlink('/proc/self/ns/pid')}"
-    return identify_machine()
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def _find_beginning(process: int) -> str:

@@ -217,8 +217,9 @@ def is_finished(folder: Path) -> bool:
 
 def has_failed(folder: Path) -> bool:
     """Whether it was left in good order, with models, by a run that couldn't go on."""
-    there = is_run(folder) and bool(safe_files.list_names(folder, MODELS))
-    return there and not is_finished(folder) and not safe_files.has_file(folder, claim_file.NAME)
+    if not is_run(folder) or safe_files.has_file(folder, claim_file.NAME):
+        return False  # asked first: a run that ends meanwhile has its summary before its claim goes
+    return bool(safe_files.list_names(folder, MODELS)) and not is_finished(folder)
 
 
 def experiment(folder: Path) -> Experiment:

@@ -28,16 +28,16 @@ def lock_run(folder: Path, patience: float | None = None) -> Iterator[Claim | No
         return
     import fcntl
 
-    file = os.open(folder, os.O_RDONLY)
+    file, locked = os.open(folder, os.O_RDONLY), True
     try:
         try:
             _take(file)
         except BlockingIOError:
             raise claim.refuse(folder, claim.find_owner(folder)) from None
         except OSError:
-            pass  # a file system without locks: the claim is all that there is
+            locked = False  # a file system without locks: the claim is all that there is
         _HELD.add(file)
-        own = claim.take(folder, patience)
+        own = claim.take(folder, patience, locked)
         try:
             yield own
         finally:

@@ -98,13 +98,13 @@ def compute(folder, jobs, **changes):
     return shown.most
 
 
-@pytest.mark.parametrize(
-    ("jobs", "most"),
-    [(0, [[1], *[[1, 1]] * 3]), (2, [[1], *[[1, 1]] * 3]), (4, [[1], [1, 1], [1, 2], [2, 2]])],
-)
+@pytest.mark.parametrize(("jobs", "most"), [(0, 1), (2, 1), (4, 2)])
 def test_runs_are_dealt_to_the_cards_in_turn(tmp_path, machine, jobs, most, capsys):
     here = machine("Pretended", "Pretended")
-    assert compute(tmp_path, jobs) == most  # never two on one card while the other is idle
+    dealt = compute(tmp_path, jobs)
+    assert len(dealt) == 4
+    assert max(max(counts) for counts in dealt) == most
+    assert all(len(counts) == 2 or counts == [1] for counts in dealt)  # never two where another is idle
     assert {card for *_, card in here.told("ended")} == {0, 1}
     assert not torch.cuda.is_initialized()
     assert f", {os.getpid()}, " not in here.log.read_text()  # this process touched no card
@@ -116,7 +116,7 @@ def test_runs_are_dealt_to_the_cards_in_turn(tmp_path, machine, jobs, most, caps
 def test_a_freed_card_goes_to_the_next_run(tmp_path, machine):
     here = machine("Pretended", "Pretended")
     compute(tmp_path, 0, seeds=(10, 1, 2, 3))
-    assert [card for *_, card in here.told("took")] == [0, 1, 1, 1]
+    assert {seed: card for _, seed, card in here.told("ended")} == {10: 0, 1: 1, 2: 1, 3: 1}
 
 
 def test_plans_are_measured_once_for_all_cards_of_a_name(tmp_path, machine, capsys):
@@ -147,7 +147,7 @@ def test_with_one_card_runs_are_alone_unless_told(tmp_path, machine, capsys):
     machine("Pretended")
     assert compute(tmp_path, 0) == []  # left to this process
     assert "one run at a time, since they share the GPU; --jobs N: N at a time" in capsys.readouterr().err
-    assert compute(tmp_path, 2) == [[1], [2], [2], [2]]
+    assert max(max(counts) for counts in compute(tmp_path, 2)) == 2
 
 
 def test_who_has_used_a_card_starts_nobody_who_does(tmp_path, machine, monkeypatch):

@@ -16,7 +16,7 @@ from potluck.experiment import Experiment, claim, runs
 from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.run_lock import lock_run
 
-ELSEWHERE = {"host": "far", "machine": "another", "process": 7, "began": "1", "patience": 120.0}
+ELSEWHERE = {"host": "far", "machine": "another", "space": "", "process": 7, "began": "1", "patience": 120.0}
 
 
 def write_claim(folder, age=0.0, **changes):
@@ -36,13 +36,13 @@ def test_a_claim_names_its_process_and_goes_with_it(tmp_path):
         owner = read_owner(tmp_path)
         assert (owner["process"], owner["patience"]) == (os.getpid(), 120.0)
         with pytest.raises(ConfigError, match=rf"this run \(process {os.getpid()} on .*\); wait"):
-            claim.take(tmp_path, 120.0)  # where no lock of the system is heard of
+            claim.take(tmp_path, 120.0, locked=False)  # where no lock of the system is heard of
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_whose_process_is_dead_here_is_taken_over_at_once(tmp_path):
     if (child := os.fork()) == 0:
-        claim.take(tmp_path, 120.0)
+        claim.take(tmp_path, 120.0, locked=False)
         os._exit(0)
     os.waitpid(child, 0)
     assert read_owner(tmp_path)["process"] == child
@@ -52,12 +52,22 @@ def test_one_whose_process_is_dead_here_is_taken_over_at_once(tmp_path):
 
 
 def test_another_process_of_the_same_number_is_another(tmp_path):
+    claim.take(tmp_path, 120.0, locked=False)
+    owner = read_owner(tmp_path)
+    write_claim(tmp_path, **{**owner, "began": "1"})
+    assert claim.take(tmp_path, 120.0, locked=False).former == ""
+    assert read_owner(tmp_path) == owner
+
+
+def test_who_has_the_lock_of_a_machine_need_not_wait_for_its_containers(tmp_path):
+    """One that was started anew sees no process of the one before; where nothing is locked, it waits."""
     with lock_run(tmp_path, 120.0):
         owner = read_owner(tmp_path)
-    write_claim(tmp_path, **{**owner, "began": "1"})
-    with lock_run(tmp_path, 120.0) as own:
+    write_claim(tmp_path, **{**owner, "space": "another", "process": 1})
+    with pytest.raises(ConfigError, match=r"is computing this run \(process 1 on "):
+        claim.take(tmp_path, 120.0, locked=False)
+    with lock_run(tmp_path, 120.0):
         assert read_owner(tmp_path) == owner
-        assert own.former == ""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +83,7 @@ def test_one_of_another_machine_that_gives_signs_of_life_is_kept(tmp_path, age, 
     path = write_claim(tmp_path, age, patience=patience)
     before = path.read_bytes()
     with pytest.raises(ConfigError, match=r"is computing this run \(process 7 on far\).*" + fix):
-        claim.take(tmp_path, 120.0)
+        claim.take(tmp_path, 120.0, locked=False)
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [claim.NAME]
 
@@ -93,7 +103,7 @@ def test_the_clock_of_the_file_system_counts(tmp_path, monkeypatch):
     write_claim(tmp_path)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine's clock is wrong by decades
     with pytest.raises(ConfigError, match="another process is computing this run"):
-        claim.take(tmp_path, 120.0)
+        claim.take(tmp_path, 120.0, locked=False)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"host": "far", "pro', b"[]", b'{"host": 1}', b"\xff"])
@@ -101,10 +111,10 @@ def test_one_that_says_nothing_is_believed_for_a_while(tmp_path, content):
     path = write_claim(tmp_path)
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="another process is computing this run; wait"):
-        claim.take(tmp_path, 120.0)
+        claim.take(tmp_path, 120.0, locked=False)
     now = time.time()
     os.utime(path, (now - 130, now - 130))
-    assert claim.take(tmp_path, 120.0).former.startswith("a process, which gave no sign")
+    assert claim.take(tmp_path, 120.0, locked=False).former.startswith("a process, which gave no sign")
 
 
 def test_who_is_slower_puts_back_what_the_faster_one_has_made(tmp_path):
@@ -119,7 +129,7 @@ def test_who_is_slower_puts_back_what_the_faster_one_has_made(tmp_path):
 
 
 def test_a_sign_of_life_is_given_with_every_snapshot_and_after_a_sleep(tmp_path, monkeypatch):
-    own = claim.take(tmp_path, 120.0)
+    own = claim.take(tmp_path, 120.0, locked=False)
     path = tmp_path / claim.NAME
     os.utime(path, (0, 0))
     own.look()
@@ -140,7 +150,7 @@ def test_no_link_is_followed(tmp_path):
     (tmp_path / "other").write_text("mine")
     (tmp_path / claim.NAME).symlink_to(tmp_path / "other")
     with pytest.raises(SnapshotError, match="a symbolic link"):
-        claim.take(tmp_path, 120.0)
+        claim.take(tmp_path, 120.0, locked=False)
     assert (tmp_path / "other").read_text() == "mine"
 
 
@@ -167,7 +177,7 @@ def start_elsewhere(place, rounds):
         def refuse(*_):
             raise OSError("no locks on this file system")
 
-        fcntl.flock, claim._identify_here = refuse, lambda: "another"
+        fcntl.flock, claim.identify_machine = refuse, lambda: "another"
         potluck.run(long(rounds), place)
         os._exit(0)
     except ClaimError as error:
