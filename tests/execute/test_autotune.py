@@ -605,6 +605,26 @@ def system(tmp_path):
     return free
 
 
+def test_runs_that_share_a_card_share_its_memory(federation, clock, monkeypatch, tmp_path):
+    """64 clients' worth is free, of which stacks take a quarter; four runs a quarter of that each.
+
+    A plan of the cache may have twice as much, and what was measured for one run isn't taken for four.
+    """
+    monkeypatch.setattr(autotune, "measure_largest", lambda items: memory.Takes(1, 0))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 64)
+    known = Plans(tmp_path / "plans.json", "here")
+
+    def find_chunk(sharing):
+        wanted = replace(ALONE, executors=("loop", "stacked"), graphs=False, sharing=sharing)
+        return choose(begin(federation, RULE), wanted, known).plan.chunk
+
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 32)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 16)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [8, 2]
+
+
 def test_free_memory_of_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (700, 1000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 200)
