@@ -39,6 +39,7 @@ from potluck.experiment.sinks import check_log, open_sinks
 from potluck.experiment.summary import Summary, summarise_run
 from potluck.experiment.telling import Teller, Watch, check_callbacks, follow
 from potluck.federation import Federation
+from potluck.models import Models
 from potluck.simulate import Simulation
 from potluck.simulate.run_state import RECORDS
 
@@ -178,6 +179,8 @@ def run(
         with nullcontext() if path is None else lock_run(path):
             note = None if path is None else partial(execution_plan.note_chunk, path)
             sim = setting.start(chosen.plan, path, note)
+            if isinstance(models := setting.federation.models, Models):
+                sim.notices += [models[spec].remark for spec in models if models[spec].remark]
             if chosen.fresh:
                 sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
                 if doubt := find_doubt(setting.federation, setting.algorithm):
