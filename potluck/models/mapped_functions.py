@@ -19,7 +19,7 @@ from potluck.core import vmap as stacks
 from potluck.core.trees import Tree
 from potluck.models import stacked_functions as many
 from potluck.models.convolve import Geometry, convolve
-from potluck.models.recurrent import Cell, GRUCell, LSTMCell, PlainCell, Weights, scan_all
+from potluck.models.recurrent import Cell, GRUCell, LSTMCell, PlainCell, States, Weights, scan, scan_all
 
 Out = TypeVar("Out")
 Maybe = Tensor | None  # as what a function gives: None leaves it to vmap
@@ -148,7 +148,7 @@ def _attention(
     return stacks.outside(lambda q, k, v, m: many.attention(q, k, v, m, how), (query, key, value, own))
 
 
-def _recurrent(cell: Cell, gates: int) -> Callable[..., Tree]:
+def _recurrent(cell: Cell) -> Callable[..., Tree]:
     def run(input: Tensor, hx: Tree, weights: Tree, biases: Tree, *how: Tree) -> Tree:
         starts = [hx] if isinstance(hx, Tensor) else list(hx)
         if not isinstance(biases, bool) or not _differ(input, *starts, *weights):
@@ -166,6 +166,24 @@ def _recurrent(cell: Cell, gates: int) -> Callable[..., Tree]:
             return out if batch_first else out.transpose(1, 2), *ends
 
         return stacks.outside(whole, (input, *starts, *weights))
+
+    return run
+
+
+def _one_step(cell: Cell) -> Callable[..., Tree]:
+    def run(
+        input: Tensor, hx: Tree, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe = None, b_hh: Maybe = None
+    ) -> Tree:
+        starts, weights = [hx] if isinstance(hx, Tensor) else list(hx), (w_ih, w_hh, b_ih, b_hh)
+        if not _differ(input, *starts, *weights):
+            return None
+        count = len(starts)
+
+        def whole(x: Tensor, *given: Tensor) -> States:
+            return scan(cell, x.unsqueeze(2), given[:count], Weights(*given[count:]))[1]
+
+        ends = stacks.outside(whole, (input, *starts, *weights))
+        return ends[0] if isinstance(hx, Tensor) else ends
 
     return run
 
@@ -259,8 +277,12 @@ _WAYS: dict[Callable[..., Tree], Callable[..., Tree]] = {
     F.conv2d: _convolution(2),
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _heads,
-    torch.lstm: _recurrent(LSTMCell(), 4),
-    torch.gru: _recurrent(GRUCell(), 3),
-    torch.rnn_tanh: _recurrent(PlainCell(relu=False), 1),
-    torch.rnn_relu: _recurrent(PlainCell(relu=True), 1),
+    torch.lstm: _recurrent(LSTMCell()),
+    torch.gru: _recurrent(GRUCell()),
+    torch.rnn_tanh: _recurrent(PlainCell(relu=False)),
+    torch.rnn_relu: _recurrent(PlainCell(relu=True)),
+    torch.lstm_cell: _one_step(LSTMCell()),
+    torch.gru_cell: _one_step(GRUCell()),
+    torch.rnn_tanh_cell: _one_step(PlainCell(relu=False)),
+    torch.rnn_relu_cell: _one_step(PlainCell(relu=True)),
 }

@@ -13,6 +13,7 @@ from potluck.core import keys
 from potluck.core.job import Local, ModelSpec
 from potluck.execute.reference import Item, train
 from potluck.execute.vectorised.executor import Stacked
+from potluck.execute.vectorised.step import _FUSABLE
 from potluck.jobs import SGD, Train
 from potluck.models import Models, register
 
@@ -180,7 +181,39 @@ def unweighted(middle, h):
     return middle(h, h, h, need_weights=False)[0].mean(1)
 
 
+class Cells(nn.Module):
+    """Recurrent cells that are called step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.one, self.two = nn.LSTMCell(WIDTH, WIDTH), nn.GRUCell(WIDTH, WIDTH)
+        self.three = nn.RNNCell(WIDTH, WIDTH)
+
+    def forward(self, x):
+        state, h, last = None, None, None
+        for step in self.tokens(x).unbind(1):
+            state = self.one(step, state)
+            h = self.two(state[0], h)
+            last = self.three(h, last)
+        return self.head(last)
+
+
+class Others(nn.Module):
+    """What is left to vmap."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.up = nn.Embedding(TOKENS, WIDTH), nn.ConvTranspose1d(1, 2, 3)
+        self.act, self.head = nn.PReLU(), nn.Parameter(torch.randn(2 * WIDTH + 4, TOKENS))
+
+    def forward(self, x):
+        return self.act(self.up(self.tokens(x).mean(1).unsqueeze(1))).flatten(1) @ self.head
+
+
 MODULES = {
+    "cells": Cells,
+    "others": Others,
     "GPT": GPT,
     "attention with weights": lambda: Around(heads(), seen),
     "attention without": lambda: Around(heads(bias=False), unweighted),
@@ -271,3 +304,21 @@ def test_any_module_agrees_with_one_client_at_a_time(name, way):
     assert all(map(close, first, [train(item) for item in todo]))
     assert all(map(equal, first, again))
     assert not stacked.unmapped
+
+
+@pytest.mark.parametrize("name, at", [("padding", TOKENS - 2), ("padding in a Sequential", 1)])
+def test_a_row_of_padding_stays_as_it_was(name, at):
+    todo = clients(name)
+    met = [set(item.at.pool.x[item.at.rows].flatten().tolist()) for item in todo]
+    assert any(at in tokens for tokens in met)
+    for stacked in (Stacked(64), Stacked(64, graphs=True)):
+        for result, tokens in zip(stacked.run(todo), met, strict=True):
+            table = next(iter(result.body["delta"].values()))
+            assert {place for place, row in enumerate(table) if row.any()} == tokens - {at}
+
+
+def test_where_all_weights_descend_in_the_backward_pass_nothing_is_left_to_do():
+    _FUSABLE.clear()
+    stacked = Stacked(64)
+    stacked.run(clients("no bias anywhere"))
+    assert (list(_FUSABLE.values()), stacked.fell_back) == ([{0, 1}], "")
