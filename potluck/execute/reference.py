@@ -91,10 +91,11 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
             means |= weighted_means(job.review(net, final, own, held), own.weight)
         key = keys.as_tensor(keys.derive(at.seed, SENDING)).to(pool.device)
         body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
-        report = {name: float(m) for name, m in metrics.items()}
+        told = torch.stack([m.double() for m in metrics.values()]).tolist() if metrics else []
+        report = dict(zip(metrics, told, strict=True))
         if at.test is not None:
-            report, told = score(item, net, final, held)
-            body = told or body
+            report, shown = score(item, net, final, held)
+            body = shown or body
     return Result(body, rows.count, kept, report, finite(body))
 
 
