@@ -12,6 +12,7 @@ import torch
 from potluck.core.errors import PotluckError
 from potluck.core.job import Result, Rows
 from potluck.core.trees import form
+from potluck.execute.attention import pin_attention
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.reference import DrawsTogether, Item, recall, train
 from potluck.execute.vectorised.stack import Stack, StackResult
@@ -64,7 +65,8 @@ class Stacked:
             )
             alike.setdefault(kind, []).append(i)
         trained: list[tuple[list[int], StackResult | list[Result]]] = []
-        with use_way(self.conv):
+        device = items[0].at.pool.x.device if items else torch.device("cpu")
+        with use_way(self.conv), pin_attention(device):
             for named, group in alike.items():
                 while group:
                     places = group[: self.together]
