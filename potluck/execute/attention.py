@@ -8,9 +8,8 @@ import torch
 
 @contextmanager
 def pin_attention(device: torch.device) -> Iterator[None]:
-    """Leave torch two of its four kinds: the memory-efficient one, whose slopes came out the same every time on
-    an H200, and plain products for what that can't do (float64). Else it goes by shapes and by its version. On a
-    CPU it doesn't."""
+    """Leave torch two of its four kinds: the memory-efficient one, whose slopes came out the same every time
+    on an H200, and plain products for what that can't do (float64). Else it goes by shapes and by version."""
     if device.type != "cuda":
         yield
         return
