@@ -260,7 +260,7 @@ def transformer(shape, classes):
     return nn.Sequential(*steps, nn.Flatten(), nn.Linear(4 * shape[0], classes))
 
 
-BY_DAY = ("auxo", "fedasync", "fedavg", "moon", "scaffold")
+BY_DAY = ("fedasync", "fedavg", "moon", "scaffold")
 SIZED = ("fedrac", "heterofl")  # they make models of several sizes, which this one can't
 
 
