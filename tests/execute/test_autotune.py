@@ -272,7 +272,8 @@ class Asks(Objective):
 def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     choice = choose(begin(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("can't be trained as a stack") == 5
+    assert choice.reason.count("Train can't be trained as a stack (vmap: It looks like") == 1, "said once"
+    assert choice.reason.count("stacked") == 5
     assert not recwarn.list
 
     def full(*_):
@@ -281,7 +282,8 @@ def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     monkeypatch.setattr(stacked, "Stack", full)
     choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("not enough memory") == 5
+    assert "not enough memory" in choice.reason
+    assert choice.reason.count("stacked") == 5
 
 
 def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
