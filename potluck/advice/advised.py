@@ -9,7 +9,7 @@ from potluck.core.advice import Measured
 from potluck.core.codec import Json
 from potluck.data import Pool
 from potluck.experiment import Experiment
-from potluck.experiment.launch.batch import Show, read_show
+from potluck.experiment.launch.follower import Show, read_show
 from potluck.experiment.prepare import name_pool
 
 TOLD = ("system", "algorithm", "score", "why", "evidence", "settings", "verdict")  # of each system's advice

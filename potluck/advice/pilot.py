@@ -27,7 +27,7 @@ from potluck.data import Pool, Split
 from potluck.data.holding import Overlay
 from potluck.experiment import Experiment, run
 from potluck.experiment.build import build_federation, build_training
-from potluck.experiment.launch.batch import Show
+from potluck.experiment.launch.follower import Show
 from potluck.experiment.schema.settings import dump_given
 from potluck.federation import Federation
 from potluck.fleet import Fleet

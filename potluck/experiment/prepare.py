@@ -18,6 +18,7 @@ from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan, Executor
 from potluck.experiment import training_room
 from potluck.experiment.build import Memories, build_federation, build_training, make_shift
+from potluck.experiment.claimed_run import ClaimedRun
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
@@ -44,10 +45,10 @@ class Setting:
 
     def start(
         self, plan: ExecutionPlan, folder: Path | None = None, on_shrink: Callable[[int], None] | None = None
-    ) -> Simulation:
+    ) -> ClaimedRun:
         """The run at its beginning."""
         terms, evaluate = self._terms(plan), self.evaluate
-        return Simulation(
+        return ClaimedRun(
             self.federation, self.algorithm, evaluate=evaluate, folder=folder, on_shrink=on_shrink, **terms
         )
 
@@ -55,10 +56,10 @@ class Setting:
         """The same without evaluations, to measure how its first tasks are computed."""
         return Simulation(self.federation, self.algorithm, executor=executor, **self._terms(plan))
 
-    def resume(self, plan: ExecutionPlan, folder: Path, on_shrink: Callable[[int], None]) -> Simulation:
+    def resume(self, plan: ExecutionPlan, folder: Path, on_shrink: Callable[[int], None]) -> ClaimedRun:
         """The run of a folder, where its newest snapshot left it."""
         terms, evaluate = self._terms(plan), self.evaluate
-        return Simulation.resume(
+        return ClaimedRun.resume(
             self.federation, self.algorithm, evaluate=evaluate, folder=folder, on_shrink=on_shrink, **terms
         )
 

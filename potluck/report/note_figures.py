@@ -73,7 +73,7 @@ def read_notes(run: Run) -> Notes:
 
 def read_own(run: Run) -> list[Notes]:
     """What the algorithms that a run is built from say of their notes, the base rule first."""
-    return [read_of(name) for name in list_rules(run)]
+    return [notes for name in list_rules(run) if (notes := read_of(name)) != Notes()]
 
 
 def read_of(algorithm: str) -> Notes:

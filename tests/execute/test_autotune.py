@@ -272,7 +272,8 @@ class Asks(Objective):
 def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     choice = choose(begin(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("can't be trained as a stack") == 5
+    assert choice.reason.count("Train can't be trained as a stack (vmap: It looks like") == 1, "said once"
+    assert choice.reason.count("stacked") == 5
     assert not recwarn.list
 
     def full(*_):
@@ -281,7 +282,8 @@ def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     monkeypatch.setattr(stacked, "Stack", full)
     choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("not enough memory") == 5
+    assert "not enough memory" in choice.reason
+    assert choice.reason.count("stacked") == 5
 
 
 def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
@@ -603,6 +605,26 @@ def system(tmp_path):
         return room.free_memory(proc, groups)
 
     return free
+
+
+def test_runs_that_share_a_card_share_its_memory(federation, clock, monkeypatch, tmp_path):
+    """64 clients' worth is free, of which stacks take a quarter; four runs a quarter of that each.
+
+    A plan of the cache may have twice as much, and what was measured for one run isn't taken for four.
+    """
+    monkeypatch.setattr(autotune, "measure_largest", lambda items: memory.Takes(1, 0))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 64)
+    known = Plans(tmp_path / "plans.json", "here")
+
+    def find_chunk(sharing):
+        wanted = replace(ALONE, executors=("loop", "stacked"), graphs=False, sharing=sharing)
+        return choose(begin(federation, RULE), wanted, known).plan.chunk
+
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 32)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 16)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [8, 2]
 
 
 def test_free_memory_of_a_gpu(monkeypatch):
