@@ -1,12 +1,12 @@
 # Everything runs from one virtual environment, .venv, at the versions in constraints.txt, but for the peers of
-# the benchmark, Flower, and MLflow and wandb, which have their own.
+# the benchmark, Flower, Ray, and MLflow and wandb, which have their own.
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv hooks demo test nightly campaign reliability thorough flower sinks lint format docs bench peers clean
+.PHONY: help venv hooks demo test nightly campaign reliability thorough flower sinks cluster lint format docs bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,7 +32,7 @@ test: lint ## lint, types, tests in parallel, coverage
 	$(BIN)/python -m pytest -n 2 -m "slow and not nightly"
 
 # What takes too long for every change; a new check is a target of its own, and named here.
-nightly: campaign thorough flower sinks ## the longer checks, an hour
+nightly: campaign thorough flower sinks cluster ## the longer checks, an hour
 
 thorough: export OMP_NUM_THREADS = 1
 campaign: $(READY) ## everything bad by the thousand: kills, damage, loss, lies; goes on where it was
@@ -60,6 +60,15 @@ sinks: .venv-sinks/.ready ## runs that MLflow and wandb follow, offline, read ba
 .venv-sinks/.ready: pyproject.toml constraints-sinks.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install -c constraints-sinks.txt -e ".[mlflow,wandb]"
+	@touch $@
+
+cluster: export OMP_NUM_THREADS = 1
+cluster: .venv-cluster/.ready ## runs on the machines of a Ray cluster, which are killed at times; five minutes
+	.venv-cluster/bin/python -m pytest -m ray tests/cluster
+
+.venv-cluster/.ready: pyproject.toml constraints-cluster.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -c constraints-cluster.txt -e ".[ray,deploy]" pytest
 	@touch $@
 
 lint: $(READY) ## ruff and mypy

@@ -12,6 +12,7 @@ import torch
 from bench import (
     advice,
     asynchronous,
+    cluster,
     deploy,
     engine,
     matching,
@@ -27,18 +28,18 @@ from potluck.experiment.launch.hardware import describe_machine
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
     speed = ("engine", "population", "matching", "planner", "memory", "overheads", "asynchronous", "training")
-    known = (*speed, "advice", "deploy")
+    known = (*speed, "advice", "deploy", "cluster")
     parser.add_argument(
         "names",
         nargs="*",
         metavar="name",
-        help=f"which: {', '.join(known)}; all but advice and deploy, if none",
+        help=f"which: {', '.join(known)}; all but advice, deploy and cluster, if none",
     )
     parser.add_argument(
         "--passes",
         type=int,
         default=3,
-        help="of asynchronous and advice, and of training over all contestants (3)",
+        help="of asynchronous, advice and cluster, and of training over all contestants (3)",
     )
     parser.add_argument("--no-peers", action="store_true", help="training without the other simulators")
     parser.add_argument(
@@ -68,6 +69,7 @@ def main() -> None:
         "asynchronous": partial(asynchronous.main, asked.passes),
         "advice": partial(advice.main, asked.passes),
         "deploy": deploy.main,
+        "cluster": partial(cluster.main, asked.passes),
         "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers, asked.models),
     }
     for name in asked.names or speed:

@@ -23,10 +23,10 @@ The design, written down before the first run:
   ninth of the rows at the server; ResNet-8; 100 rounds; 3 seeds.
 - Settings: on Fashion-MNIST 4 trials a method (3 of its grid, one around the best), each of a whole run: the
   learning rate, and one key of its own where it has one. Elsewhere two rates, and nothing else, since all of
-  ClassTer's and Auxo's studies have 400 runs together. Judged by the mean over all the shifts that are scored,
-  rehearsed with validation rows (`[tune] shifts`), of the model as it comes, without the prior; on
-  Fashion-MNIST with seeds 11 and 12, elsewhere with seed 11. CIFAR-10 is tuned at one class, and two classes
-  take that over.
+  ClassTer's and Auxo's studies have 400 runs together. Judged by the mean over all the shifts that are
+  scored, rehearsed with validation rows (`[tune] shifts`), of the model as it comes, without the prior;
+  on Fashion-MNIST with seeds 11 and 12, elsewhere with seed 11. CIFAR-10 is tuned at one class, and two
+  classes take that over.
 - What counts: devices' mean accuracy at each shift, by seeds, and ClassTer's differences to each method
   with and without prior, paired by seed. Where ClassTer in Potluck's mode isn't ahead, the table says so.
 """

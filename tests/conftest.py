@@ -25,7 +25,7 @@ def nothing_measured(tmp_path_factory):
         patch.setenv("POTLUCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(autotune, "SMALL", math.inf)
         if torch.cuda.is_available():  # tests train in this process, so beside a GPU its forks can't
-            patch.setattr(side_by_side, "limit_jobs", lambda jobs, missing: (jobs or 1, ""))
+            patch.setattr(side_by_side, "limit_jobs", lambda jobs, *_: (jobs or 1, ""))
         yield
 
 

@@ -2,10 +2,20 @@
 
 In float64 the final models agree to 1e-10 and tasks come at the same times; a run that is stored and restored
 before every event on the GPU equals one that isn't, to the byte. So do modules as others write them:
-transformers, recurrent ones, adapters around frozen layers, rows of padding, dropout.
+transformers, recurrent ones, adapters around frozen layers, rows of padding, dropout. Where all that the
+command line needs is installed, too, runs that share the GPU equal those that have it one after another, to
+the byte.
 """
 
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import torch
+from apart import contents
 from own_modules import clients, register_all
 
 from potluck.algorithms.fedasync import fedasync
@@ -52,6 +62,36 @@ def weights(sim):
     return torch.cat([p.flatten().cpu() for p in sim.find_models()["global"][1].values()])
 
 
+COMPARISON = """
+name = "cards"
+compare = ["fedavg", "fedasync", "scaffold"]
+seeds = [1, 2]
+data = { source = "synthetic", rows = 4000, dimension = 30, classes = 5, clients = 40 }
+model = { name = "mlp" }
+stop = { rounds = 30 }
+run = { device = "cuda" }
+"""
+
+
+def check_side_by_side() -> None:
+    """Two runs at a time on the one card, or on as many as there are, and one after another."""
+    if importlib.util.find_spec("typer") is None:
+        print("side by side: not checked, since the command line's libraries aren't installed")
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "it.toml").write_text(COMPARISON)
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "POTLUCK_CACHE": place}
+        for jobs in ("1", "2", "auto"):
+            command = [sys.executable, "-m", "potluck", "compare", "it.toml", "--out", jobs, "--jobs", jobs]
+            told = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
+            print(*[line for line in told.stderr.splitlines() if "GPU" in line], sep="\n")
+            same = contents(folder / jobs) == contents(folder / "1")
+            print(f"--jobs {jobs:4} gives the bytes of --jobs 1: {same}")
+            assert same
+            assert jobs != "2" or "fedavg-1: on GPU 0" in told.stderr
+
+
 MODULES = (
     *("GPT", "encoder", "attention with weights", "masked attention", "biased attention"),
     *("LSTM", "LSTM both ways", "GRU", "RNN", "cells"),
@@ -88,6 +128,7 @@ def check_modules(device):
 
 
 def main() -> None:
+    check_side_by_side()  # first: whoever has used a GPU can't start others that do
     print(torch.__version__, torch.cuda.get_device_name())
     check_modules("cuda")
     small = federation(2000, 30, torch.float64)

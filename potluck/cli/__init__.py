@@ -3,14 +3,17 @@
 import sys
 from collections.abc import Sequence
 
-from potluck.core.errors import PotluckError, RunError
+from potluck.core.errors import AwaitingError, PotluckError, RunError
 from potluck.core.plain_text import show_controls
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console entry point; errors print one line; exit code 2, or 1 for a run or code that failed."""
+    """The console entry point; errors print one line.
+
+    Exit code 2, or 1 for a run or code that failed, or 3 where other parts must be computed first.
+    """
     try:
         from potluck.cli.commands import app  # slow enough for somebody to change her mind
 
@@ -18,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (PotluckError, OSError) as error:
         trace = error.trace if isinstance(error, PotluckError) else ""
         print(show_controls(f"{trace}potluck: {' '.join(str(error).split())}"), file=sys.stderr)
-        sys.exit(1 if isinstance(error, RunError) or trace else 2)
+        failed = isinstance(error, RunError) or trace
+        sys.exit(1 if failed else 3 if isinstance(error, AwaitingError) else 2)
     except KeyboardInterrupt:
         print("potluck: interrupted", file=sys.stderr)
         sys.exit(130)

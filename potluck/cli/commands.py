@@ -19,15 +19,27 @@ from potluck.cli.options import (
     Force,
     Jobs,
     LogSetting,
+    On,
     Out,
+    PartOf,
     Quiet,
     Settings,
+    check_part,
+    join_lines,
     read_jobs,
     read_log,
     read_seeds,
     split_names,
 )
-from potluck.cli.output import explain_resuming, open_screen, print_comparison, print_json, print_run
+from potluck.cli.output import (
+    computing_part,
+    explain_resuming,
+    open_screen,
+    print_comparison,
+    print_json,
+    print_part,
+    print_run,
+)
 from potluck.cli.report import report
 from potluck.cli.studies import study, tune
 from potluck.cli.watch import Watched, watch, watching
@@ -105,6 +117,7 @@ def resume(
     settings: LogSetting = None,
     code: Code = None,
     jobs: Jobs = "auto",
+    on: On = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -120,12 +133,14 @@ def resume(
 
     shown, log = open_screen(quiet), read_log(settings)
     if is_comparison(folder):
-        with explain_resuming(folder, jobs=jobs):
-            compared = resume_comparison(folder, shown, read_jobs(jobs), log=log)
+        with explain_resuming(folder, jobs=jobs, on=on):
+            compared = resume_comparison(folder, shown, read_jobs(jobs), on=on, log=log)
         print_comparison(compared, folder, quiet, as_json)
         return
     if read_jobs(jobs) > 1:
         raise ConfigError(f"--jobs {jobs}: {folder} is no comparison of several runs; leave it out")
+    if on is not None:
+        raise ConfigError(f"--on {on}: {folder} is no comparison of several runs; leave it out")
     if is_finished(folder):
         shown.say(f"{folder}: finished already")
     with explain_resuming(folder), shown(folder.name) as watch:
@@ -142,7 +157,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Compare these, instead of the file's: algorithms, or labels of its list.",
+            help="Compare these, instead of the file's: algorithms, or names that its list gives.",
             show_default=False,
         ),
     ] = None,
@@ -155,13 +170,16 @@ def compare(
     tuned: Annotated[
         bool,
         typer.Option(
-            "--tune", help="First search each one's settings on validation rows, as the table tune says."
+            "--tune",
+            help="First search each one's settings on validation rows, as the table tune says.",
         ),
     ] = False,
     settings: Settings = None,
     code: Code = None,
     out: Out = None,
     jobs: Jobs = "auto",
+    on: On = None,
+    part: PartOf = None,
     watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -171,20 +189,31 @@ def compare(
 
     Example: [bold]potluck compare examples/demo.toml --algorithms fedavg,fedbuff --seeds 1,2,3[/bold]
 
-    Potluck computes runs side by side, one on each core, unless --jobs says otherwise.
+    Potluck computes runs side by side, one on each core or GPU, unless --jobs says otherwise.
     The folder (runs/NAME unless --out names another) has one folder for each run. If the command is
     interrupted, `potluck resume` goes on.
+
+    In a job array, each task computes a part: [bold]potluck compare FILE --out DIR --part 2/40[/bold]
     """
     from potluck import experiment as ex
+    from potluck.experiment.comparison import compare_part
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
     names = None if algorithms is None else split_names("--algorithms", algorithms)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = out or Path("runs") / wanted.name
     shown = open_screen(quiet)
-    with explain_resuming(folder, jobs=jobs), watching(watched, folder):
+    if part is not None:
+        check_part(part, out, force, on)
+        with computing_part(folder), watching(watched, folder):
+            batch = compare_part(
+                wanted, names, chosen, folder, shown, part=part, tuned=tuned, jobs=read_jobs(jobs)
+            )
+        print_part(part, batch, shown)
+        return
+    with explain_resuming(folder, jobs=jobs, on=on), watching(watched, folder):
         compared = ex.compare(
-            wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs)
+            wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs), on=on
         )
     print_comparison(compared, folder, quiet, as_json)
 
@@ -287,3 +316,6 @@ def _spell(algorithm: str) -> str:
         return canonical(algorithm)
     except ConfigError:
         return algorithm
+
+
+join_lines(app)

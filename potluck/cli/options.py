@@ -1,5 +1,7 @@
-"""Options that several commands share, and lists written with commas."""
+"""Options that several commands share, lists written with commas, and help whose lines fit the terminal."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,8 +62,28 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         metavar="N|auto",
-        help="How many runs to compute at a time; auto: one for each core, or one on a GPU. "
+        help="How many runs to compute at a time; auto: one for each core, or for each GPU. "
         "N runs take N times the memory.",
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray[:HOST:PORT]",
+        help="Compute the runs on the machines of a Ray cluster: ray (this machine's, or one of its own), "
+        "ray:10.0.0.1:6379, ray:10.0.0.1:6379?gpus=0.5&cpus=2 (half a GPU and 2 cores a run).",
+        show_default=False,
+    ),
+]
+PartOf = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        metavar="I/N",
+        help="Compute the I-th of N parts, such as 2/8, into an --out that all parts share, and print no "
+        "table: the same command without --part does, once all parts are there.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
@@ -84,6 +106,17 @@ def read_jobs(jobs: str) -> int:
     return int(jobs)
 
 
+def check_part(part: str, out: Path | None, force: bool, on: str | None) -> Path:
+    """The folder that all parts write into."""
+    if on is not None:
+        raise ConfigError(f"--part {part}: --on {on} deals the runs to its machines; leave one of them out")
+    if out is None:
+        raise ConfigError(f"--part {part}: all parts write into one folder; name it with --out")
+    if force:
+        raise ConfigError(f"--part {part}: parts go on with what is there; leave --force out")
+    return out
+
+
 def read_log(settings: list[str] | None) -> "list[Tool] | None":
     """The tools that are to follow a run which is resumed; None: those that did."""
     if not settings:
@@ -102,3 +135,13 @@ def read_seeds(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3") from None
+
+
+def join_lines(app: typer.Typer) -> None:
+    """Let the terminal break the lines of help: those of docstrings are as long as the code's are."""
+    for command in app.registered_commands:
+        told = inspect.cleandoc(command.help or getattr(command.callback, "__doc__", None) or "")
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", told)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            join_lines(group.typer_instance)

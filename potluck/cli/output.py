@@ -1,10 +1,13 @@
 """What several commands do alike: show progress, say how to go on, print results."""
 
 import json
+import shlex
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -13,6 +16,7 @@ from potluck.core.errors import RunError, StorageError
 
 if TYPE_CHECKING:
     from potluck.experiment import Comparison, Run
+    from potluck.experiment.launch.batch import RunBatch
     from potluck.experiment.screen import Screen
 
 
@@ -24,7 +28,9 @@ def open_screen(quiet: bool) -> "Screen":
 
 
 @contextmanager
-def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto") -> Iterator[None]:
+def explain_resuming(
+    folder: Path, command: str | None = None, jobs: str = "auto", on: str | None = None
+) -> Iterator[None]:
     """On Ctrl-C or a full disk, say how to go on: by resuming the folder, or by this command."""
     try:
         yield
@@ -33,12 +39,35 @@ def explain_resuming(folder: Path, command: str | None = None, jobs: str = "auto
 
         begun = folder.exists() if command else (folder / "experiment.toml").exists()
         code = "" if (path := find_path()) is None else f" --code {path}"
-        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{code}"
+        there = "" if on is None else f" --on {shlex.quote(on)}"
+        again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{there}{code}"
         hint = f"; go on with: {again}" if begun else ""
         if isinstance(stopped, StorageError):
             raise StorageError(f"{stopped}{hint}") from None
         echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def computing_part(folder: Path) -> Iterator[None]:
+    """Batch systems end a task by SIGTERM. It is taken as Ctrl-C, so that no run seems to be under way still,
+    and the task can go on at once on another machine."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with explain_resuming(folder, "the same command"):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def print_part(part: str, batch: "RunBatch", shown: "Screen") -> None:
+    """What came of one part of several; what came of all is for who has all."""
+    now = f"{batch.computed} run{'s' * (batch.computed != 1)} computed now"
+    shown.say(f"potluck: part {part} is done ({now}); after all parts, the same without --part tells of them")
 
 
 def print_json(content: Mapping[str, object] | Sequence[Mapping[str, object]], as_json: bool) -> bool:

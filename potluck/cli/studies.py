@@ -5,8 +5,21 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.options import AsJson, Code, File, Force, Jobs, Quiet, Settings, read_jobs, split_names
-from potluck.cli.output import explain_resuming, open_screen, print_json
+from potluck.cli.options import (
+    AsJson,
+    Code,
+    File,
+    Force,
+    Jobs,
+    On,
+    PartOf,
+    Quiet,
+    Settings,
+    check_part,
+    read_jobs,
+    split_names,
+)
+from potluck.cli.output import computing_part, explain_resuming, open_screen, print_json, print_part
 from potluck.cli.watch import Watched, watching
 from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
@@ -28,7 +41,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Tune these, instead of the file's: algorithms, or labels of its list.",
+            help="Tune these, instead of the file's: algorithms, or names that its list gives.",
             show_default=False,
         ),
     ] = None,
@@ -36,6 +49,8 @@ def tune(
     code: Code = None,
     out: Again = None,
     jobs: Jobs = "auto",
+    on: On = None,
+    part: PartOf = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -52,12 +67,18 @@ def tune(
     """
     from potluck import experiment as ex
     from potluck.cli import tables
+    from potluck.experiment.tune import tune_part
 
     wanted = ex.Experiment.from_file(file).with_overrides(settings or [])
     names = None if algorithms is None else split_names("--algorithms", algorithms)
+    if part is not None:
+        folder, shown = check_part(part, out, force, on), open_screen(quiet)
+        with computing_part(folder):
+            print_part(part, tune_part(wanted, names, folder, shown, part=part, jobs=read_jobs(jobs)), shown)
+        return
     folder = out or Path("runs") / f"{wanted.name}-tune"
     with explain_resuming(folder, "the same command"):
-        found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs))
+        found = ex.tune(wanted, names, folder, open_screen(quiet), force=force, jobs=read_jobs(jobs), on=on)
     if not print_json(found.summary(), as_json) and not quiet:
         tables.console.print(tables.show_tuning(found))
         echo(f"all results: {folder / 'tune.json'}")
@@ -68,7 +89,7 @@ def study(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A file in ./studies, FILE_VARIANT, or a path.",
+            help="What --list calls it, or the path of a file that holds a study.",
             show_default=False,
         ),
     ] = None,
@@ -92,6 +113,8 @@ def study(
     no_page: Annotated[bool, typer.Option("--no-page", help="Leave the page alone.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the studies that there are.")] = False,
     jobs: Jobs = "auto",
+    on: On = None,
+    part: PartOf = None,
     watched: Watched = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -103,6 +126,8 @@ def study(
 
     The folder (runs/studies/NAME-SCALE unless --out names another) has one folder for each run. If the
     command is interrupted, run it again: it computes only what is missing.
+
+    In a job array, each task computes a part: [bold]potluck study baselines --out DIR --part 2/40[/bold]
     """
     from potluck.cli import tables
     from potluck.experiment import study_runner
@@ -120,6 +145,14 @@ def study(
         )
     folder = out or study_runner.default_folder(name, scale)
     shown = open_screen(quiet)
+    if part is not None:
+        check_part(part, out, force, on)
+        with computing_part(folder), watching(watched, folder):
+            batch = study_runner.run_study_part(
+                name, scale, folder, shown, part=part, settings=settings or [], jobs=read_jobs(jobs)
+            )
+        print_part(part, batch, shown)
+        return
     with explain_resuming(folder, "the same command"), watching(watched, folder):
         results = study_runner.run_study(
             name,
@@ -129,6 +162,7 @@ def study(
             settings=settings or [],
             force=force,
             jobs=read_jobs(jobs),
+            on=on,
         )
     text = reproduction.write_section(results)
     page = page or reproduction.find_page(results.name, results.plan.study)

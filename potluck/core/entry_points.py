@@ -42,6 +42,12 @@ def find_package(module: str) -> tuple[str, str] | None:
     return None
 
 
+def list_versions() -> dict[str, str]:
+    """The packages that offer Potluck anything, and their versions."""
+    entries = (entry for group in GROUPS for entries in list_entries(group).values() for entry in entries)
+    return {entry.dist.name: entry.dist.version for entry in entries if entry.dist is not None}
+
+
 @contextmanager
 def blame(entry: EntryPoint) -> Iterator[None]:
     """Name the entry point in what goes wrong while it is loaded: code of others may fail in any way."""

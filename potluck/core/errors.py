@@ -7,6 +7,8 @@ PotluckError            anything a user can mend; the command line prints one li
 ├── DecodeError         bytes that are no value, or not one that may be built
 ├── SnapshotError       a run folder that can't be resumed or read
 ├── StorageError        a file that can't be written: the disk is full, say
+├── AwaitingError       what other parts of a command have to compute first; the command line exits with 3
+├── ClaimError          a run that another machine has taken over: this process writes nothing more of it
 ├── RunError            a run that began and can't go on; the command line exits with 1
 │   ├── StalledError    every lane is parked and nothing is under way
 │   └── DivergedError   what is merged or served is NaN or infinite
@@ -66,6 +68,14 @@ class SnapshotError(PotluckError):
 
 class StorageError(PotluckError):
     """A file that can't be written; with room for it, a run goes on where it was."""
+
+
+class AwaitingError(PotluckError):
+    """What is needed, and other processes compute."""
+
+
+class ClaimError(PotluckError):
+    """A run that this process computed and that is somebody else's now."""
 
 
 class RunError(PotluckError):
@@ -148,7 +158,7 @@ def error_context(where: str, keys: Collection[str] | None = None) -> Iterator[N
     """
     try:
         yield
-    except StorageError:  # it names its file, and no key is to blame
+    except (StorageError, ClaimError):  # it names its file, and no key is to blame
         raise
     except PotluckError as error:
         text = str(error)

@@ -10,6 +10,7 @@ Files are named by a folder and by a name below it, such as "models/all.safetens
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,6 +82,21 @@ def write_file(root: Path, name: str, *parts: bytes) -> None:
                 os.unlink(temporary, dir_fd=folder)
             raise
         os.fsync(folder)
+
+
+def copy_anew(root: Path, name: str) -> None:
+    """The same content in another file of this name: whoever has the old one open writes into nothing."""
+    partial = f".{name}.partial"
+    remove_file(root, partial)
+    with (
+        naming(root / name, "written", StorageError),
+        open_file(root, name, "rb") as old,
+        open_file(root, partial, "ab") as new,
+    ):
+        shutil.copyfileobj(old, new, LARGE)
+        new.flush()
+        os.fsync(new.fileno())
+        os.replace(root / partial, root / name)
 
 
 def open_file(root: Path, name: str, mode: Literal["rb", "ab", "a+b"]) -> BinaryIO:

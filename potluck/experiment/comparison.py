@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from potluck.core.errors import SnapshotError
+from potluck.core.errors import ConfigError, SnapshotError
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
 from potluck.experiment.compared import Comparison
-from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, Show, read_show
-from potluck.experiment.launch.side_by_side import Missing
+from potluck.experiment.launch.batch import RunBatch, RunRequest
+from potluck.experiment.launch.follower import Missing, Show, read_show
+from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.methods import Method, list_methods
 from potluck.experiment.prepare import Setting, name_pool, prepare
 from potluck.experiment.run_events import Callback
@@ -23,7 +23,8 @@ from potluck.experiment.schema.log_table import Tool
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.sinks import check_log
 from potluck.experiment.telling import check_callbacks
-from potluck.experiment.tune import check_trials, count_trials, fill_tune, search
+from potluck.experiment.tune import fill_tune, start_batch
+from potluck.experiment.tune_stages import check_trials, count_trials, search
 from potluck.experiment.tuned_keys import set_values
 from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
@@ -38,7 +39,8 @@ def compare(
     *,
     force: bool = False,
     tuned: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
     pool: Pool | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Comparison:
@@ -47,16 +49,71 @@ def compare(
     `experiment`: what all of them have in common.
     `algorithms`: names of algorithms, labels of the experiment's list `compare`, or tables as in that list;
     by default that list. `seeds`: by default the experiment's.
-    `out`: a folder for the runs; without one they stay in memory. `force`: replace it, if Potluck made it.
+    `out`: a folder for the runs; without one they stay in memory. If it holds this very comparison, that goes
+    on. `force`: replace it, if Potluck made it.
     `progress`: True shows how far runs are; a function is told so.
     `tuned`: first search each algorithm's settings on validation rows, in as many trials each, by [tune].
     `jobs`: how many runs to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379' (see docs/own/machines.md).
     `pool`: your own data, as for `run`; `resume_comparison` goes on with such a comparison.
     `callbacks` follow all runs but trials, in this process.
     """
     check_callbacks(callbacks)
+    path = None if out is None else Path(out)
+    spread = read_spread(jobs, path, on)
+    full, federations, files = _plan(experiment, algorithms, seeds, path, force, tuned, pool)
+    if path is not None and (force or not _holds(path, full)):
+        folder.create(path, files, force)
+    return _go_on(full, path, federations, read_show(progress), spread, pool, callbacks)
+
+
+def compare_part(
+    experiment: Experiment,
+    algorithms: Sequence[str | Mapping[str, Any]] | None,
+    seeds: Sequence[int] | None,
+    out: Path,
+    progress: Show,
+    *,
+    part: str,
+    tuned: bool = False,
+    jobs: int = 1,
+) -> RunBatch:
+    """Compute one part of a comparison's trials and runs; others compute the rest."""
+    spread = read_spread(jobs, out, part=part)
+    full, _, files = _plan(experiment, algorithms, seeds, out, False, tuned, None)
+    try:
+        if not _holds(out, full):
+            folder.create(out, files, force=False)
+    except ConfigError:
+        if not _holds(out, full):  # else another part was faster
+            raise
+    tuning = _tune(full, out, progress, spread, None)
+    asked = [
+        RunRequest(
+            f"{method.label}-{seed}", _one(full, seed, method, tuning), _place(out, seed, method), turn=i
+        )
+        for i, (seed, method) in enumerate(_each_by_seed(full))
+    ]
+    own = sum(spread.part is None or spread.part.has(request.turn) for request in asked)
+    batch = RunBatch(own, own, progress, spread=spread)
+    batch.compute_part(asked)
+    return batch
+
+
+def _plan(
+    experiment: Experiment,
+    algorithms: Sequence[str | Mapping[str, Any]] | None,
+    seeds: Sequence[int] | None,
+    path: Path | None,
+    force: bool,
+    tuned: bool,
+    pool: Pool | None,
+) -> tuple[Experiment, dict[int, Federation], dict[str, str]]:
+    """A comparison to the last default, its crowds by seed, and the files of its folder; all is checked."""
     methods = list_methods(experiment, algorithms or ())
+    asked = {*experiment.layers, *(n for method in methods for n in method.around.get("layers", []))}
     full = experiment.with_values(
+        layer={name: own for name, own in experiment.layer.items() if name in asked},
         compare=[method.to_entry() for method in methods],
         seeds=list(seeds or experiment.seeds or [experiment.seed]),
     )
@@ -66,10 +123,8 @@ def compare(
     full = full.with_values(tune=None if table is None else dump_given(table))
     if pool is not None:
         full = name_pool(full, pool)
-    path = None if out is None else Path(out)
-    side_by_side.check_jobs(jobs, path)
     check_log(full.log, path)
-    if path is not None:
+    if path is not None and (force or not _holds(path, full)):
         folder.claim(path, force)
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
@@ -81,30 +136,38 @@ def compare(
     if table is not None:
         first = federations[full.seeds[0]]
         check_trials(_methods(full), table, lambda trial: prepare(trial, federation=first, pool=pool))
-    if path is not None:
-        files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
-        folder.create(path, files, force)
-    return _go_on(full, path, federations, read_show(progress), jobs, pool, callbacks)
+    files = {folder.EXPERIMENT: full.to_toml(), **code.record(), **packages.record(settings)}
+    return full, federations, files
+
+
+def _holds(path: Path, full: Experiment) -> bool:
+    """Whether a folder holds this very comparison, which then goes on."""
+    if not path.is_dir() or not folder.is_comparison(path) or not folder.is_same(path, full):
+        return False
+    code.check_same(path)
+    packages.check_same(path)
+    return True
 
 
 def resume_comparison(
     out: str | Path,
     progress: Show | bool | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     *,
+    on: str | None = None,
     pool: Pool | None = None,
     callbacks: Sequence[Callback] = (),
     log: Sequence[Tool] | None = None,
 ) -> Comparison:
     """Finish a comparison: load what is finished, resume what was begun, run the rest.
 
-    `out`: its folder. `progress`, `jobs` and `callbacks`: as for `compare`.
+    `out`: its folder. `progress`, `jobs`, `on` and `callbacks`: as for `compare`.
     `pool`: the data that it was started with, if any.
     `log`: tools that follow what is left from now on, in place of those of [log].
     """
     path = Path(out)
     check_callbacks(callbacks)
-    side_by_side.check_jobs(jobs, path)
+    spread = read_spread(jobs, path, on)
     experiment = _read(path)
     if pool is not None and name_pool(experiment, pool).data.path != experiment.data.path:
         raise SnapshotError(
@@ -115,7 +178,7 @@ def resume_comparison(
     if log is not None:
         experiment = _change_log(experiment.with_values(log={"to": list(log)}), path)
     check_log(experiment.log, path)
-    return _go_on(experiment, path, {}, read_show(progress), jobs, pool, callbacks)
+    return _go_on(experiment, path, {}, read_show(progress), spread, pool, callbacks)
 
 
 def load_comparison(out: str | Path) -> Comparison:
@@ -150,16 +213,15 @@ def _go_on(
     path: Path | None,
     federations: dict[int, Federation],
     show: Show | None,
-    jobs: int,
+    spread: Spread,
     pool: Pool | None,
     callbacks: Sequence[Callback],
 ) -> Comparison:
     runs: list[Run] = []
-    tuning = _tune(experiment, path, show, jobs, pool)
+    tuning = _tune(experiment, path, show, spread, pool)
     missing = list(_missing(experiment, path, federations, tuning))
-    batch = RunBatch(len(missing), len(missing), show, jobs=jobs, pool=pool, callbacks=callbacks)
-    if len(missing) > 1 and batch.limit_jobs(missing) > 1:
-        batch.compute(missing, len(missing), len(missing))
+    batch = RunBatch(len(missing), len(missing), show, spread=spread, pool=pool, callbacks=callbacks)
+    batch.compute(missing, len(missing), len(missing))
     for seed, method in _each(experiment):
         place, federation = _place(path, seed, method), federations.get(seed)
         if place is not None and folder.is_run(place) and folder.is_finished(place):
@@ -199,7 +261,7 @@ def _missing(
     experiment: Experiment, path: Path | None, federations: dict[int, Federation], tuning: Tuning | None
 ) -> Iterator[Missing]:
     """The runs that aren't finished, seed by seed: those of one share their data."""
-    for seed, method in sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0])):
+    for seed, method in _each_by_seed(experiment):
         place = _place(path, seed, method)
         if place is None or folder.is_finished(place):
             continue
@@ -215,14 +277,13 @@ def _missing(
 
 
 def _tune(
-    experiment: Experiment, path: Path | None, show: Show | None, jobs: int, pool: Pool | None
+    experiment: Experiment, path: Path | None, show: Show | None, spread: Spread, pool: Pool | None
 ) -> Tuning | None:
     table = experiment.tune
     if table is None:
         return None
     methods = _methods(experiment)
-    total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, show, jobs=jobs, pool=pool)
+    batch = start_batch(count_trials(methods, table), table, show, spread, pool=pool)
     place = None if path is None else folder.find_below(path, folder.TUNING)
     return search({"": (methods, place)}, table, batch)[""]
 
@@ -235,6 +296,11 @@ def _methods(experiment: Experiment) -> dict[str, Experiment]:
 
 def _each(experiment: Experiment) -> list[tuple[int, Method]]:
     return [(seed, method) for method in list_methods(experiment) for seed in experiment.seeds]
+
+
+def _each_by_seed(experiment: Experiment) -> list[tuple[int, Method]]:
+    """In the order in which they are computed: those of one seed share their data."""
+    return sorted(_each(experiment), key=lambda each: experiment.seeds.index(each[0]))
 
 
 def _one(experiment: Experiment, seed: int, method: Method, tuning: Tuning | None = None) -> Experiment:

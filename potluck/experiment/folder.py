@@ -16,8 +16,11 @@ devices.json        who they were: speed, links, rows at first and at the end, t
 summary.json        what the run came to: written last, so a folder that has one is finished
 models/             what was trained, one safetensors file for each view
 log/                what the tools of [log] keep
+.computing          who computes it, as long as somebody does
 """
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -29,8 +32,10 @@ from potluck.core import safe_files
 from potluck.core.errors import ConfigError, SnapshotError, StorageError
 from potluck.core.records import Record
 from potluck.engine import record_sums, snapshot
+from potluck.experiment import claim as claim_file
 from potluck.experiment import code, json_files, packages, toml
 from potluck.experiment.device_summary import DeviceSummary, find_mismatch
+from potluck.experiment.launch.hardware import identify_machine
 from potluck.experiment.record_check import find_record_fault
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
@@ -62,6 +67,7 @@ _OWN = {
     TUNED,
     MEMORIES,
     LOG,
+    claim_file.NAME,
     *DEPLOYED,
 }
 _OTHERS = re.compile(r"\..*\.partial|journal-\d{8}\.log|keep\.\d+\.log")
@@ -95,18 +101,22 @@ def claim(folder: Path, force: bool) -> None:
 
 
 def create(folder: Path, files: dict[str, str], force: bool) -> None:
-    """A new folder with these files, whole or not at all; replaces what `claim` allows."""
+    """A new folder with these files, whole or not at all; replaces what `claim` allows.
+
+    Of several processes that do so at a time one is first, and the others are refused.
+    """
     claim(folder, force)
     place = folder.resolve()  # for its name: that of "." is empty
-    partial = place.with_name(f".{place.name}.partial")
+    partial = place.with_name(f".{place.name}.{identify_machine()}-{os.getpid()}.partial")
     try:
         if partial.exists():
             shutil.rmtree(partial)
         partial.mkdir(parents=True)
+        _clear_away(place, partial)
         try:
             for name, text in files.items():
                 safe_files.write_file(partial, name, text.encode())
-            if (folder / EXPERIMENT).is_file():
+            if force and (folder / EXPERIMENT).is_file():
                 shutil.rmtree(folder)
             os.rename(partial, folder)
         except BaseException:
@@ -116,7 +126,19 @@ def create(folder: Path, files: dict[str, str], force: bool) -> None:
     except StorageError as error:
         raise StorageError(str(error).replace(str(partial), str(folder))) from None
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            claim(folder, force=False)  # which says who has it
         raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
+
+
+def _clear_away(place: Path, partial: Path) -> None:
+    """Remove what processes left that were killed while they made this folder; others may be at it now."""
+    now = partial.stat().st_mtime  # by the file system's clock
+    for other in place.parent.iterdir():
+        if other.name.startswith(f".{place.name}.") and other.name.endswith(".partial") and other != partial:
+            with contextlib.suppress(FileNotFoundError):
+                if other.is_dir() and now - other.lstat().st_mtime >= claim_file.PATIENCE:
+                    shutil.rmtree(other)
 
 
 def make(folder: Path) -> None:
@@ -191,6 +213,13 @@ def check_links(folder: Path) -> None:
 
 def is_finished(folder: Path) -> bool:
     return safe_files.has_file(folder, SUMMARY)
+
+
+def has_failed(folder: Path) -> bool:
+    """Whether it was left in good order, with models, by a run that couldn't go on."""
+    if not is_run(folder) or safe_files.has_file(folder, claim_file.NAME):
+        return False  # asked first: a run that ends meanwhile has its summary before its claim goes
+    return bool(safe_files.list_names(folder, MODELS)) and not is_finished(folder)
 
 
 def experiment(folder: Path) -> Experiment:

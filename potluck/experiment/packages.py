@@ -41,7 +41,7 @@ def find_changes(folder: Path) -> list[str]:
     begun = json_files.make(
         {"versions": json_files.read_table(folder, RECORD, fix)}, _Record, folder / RECORD, fix
     )
-    found = ((name, version, _find_version(name)) for name, version in begun.versions.items())
+    found = ((name, version, find_version(name)) for name, version in begun.versions.items())
     return [
         f"was begun with {name} {version}, and {here or 'none'} is installed; install {name}=={version}"
         for name, version, here in found
@@ -55,7 +55,8 @@ def check_same(folder: Path) -> None:
         raise ConfigError(f"{folder}: {change}")
 
 
-def _find_version(name: str) -> str | None:
+def find_version(name: str) -> str | None:
+    """That of an installed package."""
     try:
         return metadata.version(name)
     except (metadata.PackageNotFoundError, ValueError):  # or no name at all

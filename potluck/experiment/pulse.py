@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, TypedDict
 import numpy as np
 
 from potluck.core import safe_files
-from potluck.core.errors import StorageError
+from potluck.core.errors import ClaimError, StorageError
 from potluck.engine.accounts import Accounts
 from potluck.engine.records import Records
 from potluck.engine.schedule import Progress
@@ -130,6 +130,9 @@ def keep_pulse(folder: Path | None, sim: Simulation, progress: Watch | None) -> 
     pulse = Pulse(folder, sim.logs, sim.accounts, lambda: count_crowd(sim), progress)
     try:
         yield pulse
+    except ClaimError:
+        pulse.last = None  # the file is somebody else's now
+        raise
     finally:
         pulse.close()
 

@@ -1,4 +1,7 @@
-"""One process at a time computes a run: two that write the same records would spoil them."""
+"""One process at a time computes a run: two that write the same records would spoil them.
+
+A lock of the system sees to that on one machine, a claim among machines that share a folder.
+"""
 
 import contextlib
 import importlib.util
@@ -7,32 +10,38 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from potluck.core.errors import ConfigError
+from potluck.experiment import claim
+from potluck.experiment.claim import Claim
 
 _HELD: set[int] = set()  # files whose locks this process has
 _LOCKS = importlib.util.find_spec("fcntl") is not None  # a system without: nothing is checked there
 
 
 @contextlib.contextmanager
-def lock_run(folder: Path) -> Iterator[None]:
-    """Keep a run's folder to this process; the lock goes with the process, however that ends."""
+def lock_run(folder: Path, patience: float | None = None) -> Iterator[Claim | None]:
+    """Keep a run's folder to this process; the lock goes with the process, however that ends.
+
+    `patience`: seconds without a sign of life (`Claim.renew`) after which other machines may take it over.
+    """
     if not _LOCKS:
-        yield
+        yield None
         return
     import fcntl
 
-    file = os.open(folder, os.O_RDONLY)
+    file, locked = os.open(folder, os.O_RDONLY), True
     try:
         try:
             _take(file)
         except BlockingIOError:
-            raise ConfigError(
-                f"{folder}: another process is computing this run; wait until it has ended, or end it first"
-            ) from None
+            raise claim.refuse(folder, claim.find_owner(folder)) from None
         except OSError:
-            pass  # a file system without locks: nothing is checked there
+            locked = False  # a file system without locks: the claim is all that there is
         _HELD.add(file)
-        yield
+        own = claim.take(folder, patience, locked)
+        try:
+            yield own
+        finally:
+            own.release()
     finally:
         _HELD.discard(file)
         with contextlib.suppress(OSError):

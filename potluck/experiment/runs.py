@@ -16,7 +16,7 @@ from torch import nn
 
 from potluck import metrics
 from potluck.core import safe_files
-from potluck.core.errors import ConfigError, PotluckError, RunError, StorageError
+from potluck.core.errors import ClaimError, ConfigError, PotluckError, RunError, StorageError
 from potluck.core.records import Record
 from potluck.core.rule import Runnable
 from potluck.core.trees import finite
@@ -26,6 +26,7 @@ from potluck.engine import snapshot
 from potluck.engine.acceptance import find_doubt
 from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, notebook, packages
+from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
@@ -176,18 +177,19 @@ def run(
         }
         folder.create(path, files, force)
     try:
-        with nullcontext() if path is None else lock_run(path):
+        with nullcontext() if path is None else lock_run(path, find_patience(e)) as claim:
             note = None if path is None else partial(execution_plan.note_chunk, path)
-            sim = setting.start(chosen.plan, path, note)
+            sim = setting.start(chosen.plan, path, note).keep_to(claim)
             if isinstance(models := setting.federation.models, Models):
                 sim.notices += [models[spec].remark for spec in models if models[spec].remark]
             if chosen.fresh:
-                sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                how = chosen.reason.partition(":")[0]  # the plan in its folder has all times
+                sim.notices.append(f"computed by {describe(chosen.plan)}, the fastest way here ({how})")
                 if doubt := find_doubt(setting.federation, setting.algorithm):
                     sim.notices.append(doubt)
             return _follow(setting, sim, path, name, progress, callbacks, lenient)
-    except (StorageError, RunError):
-        raise  # it goes on when there is room; or its records say how it came to this
+    except (StorageError, RunError, ClaimError):
+        raise  # it goes on when there is room, or elsewhere; or its records say how it came to this
     except Exception:  # whatever it is goes on: here only a folder that holds nothing is taken away
         if path is not None and not snapshot.list_all(path):
             shutil.rmtree(path)  # it never began
@@ -230,11 +232,11 @@ def resume(
             f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
         )
     setting = prepare(experiment, algorithm, federation, pool)
-    with lock_run(path):
+    with lock_run(path, find_patience(experiment)) as claim:
         if log is not None:
             folder.change_log(path, experiment.log)
         plan = execution_plan.read_plan(path)
-        sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path))
+        sim = setting.resume(plan, path, partial(execution_plan.note_chunk, path)).keep_to(claim)
         if plan.torch != torch.__version__:
             sim.notices.append(
                 f"begun with torch {plan.torch}, resumed with {torch.__version__}: numbers may differ"
@@ -293,6 +295,8 @@ def _finish(setting: Setting, sim: Simulation, path: Path | None, teller: Teller
             teller.end(left.summary, str(error))
             raise _say_where(error, path) from None
         return left
+    except ClaimError:
+        raise  # the folder is somebody else's now
     except BaseException as error:
         if path is not None:
             with contextlib.suppress(PotluckError):  # what went wrong first is told

@@ -53,13 +53,13 @@ class Screen:
         finally:
             self._bars = None
 
-    def on_start(self, name: str) -> None:
-        """One of several runs at a time."""
+    def on_start(self, name: str, where: str = "") -> None:
+        """One of several runs at a time; `where`: such as `GPU 3`, if that doesn't go without saying."""
         if self._bars is None:
-            self.say(f"{name}: started")
+            self.say(f"{name}: on {where}" if where else f"{name}: started")
             self._followed[name] = _Followed(None)
         else:
-            self._followed[name] = _Followed(_add_bar(self._bars, name))
+            self._followed[name] = _Followed(_add_bar(self._bars, f"{name} ({where})" if where else name))
             self._bars.refresh()
 
     def on_progress(self, name: str, p: Progress) -> None:

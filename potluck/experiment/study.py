@@ -32,7 +32,8 @@ from potluck.experiment.runs import Run
 from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.tune_table import Tune
-from potluck.experiment.tune import count_trials, fill_tune
+from potluck.experiment.tune import fill_tune
+from potluck.experiment.tune_stages import count_trials
 from potluck.experiment.tuned_keys import has_key, is_set, set_values
 from potluck.experiment.tuning import Tuning
 from potluck.metrics import Estimate

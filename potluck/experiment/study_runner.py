@@ -8,11 +8,13 @@ from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, PotluckError, RunError, nearest
 from potluck.experiment import folder, json_files
 from potluck.experiment.code import execute_file
-from potluck.experiment.launch import execution_plan, side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show
+from potluck.experiment.launch import execution_plan
+from potluck.experiment.launch.batch import RunBatch, RunRequest
+from potluck.experiment.launch.follower import Show
+from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Results, Study, StudyPlan
-from potluck.experiment.tune import search
+from potluck.experiment.tune_stages import search
 from potluck.experiment.tuning import Tuning
 
 STUDIES, RESULTS = Path("studies"), "study.json"
@@ -83,42 +85,20 @@ def run_study(
     *,
     settings: Sequence[str] = (),
     force: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
 ) -> Results:
     """Run a study, or what is missing of it; `out`: runs/studies/NAME-SCALE unless told.
 
     `jobs`: runs that are computed at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379'.
     """
     place = default_folder(name, scale) if out is None else Path(out)
-    path, study = find(name)
-    side_by_side.check_jobs(jobs, place)
-    try:
-        plan = study.plan(scale, settings)
-        total, grid = plan.total, plan.tune
-        asked = [
-            (scenario, arm, plan.experiment(arm, scenario, seed), _place(place, scenario, arm, seed))
-            for scenario in plan.scenarios
-            for seed in plan.scale.seeds
-            for arm in plan.arms
-        ]
-        work = plan.trials * (1.0 if grid is None else grid.length)
-        batch = RunBatch(total, work + total - plan.trials, show, force=force, jobs=jobs)
-        for _, _, experiment, at in asked:
-            if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
-                batch.check(experiment, None if grid else at)  # it may be there at the settings of a tuning
-    except PotluckError as error:
-        raise error.retell(f"{path}: {error}") from error.__cause__
-    folder.make(place)
-    tunings = _tune(plan, place, batch)
-    tuned: list[tuple[str, Arm, RunRequest]] = []
-    for scenario, arm, experiment, at in asked:
-        tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
-        experiment = plan.with_choice(experiment, arm, tuning)
-        title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
-        tuned.append((scenario, arm, RunRequest(title, experiment, at)))
-    batch.compute_ahead(run for _, _, run in tuned)
+    spread = read_spread(jobs, place, on)
+    plan, tunings, asked, batch = _ask(name, scale, place, show, settings, force, spread)
+    batch.compute_ahead(run for _, _, run in asked)
     runs: dict[tuple[str, str], list[Run]] = {}
-    for scenario, arm, run in tuned:
+    for scenario, arm, run in asked:
         done = batch.run(*run)
         if done.failed is not None:  # half a run belongs into no table
             raise RunError(f"{run.name}: {done.failed}")
@@ -126,6 +106,64 @@ def run_study(
     results = Results(Path(name).stem, plan, runs, tunings, _machines(runs), place)
     json_files.write_json(place, RESULTS, summarise(results))
     return results
+
+
+def run_study_part(
+    name: str,
+    scale: str,
+    out: Path,
+    show: Show,
+    *,
+    part: str,
+    settings: Sequence[str] = (),
+    jobs: int = 1,
+) -> RunBatch:
+    """Compute one part of a study's trials and runs; others compute the rest."""
+    *_, asked, batch = _ask(name, scale, out, show, settings, False, read_spread(jobs, out, part=part))
+    batch.compute_part(run for _, _, run in asked)
+    return batch
+
+
+def _ask(
+    name: str,
+    scale: str,
+    place: Path,
+    show: Show | None,
+    settings: Sequence[str],
+    force: bool,
+    spread: Spread,
+) -> tuple[StudyPlan, dict[str, Tuning], list[tuple[str, Arm, RunRequest]], RunBatch]:
+    """The runs of a study at their settings, after everything was checked and tuned."""
+    path, study = find(name)
+    spread = spread.for_study(path)
+    try:
+        plan = study.plan(scale, settings)
+        total, grid = plan.total, plan.tune
+        wanted = [
+            (scenario, arm, plan.experiment(arm, scenario, seed), _place(place, scenario, arm, seed))
+            for scenario in plan.scenarios
+            for seed in plan.scale.seeds
+            for arm in plan.arms
+        ]
+        trials, runs = plan.trials, total - plan.trials
+        if spread.part is not None:
+            trials, runs = spread.part.count(trials), spread.part.count(runs)
+        work = trials * (1.0 if grid is None else grid.length) + runs
+        batch = RunBatch(trials + runs, work, show, force=force, spread=spread)
+        for _, _, experiment, at in wanted:
+            if experiment.seed == plan.scale.seeds[0] and not folder.is_finished(at):
+                batch.check(experiment, None if grid else at)  # it may be there at the settings of a tuning
+    except PotluckError as error:
+        raise error.retell(f"{path}: {error}") from error.__cause__
+    folder.make(place)
+    tunings = _tune(plan, place, batch)
+    asked: list[tuple[str, Arm, RunRequest]] = []
+    for turn, (scenario, arm, experiment, at) in enumerate(wanted):
+        tuning = tunings.get(scenario, tunings.get(plan.scenarios[0]))
+        experiment = plan.with_choice(experiment, arm, tuning)
+        title = "-".join(part for part in (scenario, arm.name, str(experiment.seed)) if part)
+        asked.append((scenario, arm, RunRequest(title, experiment, at, turn=turn)))
+    return plan, tunings, asked, batch
 
 
 def default_folder(name: str, scale: str) -> Path:

@@ -2,46 +2,34 @@
 
 Whoever compares methods at fixed settings compares how well those suit each; whoever tunes one method further
 than another, how long each was tuned. So every method has the same number of trials, whatever it has to set:
-who has one key searches that one the finer and wider. Where a search goes next stands in `search`; here it is
-run, stage by stage, all methods side by side. The trials and what was chosen are written to tune.json, so
-that they can be published beside what was found with them.
+who has one key searches that one the finer and wider. Where a search goes next stands in `search`, how it is
+run in `tune_stages`. The trials and what was chosen are written to tune.json, so that they can be published
+beside what was found with them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
-from potluck import algorithms as registry
-from potluck.core.errors import ConfigError, ModelError, PotluckError, error_context, require
+from potluck.core.errors import error_context
 from potluck.data import Pool
-from potluck.experiment import folder, json_files
-from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.batch import RunBatch, RunRequest, Show, read_show
+from potluck.experiment.launch.batch import RunBatch
+from potluck.experiment.launch.follower import Show, read_show
+from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.methods import list_methods
-from potluck.experiment.prepare import name_pool, resolve_run
-from potluck.experiment.runs import Run
+from potluck.experiment.prepare import name_pool
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.schema.tune_table import Tune
-from potluck.experiment.search import (
-    Move,
-    Point,
-    Space,
-    Trial,
-    count_grid,
-    count_points,
-    next_move,
-    spread,
+from potluck.experiment.tune_stages import (
+    begin_searches,
+    check_awaited,
+    count_trials,
+    run_stages,
+    search,
 )
-from potluck.experiment.tuned_keys import find_space, list_lacking, name_trial, narrow, set_values
+from potluck.experiment.tuned_keys import narrow
 from potluck.experiment.tuning import Tuning
-
-K = TypeVar("K")
-Methods = Mapping[str, Experiment]  # by name
 
 
 def tune(
@@ -51,7 +39,8 @@ def tune(
     progress: Show | bool | None = None,
     *,
     force: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: str | None = None,
     pool: Pool | None = None,
 ) -> Tuning:
     """Search the settings of [tune] for every algorithm, on validation rows; return every trial.
@@ -61,18 +50,59 @@ def tune(
     `out`: a folder for the trials; what it holds already isn't computed again. Without one, in memory.
     `force`: replace that folder, if Potluck made it. `progress`: True shows how far trials are.
     `jobs`: how many trials to compute at a time, in processes of their own; 0: one a core, where that helps.
+    `on`: other machines that compute them, such as 'ray:HOST:6379' (see docs/own/machines.md).
     `pool`: your own data, as for `run`.
     """
     place = None if out is None else Path(out)
-    side_by_side.check_jobs(jobs, place)
-    listed = list_methods(experiment, algorithms or (), "tune")
+    spread = read_spread(jobs, place, on)
     if pool is not None:
         experiment = name_pool(experiment, pool)
-    table = fill_tune(experiment, [method.algorithm for method in listed])
-    methods = {method.label: method.lay_over(experiment) for method in listed}
-    total = count_trials(methods, table)
-    batch = RunBatch(total, total * table.length, read_show(progress), force=force, jobs=jobs, pool=pool)
+    methods, table = _list_tuned(experiment, algorithms)
+    batch = start_batch(count_trials(methods, table), table, read_show(progress), spread, force, pool)
     return search({"": (methods, place)}, table, batch)[""]
+
+
+def tune_part(
+    experiment: Experiment,
+    algorithms: Sequence[str | Mapping[str, Any]] | None,
+    out: Path,
+    progress: Show,
+    *,
+    part: str,
+    jobs: int = 1,
+) -> RunBatch:
+    """Compute one part of a search's trials; others compute the rest."""
+    spread = read_spread(jobs, out, part=part)
+    methods, table = _list_tuned(experiment, algorithms)
+    total = count_trials(methods, table)
+    batch = start_batch(total, table, progress, spread)
+    found = begin_searches({"": (methods, out)}, table, batch)
+    run_stages(found.values(), table, batch)
+    needed = any(method.waits and batch.is_own(method.turn) for method in found[""].methods)
+    check_awaited(batch, total, needed)
+    return batch
+
+
+def _list_tuned(
+    experiment: Experiment, algorithms: Sequence[str | Mapping[str, Any]] | None
+) -> tuple[dict[str, Experiment], Tune]:
+    """What is tuned, by its name, and how."""
+    listed = list_methods(experiment, algorithms or (), "tune")
+    table = fill_tune(experiment, [method.algorithm for method in listed])
+    return {method.label: method.lay_over(experiment) for method in listed}, table
+
+
+def start_batch(
+    trials: int,
+    table: Tune,
+    show: Show | None,
+    spread: Spread,
+    force: bool = False,
+    pool: Pool | None = None,
+) -> RunBatch:
+    """What computes so many trials, or a part of them."""
+    own = trials if spread.part is None else spread.part.count(trials)
+    return RunBatch(own, own * table.length, show, force=force, spread=spread, pool=pool)
 
 
 def fill_tune(experiment: Experiment, names: Sequence[str]) -> Tune:
@@ -87,203 +117,3 @@ def fill_tune(experiment: Experiment, names: Sequence[str]) -> Tune:
         table = narrow(table, names, [method.algorithm for method in beside])
     others = (seed for seed in count(11) if seed not in own)
     return Tune(**{**dict(table), "seeds": table.seeds or [next(others), next(others)]})
-
-
-def count_trials(methods: Methods, table: Tune) -> int:
-    """How many runs a search takes, at most."""
-    spaces = [_find_space(experiment, table) for experiment in methods.values()]
-    return sum(count_points(space, table.trials, table.refine) for space in spaces) * len(table.seeds)
-
-
-def check_trials(methods: Methods, table: Tune, check: Callable[[Experiment], object]) -> None:
-    """Refuse a grid of which some value can't be run, before anything is: `check` makes what a run needs."""
-    for experiment in methods.values():
-        known = not table.shifts or len(experiment.evaluate.shifts) > 0
-        fix = "there are none to judge by; give evaluate.shifts, such as [0.0, 0.5, 1.0]"
-        require(known, "tune.shifts", True, fix)
-        space = _find_space(experiment, table)
-        points = spread(space, count_grid(space, table.trials, table.refine))
-        others = [{**points[0], key: value} for key, values in space.items() for value in values]
-        for point in [*points, *(point for point in others if point not in points)]:
-            with _blame_table():
-                check(_make_trial(experiment, point, table.seeds[0], table.length))
-
-
-def search(
-    searches: Mapping[K, tuple[Methods, Path | None]], table: Tune, batch: RunBatch
-) -> dict[K, Tuning]:
-    """What is best for every method of every search; several searches go side by side.
-
-    Stage by stage: first all points of all grids, then one point of each method after another.
-    """
-    found = {key: _Search(methods, table, out, batch) for key, (methods, out) in searches.items()}
-    everyone = [method for one in found.values() for method in one.methods]
-    for one in found.values():  # nothing starts if one can't
-        one.check()
-    stage = [(method, move) for method in everyone for move in method.list_first()]
-    while stage:
-        _run_stage(stage, table, batch)
-        stage = [(method, move) for method in everyone if (move := method.find_next(batch)) is not None]
-    return {key: one.finish() for key, one in found.items()}
-
-
-def _run_stage(stage: "Sequence[tuple[_Method, Move]]", table: Tune, batch: RunBatch) -> None:
-    """Run these points with every seed, seed by seed: runs of one share their data."""
-    asked = [
-        (i, method.request(move.point, seed))
-        for seed in table.seeds
-        for i, (method, move) in enumerate(stage)
-    ]
-    batch.compute_ahead(request for _, request in asked)
-    results: list[list[float]] = [[] for _ in stage]
-    for i, request in asked:
-        done = batch.run(*request)
-        accuracy = _judge(done, table) if done.failed is None else 0.0  # settings that break it
-        if accuracy is None:
-            raise PotluckError(f"{request.name}: never evaluated, so it can't be judged; run it longer")
-        results[i].append(accuracy)
-    for (method, move), own in zip(stage, results, strict=True):
-        method.tried.append(
-            Trial(point=move.point, origin=move.origin, key=move.key, results=own, mean=fmean(own))
-        )
-
-
-def _judge(run: Run, table: Tune) -> float | None:
-    """How good a trial was; with shifts, by the first view that is scored at them."""
-    if not table.shifts:
-        return run.summary["accuracy_mean"]
-    told = [line for line in run.lines if line["metric"] == "accuracy_shifted"]
-    return fmean(line["value"]["mean"] for line in told if line["view"] == told[0]["view"]) if told else None
-
-
-@dataclass
-class _Method:
-    """One method under way."""
-
-    name: str
-    experiment: Experiment
-    table: Tune
-    space: Space
-    out: Path | None
-    tried: list[Trial] = field(default_factory=list)
-    refused: list[Point] = field(default_factory=list)
-    ended: bool = False
-
-    def list_first(self) -> list[Move]:
-        wanted = count_grid(self.space, self.table.trials, self.table.refine)
-        return [Move(point, "grid") for point in spread(self.space, wanted)]
-
-    def find_next(self, batch: RunBatch) -> Move | None:
-        """The next point that a run can have, if there is one and a trial is left for it."""
-        left = count_points(self.space, self.table.trials, self.table.refine) - len(self.tried)
-        if self.ended or left <= 0:
-            return None
-        while (move := next_move(self.space, self.tried, self.refused)) is not None:
-            if self._can_run(move.point, batch):
-                return move
-            self.refused.append(move.point)
-        self.ended = True
-        runs = left * len(self.table.seeds)
-        batch.drop(runs, runs * self.table.length)
-        return None
-
-    def _can_run(self, point: Point, batch: RunBatch) -> bool:
-        request = self.request(point, self.table.seeds[-1])  # whose data were used last
-        try:
-            resolve_run(request.experiment)
-        except ConfigError:
-            return False
-        if batch.is_there(request.experiment, request.place):  # then it could
-            return True
-        try:
-            batch.check(request.experiment, None)
-        except (ConfigError, ModelError):
-            return False
-        return True
-
-    def request(self, point: Point, seed: int) -> RunRequest:
-        name, length = name_trial(self.name, self.space, point, seed), self.table.length
-        place = None if self.out is None else folder.find_below(self.out, name)
-        return RunRequest(name, _make_trial(self.experiment, point, seed, length), place, length)
-
-
-class _Search:
-    """The methods that are tuned together, in one folder."""
-
-    def __init__(self, methods: Methods, table: Tune, out: Path | None, batch: RunBatch) -> None:
-        self.table, self.out, self.batch = table, out, batch
-        self.methods = [
-            _Method(name, experiment, table, _find_space(experiment, table), out)
-            for name, experiment in methods.items()
-        ]
-
-    def check(self) -> None:
-        """Build what can be wrong with a trial; what is there already was right."""
-        by_name = {method.name: method.experiment for method in self.methods}
-        first = [
-            method.request(move.point, self.table.seeds[0])
-            for method in self.methods
-            for move in method.list_first()
-        ]
-        with _blame_table():
-            there = all(self.batch.is_there(request.experiment, request.place) for request in first)
-        if not there:
-            check_trials(by_name, self.table, lambda trial: self.batch.check(trial, None))
-        if self.out is not None:
-            folder.make(self.out)
-
-    def finish(self) -> Tuning:
-        table, methods = self.table, self.methods
-        tuning = Tuning(
-            table.trials,
-            table.refine,
-            table.seeds,
-            table.length,
-            {method.name: {key: [*values] for key, values in method.space.items()} for method in methods},
-            {m.name: list_lacking(table, registry.canonical(m.experiment.algorithm)) for m in methods},
-            {method.name: method.tried for method in methods},
-            {method.name: method.refused for method in methods},
-            table.shifts,
-        )
-        if self.out is not None:
-            json_files.write_json(self.out, folder.TUNED, tuning.summary())
-        return tuning
-
-
-@contextmanager
-def _blame_table() -> Iterator[None]:
-    """Say that a setting which is refused comes from [tune]; that of a folder doesn't."""
-    try:
-        yield
-    except ConfigError as error:
-        if "algorithms." not in str(error):
-            raise
-        raise error.retell(f"{error} (by [tune])") from error.__cause__
-
-
-def _find_space(experiment: Experiment, table: Tune) -> Space:
-    return find_space(table, registry.canonical(experiment.algorithm))
-
-
-def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) -> Experiment:
-    """A run to its end, however good it is by then: who stops at a target can't be told apart.
-
-    Of models as they come: a prior would be fitted on the very rows by which settings are chosen.
-    """
-    stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
-    ends: dict[str, Any] = {
-        "rounds": None if stop.rounds is None else max(1, round(length * stop.rounds)),
-        "seconds": None if stop.seconds is None else length * stop.seconds,
-        "device_seconds": None if stop.device_seconds is None else length * stop.device_seconds,
-    }
-    evaluate = {key: value for key, value in evaluate.items() if key != "target"}
-    return set_values(experiment, point).with_values(
-        seed=seed,
-        seeds=[],
-        compare=[],
-        tune=None,
-        stop={key: value for key, value in ends.items() if value is not None},
-        evaluate={**evaluate, "on": "validation"},
-        serve={},
-        log={},
-    )

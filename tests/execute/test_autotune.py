@@ -462,7 +462,7 @@ def test_what_was_measured_is_told_once(clock, monkeypatch, tmp_path, capsys):
     (line,) = said("a")
     assert line.startswith("potluck: computed by stacked (graphs, one by one")
     reason = json.loads((tmp_path / "a" / "plan.json").read_text())["reason"]
-    assert line.endswith(f"; {reason}")
+    assert line.endswith(f", the fastest way here ({reason.partition(':')[0]})")
     assert said("b") == []
     pinned = json.loads((tmp_path / "b" / "plan.json").read_text())
     assert (pinned["executor"], pinned["reason"].startswith(reason)) == ("stacked", True)
@@ -605,6 +605,26 @@ def system(tmp_path):
         return room.free_memory(proc, groups)
 
     return free
+
+
+def test_runs_that_share_a_card_share_its_memory(federation, clock, monkeypatch, tmp_path):
+    """64 clients' worth is free, of which stacks take a quarter; four runs a quarter of that each.
+
+    A plan of the cache may have twice as much, and what was measured for one run isn't taken for four.
+    """
+    monkeypatch.setattr(autotune, "measure_largest", lambda items: memory.Takes(1, 0))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 64)
+    known = Plans(tmp_path / "plans.json", "here")
+
+    def find_chunk(sharing):
+        wanted = replace(ALONE, executors=("loop", "stacked"), graphs=False, sharing=sharing)
+        return choose(begin(federation, RULE), wanted, known).plan.chunk
+
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 32)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [16, 4]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 16)
+    assert [find_chunk(sharing) for sharing in (1, 4)] == [8, 2]
 
 
 def test_free_memory_of_a_gpu(monkeypatch):

@@ -16,7 +16,7 @@ from potluck.core.codec import value
 from potluck.core.job import ModelSpec
 from potluck.experiment import Experiment
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
-from potluck.experiment.tune import _make_trial
+from potluck.experiment.tune_stages import _make_trial
 from potluck.jobs import Train
 from potluck.rules import Uniform
 

@@ -5,14 +5,12 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from support import try_rates
+from apart import SMALL, STUDY, alive, children, contents, started, until
 
 import potluck
 from potluck.cli import main
@@ -24,43 +22,13 @@ from potluck.experiment import Experiment, runs, study_runner, tune
 from potluck.experiment.comparison import resume_comparison
 from potluck.experiment.launch import child as processes
 from potluck.experiment.launch import execution_plan, hardware, side_by_side
+from potluck.experiment.launch.follower import Follower, Missing
 
 # Tests train in this process too, and where torch sees a GPU it can't train in forks of one that has.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU"),
 ]
-
-ROOT = str(Path(__file__).resolve().parents[2])
-SMALL = {
-    "name": "small",
-    "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
-    "model": {"name": "linear"},
-    "stop": {"rounds": 3},
-    "tune": try_rates(0.3, 0.0001),
-}
-STUDY = """
-from potluck.models import register as register_model
-from potluck.experiment.study import Arm, Scale, Study
-from torch import nn
-
-register_model("of_this_study", lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(8, classes)))
-BASE = {
-    "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 8},
-    "model": {"name": "of_this_study"}, "stop": {"rounds": ROUNDS}, "evaluate": {"rounds": 100},
-    "run": {"executor": "loop", "snapshot_every": 0.2},
-}
-TUNE = {"trials": 2, "refine": 0, "seeds": [1], "length": 0.5, "grid": {"train": {"lr": [0.1, 0.3]}}}
-STUDY = Study(
-    title="Two", question="Which?",
-    arms=[Arm("plain", "fedavg", {"clients": 3}), Arm("q", "qfedavg", {"clients": 3})],
-    scenarios={"even": {}, "skewed": {"data": {"partition": "dirichlet", "alpha": 0.5}}},
-    quick=Scale(BASE, seeds=(1, 2), tune=TUNE, tune_each=True),
-    paper=Scale(BASE, seeds=(1, 2), scenarios=["even"]),
-)
-"""
-
-DEAF = (lambda _: None, lambda *_: None, lambda *_: None)  # what nobody listens to: begun, heard, ended
 
 
 class Told:
@@ -86,7 +54,7 @@ class Told:
         assert progress.done >= self.far.get(name, 0.0)
         self.far[name] = progress.done
 
-    def on_start(self, name):
+    def on_start(self, name, where):
         self.started.append(name)
         self.far[name] = 0.0  # trials of several scenarios share their names
 
@@ -102,54 +70,12 @@ def small(**changes):
     return Experiment(**{**SMALL, **changes})
 
 
-def contents(folder):
-    """What runs computed, to the byte; a model's file begins with notes whose order is nobody's business."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    names = ("experiment.toml", "records.jsonl", "tune.json")
-    same = {name: content for name, content in found.items() if name.endswith(names)}
-    models = {name: content for name, content in found.items() if name.endswith(".safetensors")}
-    return same | {name: m[8 + int.from_bytes(m[:8], "little") :] for name, m in models.items()}
-
-
-def children(of):
-    """Processes that have this one as their parent."""
-    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(of)], capture_output=True, text=True).stdout
-    return [int(pid) for pid in told.split()]
-
-
-def alive(pids):
-    states = (Path(f"/proc/{pid}/stat") for pid in pids)
-    return [
-        path for path in states if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
-    ]
-
-
-def until(true, seconds=60):
-    for _ in range(50 * seconds):
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("never came true")
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "two.py").write_text(STUDY.replace("ROUNDS", "4"))
     return tmp_path
-
-
-def started(*arguments):
-    command = [sys.executable, "-m", "potluck", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": ROOT},
-    )
 
 
 # ---------------------------------------------------------------------------------------------- same results
@@ -214,7 +140,7 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     log = tmp_path / "log"
     chosen = {1: ExecutionPlan("stacked", chunk=3), 2: ExecutionPlan("workers", 2)}
 
-    def choose(setting):
+    def choose(setting, sharing):
         with open(log, "a") as file:
             file.write(f"{len(list(tmp_path.glob('c/*/plan.json')))} ")
         return PlanChoice(chosen[setting.experiment.seed], "measured", True)
@@ -225,7 +151,9 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     assert log.read_text() == "0 0 "
     pinned = [execution_plan.read_plan(tmp_path / "c" / f"fedavg-{seed}") for seed in (1, 2)]
     assert pinned == [chosen[1], ExecutionPlan("loop")]
-    assert "potluck: fedavg-1: computed by stacked (chunks of 3); measured" in told.said
+    assert (
+        "potluck: fedavg-1: computed by stacked (chunks of 3), the fastest way here (measured)" in told.said
+    )
     straight = runs.run(
         small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: PlanChoice(chosen[1], "")
     )
@@ -266,9 +194,9 @@ def test_errors_keep_their_kind(tmp_path, monkeypatch, error, kind, text):
         raise error
 
     monkeypatch.setattr(runs, "run", fail)
-    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(kind, match=text):
-        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [{}], 2, lambda _: None, Follower())
 
 
 def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypatch):
@@ -281,15 +209,12 @@ def test_a_killed_process_is_told_and_the_others_are_stopped(tmp_path, monkeypat
 
     monkeypatch.setattr(runs, "run", work)
     asked = [
-        side_by_side.Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path)
-        for seed in (1, 2, 3)
+        Missing(f"run-{seed}", small(seed=seed, run={"executor": "loop"}), tmp_path) for seed in (1, 2, 3)
     ]
-    names = []
+    told = Told()
     with pytest.raises(potluck.core.errors.PotluckError, match=r"^run-2: its process was killed by SIGKILL"):
-        side_by_side.compute(
-            asked, [None] * 3, 2, lambda _: None, lambda run: names.append(run.name), *DEAF[1:]
-        )
-    assert names == ["run-1", "run-2"]
+        side_by_side.compute(asked, [{}] * 3, 2, lambda _: None, Follower(told))
+    assert told.started == ["run-1", "run-2"]
     assert not alive([int((tmp_path / "pid").read_text())])
 
 
@@ -303,9 +228,9 @@ def test_workers_that_a_child_ends_say_nothing(tmp_path, monkeypatch, capfd):
         raise DataError(f"ended with {process.exitcode}")
 
     monkeypatch.setattr(runs, "run", work)
-    missing = side_by_side.Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
+    missing = Missing("a", small(run={"executor": "loop"}), tmp_path / "a")
     with pytest.raises(DataError, match=r"^a: ended with 1$"):
-        side_by_side.compute([missing], [None], 2, lambda _: None, *DEAF)
+        side_by_side.compute([missing], [{}], 2, lambda _: None, Follower())
     assert capfd.readouterr() == ("", "")
 
 
@@ -422,7 +347,7 @@ def test_a_single_run_stays_in_this_process(here, capsys, monkeypatch):
 
 def asked_for(executor="auto", device="cpu", count=2):
     one = small(run={"executor": executor, "device": device})
-    return [side_by_side.Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
+    return [Missing(f"a-{seed}", one, Path("a")) for seed in range(count)]
 
 
 def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):
@@ -431,8 +356,10 @@ def test_what_uses_all_of_the_machine_runs_alone_unless_told(monkeypatch):
     assert side_by_side.limit_jobs(0, asked_for(device="cuda")) == (1, "they share the GPU")
     assert side_by_side.limit_jobs(0, asked_for("workers")) == (1, "each has workers of its own")
     assert side_by_side.limit_jobs(3, asked_for("workers", "cuda")) == (3, "")
+    assert side_by_side.limit_jobs(0, asked_for(device="cuda"), cards=4)[0] == 4
     monkeypatch.setattr(hardware, "count_cores", lambda: 1)
-    assert side_by_side.limit_jobs(0, asked_for("workers", "cuda")) == (1, "")
+    assert side_by_side.limit_jobs(0, asked_for("workers")) == (1, "")
+    assert side_by_side.limit_jobs(0, asked_for(device="cuda"), cards=4)[0] == 4
 
 
 def test_workers_that_were_measured_count(monkeypatch):
@@ -440,17 +367,12 @@ def test_workers_that_were_measured_count(monkeypatch):
     monkeypatch.setattr(hardware, "count_cores", lambda: 8)
     why = "each is fastest with workers of its own"
     workers, loop = PlanChoice(ExecutionPlan("workers", 8), ""), PlanChoice(ExecutionPlan("loop"), "")
-    assert side_by_side.limit_jobs_beside_workers([workers] * 2) == (1, why)
-    assert side_by_side.limit_jobs_beside_workers([workers] * 3) == (8, "")
-    assert side_by_side.limit_jobs_beside_workers([loop, None]) == (8, "")
-    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 8), "")] * 9) == (
-        1,
-        why,
-    )
-    assert side_by_side.limit_jobs_beside_workers([PlanChoice(ExecutionPlan("stacked", 4), "")] * 9) == (
-        2,
-        why,
-    )
+    assert side_by_side.limit_jobs_beside_workers([{"": workers}] * 2) == (1, why)
+    assert side_by_side.limit_jobs_beside_workers([{"": workers}] * 3) == (8, "")
+    assert side_by_side.limit_jobs_beside_workers([{"": loop}, {}]) == (8, "")
+    for workers, jobs in (8, 1), (4, 2):
+        stacked = {"": PlanChoice(ExecutionPlan("stacked", workers), "")}
+        assert side_by_side.limit_jobs_beside_workers([stacked] * 9) == (jobs, why)
 
 
 def test_why_runs_are_alone_is_told_once(here, capsys, monkeypatch):

@@ -13,7 +13,8 @@ from potluck.core.errors import ConfigError, SnapshotError
 from potluck.experiment import Experiment, compare, study_runner, tune
 from potluck.experiment.search import count_points
 from potluck.experiment.study import Arm, Scale, Study
-from potluck.experiment.tune import count_trials, fill_tune
+from potluck.experiment.tune import fill_tune
+from potluck.experiment.tune_stages import count_trials
 from potluck.experiment.tuned_keys import find_space, has_key, list_keys, name_trial, set_values
 from potluck.experiment.tuning import load_tuning
 from potluck.report import reproduction

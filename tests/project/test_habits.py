@@ -50,9 +50,9 @@ def test_hooks_are_the_tools_of_the_environment():
 def test_every_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(d for e in project["optional-dependencies"].values() for d in e)]
-    # flwr clashes with what the others want; mlflow and wandb want much that nothing else does
-    files = ("constraints.txt", "constraints-flower.txt", "constraints-sinks.txt")
-    lines = [line for file in files for line in (ROOT / file).read_text().splitlines()]
+    # flwr clashes with what the others want; mlflow, wandb and ray want much that nothing else does
+    apart = [f"constraints-{name}.txt" for name in ("flower", "sinks", "cluster")]
+    lines = [line for file in ("constraints.txt", *apart) for line in (ROOT / file).read_text().splitlines()]
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
     names = {"".join(c if c.isalnum() or c in "-_" else " " for c in d).split()[0] for d in wanted}
     assert {name.lower().replace("_", "-") for name in names} <= pinned

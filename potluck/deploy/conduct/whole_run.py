@@ -17,6 +17,7 @@ from potluck.deploy.port import Port
 from potluck.deploy.work import rows, vocabulary
 from potluck.deploy.work.device import Device, Holding, OwnRows
 from potluck.experiment import folder
+from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.pulse import Crowd, Pulse
 from potluck.experiment.run_lock import lock_run
 from potluck.experiment.schema.experiment import Experiment
@@ -68,7 +69,13 @@ def conduct(
         return folder.read_summary(out)
     torch.set_num_threads(1)
     began = time.monotonic()
-    with lock_run(out):
+    with lock_run(out, find_patience(experiment)) as claim:
+
+        def is_over() -> bool:
+            if claim is not None:
+                claim.look()
+            return until()
+
         own = Device(out / OWN, own_rows, deployment.models, vocabulary.learn())
         port = open_port(deployment)
         here = WithServer(port, deployment.terms.devices, own)
@@ -77,7 +84,7 @@ def conduct(
             conductor = server.conductor
             pulse = Pulse(out, server.logs, conductor.accounts, lambda: _count_crowd(server), progress)
             try:
-                server.run(pulse, until)
+                server.run(pulse, is_over)
             finally:
                 pulse.close()
                 server.close()

@@ -24,7 +24,7 @@ from potluck.execute.plan import ExecutionPlan, Executor, Loop
 from potluck.execute.process import tune_process
 from potluck.execute.reference import Item
 from potluck.execute.tune.cache import JSON, Plans
-from potluck.execute.tune.memory import find_chunk, find_near_chunk, measure_largest
+from potluck.execute.tune.memory import SHARE, find_chunk, find_near_chunk, measure_largest
 from potluck.execute.tune.timing import Sample, measure, shorten
 from potluck.execute.vectorised.executor import ONE_BY_ONE
 from potluck.models import Model
@@ -67,6 +67,7 @@ class Wanted:
     executors: tuple[str, ...]  # to choose from
     chunk: int | None = None  # of every stack, if told
     graphs: bool | None = None  # whether stacks' steps are captured, if told
+    sharing: int = 1  # runs that have the device's memory together
 
 
 def list_candidates(wanted: Wanted, chunks: Sequence[int], convolves: bool) -> list[ExecutionPlan]:
@@ -204,7 +205,7 @@ def _leave_no_trace(device: str) -> Iterator[None]:
 
 def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: Begin | None) -> PlanChoice:
     count, device, one = len(items), wanted.base.device, measure_largest(items)
-    room = wanted.chunk or find_chunk(one, count, device)
+    room = wanted.chunk or find_chunk(one, count, device, SHARE / wanted.sharing)
     near = room if wanted.chunk or device != "cpu" else min(room, find_near_chunk(one, count))
     net = items[0].at.models[items[0].job.model]
     shapes = net.shapes if isinstance(net, Model) else {}
@@ -228,13 +229,15 @@ def _choose(items: Sequence[Item], wanted: Wanted, known: Plans | None, begin: B
         "clients": _round(count),
         "steps": _round(sample.total),
         "asynchronous": begin is not None,
+        **({"sharing": wanted.sharing} if wanted.sharing > 1 else {}),
     }
     entry = None if known is None else known.find(about)
     plan = None if entry is None else recall_plan(entry, plans)
     if known is not None and entry is not None and plan is not None:
         if wanted.chunk is None and plan.executor == "stacked":
             # Half, where a quarter was asked for: numbers should not change with every megabyte that is free.
-            plan = replace(plan, chunk=min(plan.chunk, find_chunk(one, count, device, share=0.5)))
+            most = find_chunk(one, count, device, 2 * SHARE / wanted.sharing)
+            plan = replace(plan, chunk=min(plan.chunk, most))
         return PlanChoice(
             plan, f"{entry.get('reason')} (measured on {entry.get('date')}, from the cache {known.path})"
         )

@@ -1,1 +1,1 @@
-"""Runs in processes of their own, side by side."""
+"""Runs in processes of their own: side by side, on GPUs, in parts."""

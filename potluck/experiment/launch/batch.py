@@ -3,55 +3,29 @@
 So whoever asks for the same runs again, after a crash or for another page, waits only for what is missing.
 """
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from potluck.core.errors import ConfigError, error_context
+import torch
+
+from potluck.core.errors import ConfigError, RunError
 from potluck.data import Pool
-from potluck.engine.schedule import Progress
-from potluck.experiment import build, code, folder, packages, runs, toml
+from potluck.experiment import code, folder, packages, runs
 from potluck.experiment.launch import side_by_side
-from potluck.experiment.launch.side_by_side import Done, Missing
+from potluck.experiment.launch.cards import list_cards, uses_card
+from potluck.experiment.launch.federations import Federations
+from potluck.experiment.launch.follower import Follower, Missing, Show
+from potluck.experiment.launch.spread import Spread
 from potluck.experiment.prepare import prepare, resolve_run
-from potluck.experiment.run_events import Callback, Event
+from potluck.experiment.run_events import Callback
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
-from potluck.experiment.schema.settings import dump_all
-from potluck.experiment.screen import Screen
-from potluck.experiment.telling import Watch, call_back
 from potluck.federation import Federation
-
-KEPT_FEDERATIONS = 2  # that are kept at a time: they may be large, and runs come seed by seed
-NOT_FEDERATION = (
-    *("name", "algorithm", "algorithms", "compare", "seeds"),
-    *("train", "robust", "stop", "evaluate", "tune", "log"),
-)
-
-
-class Show(Protocol):
-    """Follows runs for people."""
-
-    def __call__(self, name: str) -> AbstractContextManager[Watch | None]: ...
-    def say(self, text: str) -> None: ...
-    def announce(
-        self, number: int, total: int, left: float | None
-    ) -> None: ...  # before a run; left: seconds
-
-    # Of runs side by side, within `follow_many`; runs and seconds that are left.
-    def follow_many(self) -> AbstractContextManager[None]: ...
-    def on_start(self, name: str) -> None: ...
-    def on_progress(self, name: str, progress: Progress) -> None: ...
-    def on_end(
-        self, name: str, accuracy: float | None, seconds: float, runs: int, left: float | None
-    ) -> None: ...
-
-
-def read_show(progress: Show | bool | None) -> Show | None:
-    """Who follows runs; True: what the command line shows."""
-    return Screen(quiet=False) if progress is True else progress or None
 
 
 class RunRequest(NamedTuple):
@@ -61,13 +35,14 @@ class RunRequest(NamedTuple):
     experiment: Experiment
     place: Path | None
     work: float = 1.0  # how long it takes, a whole one being 1
+    turn: int = 0  # its place in the list of all, by which parts are dealt
 
 
 class RunBatch:
-    """A number of runs, `jobs` at a time (0: one a core, where that helps).
+    """A number of runs, spread over cores or machines.
 
     `force` replaces those that a folder holds with other settings; `pool` holds their data, if no file does.
-    `callbacks` hear of those that are computed side by side.
+    `callbacks` hear of those that are computed in other processes.
     """
 
     def __init__(
@@ -77,24 +52,26 @@ class RunBatch:
         show: Show | None = None,
         *,
         force: bool = False,
-        jobs: int = 1,
+        spread: Spread = Spread(),
         pool: Pool | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.callbacks = callbacks
-        self.total, self.show, self.force, self.jobs, self.pool = total, show, force, jobs, pool
+        self.total, self.show, self.force, self.spread, self.pool = total, show, force, spread, pool
         self.number = 0  # of the run that is under way
         self.computed = 0  # since this start
         self.seconds = self.work = 0.0  # of all that are done
         self.left = work  # in whole runs
         self.failed: dict[Path, str] = {}  # runs that couldn't go on, and why
-        self._federations: dict[str, Federation] = {}
+        self.awaited = Counter[int]()  # runs that other parts haven't computed yet, by part
+        self._federations = Federations(pool)
         self._explained_already: set[str] = set()
+        self._cards: list[str] | None = None  # of this machine, once they were looked for
 
     def check(self, experiment: Experiment, place: Path | None) -> None:
         """Build everything that can be wrong with a run, before the first one starts."""
         if _state(place, full := resolve_run(experiment), self.force) != "finished":
-            prepare(experiment, federation=self._federation(full))
+            prepare(experiment, federation=self._federations.find(full))
 
     def is_there(self, experiment: Experiment, place: Path | None) -> bool:
         """Whether a folder holds this very run, begun or finished; another one is refused, as ever."""
@@ -106,22 +83,74 @@ class RunBatch:
         self.left -= work
 
     def compute_ahead(self, asked: Iterable[RunRequest]) -> None:
-        """Compute what is missing of the runs that are asked for next, if that is to be done side by side."""
-        if self.jobs == 1:
+        """Compute what is missing of the runs that are asked for next, unless each is computed as it is."""
+        if self.spread.one_by_one:
             return
         missing, runs, work = list[Missing](), self.total - self.number, self.left
-        for name, experiment, place, share in asked:
+        for name, experiment, place, share, turn in asked:
+            if not self.is_own(turn):
+                continue
             state = _state(place, resolve_run(experiment), self.force)
             if place is not None and state != "finished":
                 missing.append(Missing(name, experiment, place, share, state))
             else:
                 runs, work = runs - 1, work - share
-        if self.limit_jobs(missing) > 1:
-            self.compute(missing, runs, work)
+        self.compute(missing, runs, work)
 
-    def limit_jobs(self, missing: Sequence[Missing]) -> int:
+    def compute_part(self, asked: Iterable[RunRequest]) -> None:
+        """Compute those of these runs that are this part's; which couldn't go on is told at the end."""
+        own = [request for request in asked if self.is_own(request.turn)]
+        self.compute_ahead(own)
+        done = {request.name: self.run(*request) for request in own}
+        if failed := [f"{name}: {run.failed}" for name, run in done.items() if run.failed is not None]:
+            raise RunError("; ".join(failed))
+
+    def is_own(self, turn: int) -> bool:
+        """Whether a run is this part's to compute, by its place in the list of all."""
+        return self.spread.part is None or self.spread.part.has(turn)
+
+    def is_awaited(self, request: RunRequest) -> bool:
+        """Whether another part has yet to compute a run; it has if the run couldn't go on there."""
+        part, place = self.spread.part, request.place
+        if part is None or part.has(request.turn) or place is None:
+            return False
+        if _state(place, resolve_run(request.experiment), self.force) == "finished":
+            return False
+        if folder.has_failed(place):
+            self.failed[place] = f"it couldn't go on in part {part.find(request.turn)}"
+            return False
+        self.awaits(request.turn, 1)
+        return True
+
+    def awaits(self, turn: int, runs: int) -> None:
+        """Count runs that another part has yet to compute."""
+        if self.spread.part is not None and runs:
+            self.awaited[self.spread.part.find(turn)] += runs
+
+    def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
+        """Decide where runs are computed: on other machines, or side by side in processes of this one.
+
+        Else nothing is done here, and each is computed in this process when it is asked for. So many runs,
+        and so much work, are left with them.
+        """
+        follower = Follower(self.show, self.callbacks, runs, work, self.seconds, self.work)
+        if missing and self.spread.where is not None:
+            self.spread.where.compute(missing, self.spread.jobs, self.pool, follower)
+        elif missing and self._are_apart(missing):
+            self._compute_beside(missing, follower)
+        self.computed += follower.computed
+        self.failed |= follower.failed
+
+    def _are_apart(self, missing: Sequence[Missing]) -> bool:
+        """Whether these have processes of their own. A single run needs none, unless it uses a GPU: whoever
+        has done that can't start any more processes that do."""
+        alone = self.total == 1 and missing[0].experiment.run.device == "cpu"
+        return not (self.spread.one_by_one or alone) and self._limit_jobs(missing) > 1
+
+    def _limit_jobs(self, missing: Sequence[Missing]) -> int:
         """How many of these to compute at a time, as far as their settings tell."""
-        return self._explain(len(missing), *side_by_side.limit_jobs(self.jobs, missing))
+        cards = 0 if self.spread.jobs else len(self._list_cards(missing))
+        return self._explain(len(missing), *side_by_side.limit_jobs(self.spread.jobs, missing, cards))
 
     def _explain(self, missing: int, jobs: int, why: str) -> int:
         """So many at a time; says once why not more, if that was left open."""
@@ -130,61 +159,48 @@ class RunBatch:
             self.show.say(f"potluck: one run at a time, since {why}; --jobs N: N at a time")
         return jobs
 
-    def compute(self, missing: Sequence[Missing], runs: int, work: float) -> None:
-        """Compute these side by side; so many runs, and so much work, are left with them."""
-        show, seconds, done, jobs = self.show, self.seconds, self.work, self.jobs
-
-        def end(run: Missing, came: Done) -> None:
-            nonlocal runs, work, seconds, done
-            runs, work = runs - 1, work - run.work
-            seconds, done = seconds + came.seconds, done + run.work
-            self.computed += 1
-            if came.failed is not None:
-                self.failed[run.place] = came.failed
-            if show is not None:
-                left = seconds / done * work / max(1, min(jobs, runs))
-                show.on_end(run.name, came.accuracy, came.seconds, runs, left)
-                for notice in came.notices:
-                    show.say(f"potluck: {run.name}: {notice}")
-
-        def start(run: Missing) -> None:
-            if show is not None:
-                show.on_start(run.name)
-
-        def follow(run: Missing, progress: Progress) -> None:
-            if show is not None:
-                show.on_progress(run.name, progress)
-
-        def hear(event: Event) -> None:
-            for callback in self.callbacks:
-                call_back(callback, event)
-
+    def _compute_beside(self, missing: Sequence[Missing], follower: Follower) -> None:
         def build_federation(experiment: Experiment) -> Federation:
-            return self._federation(resolve_run(experiment))
+            return self._federations.find(resolve_run(experiment))
 
-        choices = side_by_side.choose_plans(missing, build_federation)
+        cards = self._list_cards(missing)
+        jobs = self.spread.jobs or len(cards)
+        sharing = math.ceil(min(jobs, len(missing)) / len(cards)) if cards else 1
+        choices = side_by_side.choose_plans(missing, build_federation, cards, sharing)
         jobs = jobs or self._explain(len(missing), *side_by_side.limit_jobs_beside_workers(choices))
-        with show.follow_many() if show else nullcontext():
-            told = hear if self.callbacks else None
-            side_by_side.compute(missing, choices, jobs, build_federation, start, follow, end, told)
+        side_by_side.compute(missing, choices, jobs, build_federation, follower, cards)
 
-    def run(self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0) -> Run:
+    def _list_cards(self, missing: Sequence[Missing]) -> list[str]:
+        """The names of this machine's GPUs, if any of these runs uses one in a process of its own."""
+        if not any(map(uses_card, missing)) or (self.spread.jobs == 0 and torch.cuda.is_initialized()):
+            return []
+        if self._cards is None:
+            self._cards = list_cards()
+            if len(kinds := sorted(set(self._cards))) > 1 and self.show is not None:
+                told = f"this machine has GPUs of {len(kinds)} kinds ({', '.join(kinds)})"
+                self.show.say(f"potluck: {told}: a run's last digits depend on which of them computes it")
+        return self._cards
+
+    def run(
+        self, name: str, experiment: Experiment, place: Path | None, work: float = 1.0, turn: int = 0
+    ) -> Run:
         """A run as its folder has it, or computed; `work` is how long it takes, a whole one being 1.
 
         One that can't go on is given as far as it came, with `failed`.
         """
         full = resolve_run(experiment)
         state = _state(place, full, self.force)
-        self.number += 1
+        self.number += self.is_own(turn)
         if state == "finished" and place is not None:
             done = runs.load(place)
         elif place in self.failed:
             done = replace(runs.load(place), failed=self.failed[place])
         else:
-            done = self._compute(name, experiment, place, state, self._federation(full))
-        self.seconds += done.summary["wall_seconds"]
-        self.work += work
-        self.left -= work
+            done = self._compute(name, experiment, place, state, self._federations.find(full))
+        if self.is_own(turn):
+            self.seconds += done.summary["wall_seconds"]
+            self.work += work
+            self.left -= work
         return done
 
     def _compute(
@@ -204,18 +220,6 @@ class RunBatch:
             for notice in done.notices:
                 self.show.say(f"potluck: {name}: {notice}")
         return done
-
-    def _federation(self, full: Experiment) -> Federation:
-        """Data, devices and models, which runs share that differ in the rest only."""
-        tables = {key: value for key, value in dump_all(full).items() if key not in NOT_FEDERATION}
-        shifts = dump_all(full.evaluate).get("shifts", [])  # test rows are laid out for them
-        key = toml.write({**tables, "shifts": shifts})
-        if key not in self._federations:
-            while len(self._federations) >= KEPT_FEDERATIONS:
-                self._federations.pop(next(iter(self._federations)))
-            with error_context(full.source):
-                self._federations[key] = build.build_federation(full, self.pool)
-        return self._federations[key]
 
 
 def _state(place: Path | None, full: Experiment, force: bool) -> str:

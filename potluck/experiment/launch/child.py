@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Generic, NoReturn, TypeVar
 
@@ -33,15 +34,33 @@ NEWS = (Progress, Started, RoundDone, Evaluated, Noted, Ended)
 Tell = Callable[[News], None]  # the parent
 
 
-class Child(Generic[T]):
-    """A process, as its parent sees it."""
+class DiedError(PotluckError):
+    """A process that has ended without a word."""
 
-    def __init__(self, name: str, call: Callable[[Tell], T], others: "Sequence[Child[T]]") -> None:
-        context = multiprocessing.get_context("fork")
+    def __init__(self, text: str, how: str = "") -> None:
+        super().__init__(text)
+        self.how = how
+
+
+class Child(Generic[T]):
+    """A process, as its parent sees it.
+
+    It is forked, so it has what its parent has; one that is `spawned` begins anew and is sent its call: for
+    parents with threads of others', whose locks a fork would inherit.
+    """
+
+    def __init__(
+        self, name: str, call: Callable[[Tell], T], others: "Sequence[Child[T]]" = (), spawned: bool = False
+    ) -> None:
         self.name = name
-        self.pipe, theirs = context.Pipe()
-        parents = [*(other.pipe for other in others), self.pipe]
-        self.process = context.Process(target=_serve, args=(theirs, parents, call))
+        self.pipe, theirs = multiprocessing.Pipe()
+        parents = [] if spawned else [*(other.pipe for other in others), self.pipe]
+        terms = (theirs, parents, call)
+        self.process: BaseProcess = (
+            multiprocessing.get_context("spawn").Process(target=_serve, args=terms)
+            if spawned
+            else multiprocessing.get_context("fork").Process(target=_serve, args=terms)
+        )
         start_process(self.process)
         theirs.close()
 
@@ -53,9 +72,8 @@ class Child(Generic[T]):
             self.process.join()
             code = self.process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-            raise PotluckError(
-                f"{self.name}: its process {how} (out of memory?); go on with fewer --jobs"
-            ) from None
+            text = f"{self.name}: its process {how} (out of memory?); go on with fewer --jobs"
+            raise DiedError(text, signal.Signals(-code).name if code < 0 else f"exit code {code}") from None
         if isinstance(heard, NEWS):
             return heard
         content: T

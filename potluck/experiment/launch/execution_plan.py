@@ -29,8 +29,11 @@ class Notes(TypedDict):
     machine: str
 
 
-def choose_plan(setting: Setting) -> PlanChoice:
-    """How a run is to be computed, and why. Only what it would train first is computed for that, at most."""
+def choose_plan(setting: Setting, sharing: int = 1) -> PlanChoice:
+    """How a run is to be computed, and why. Only what it would train first is computed for that, at most.
+
+    `sharing`: so many runs have the device's memory together.
+    """
     run = setting.experiment.run
     most = CROWD * hardware.count_cores()
     fix = f"give at most {most}: there are {hardware.count_cores()} cores here"
@@ -49,7 +52,7 @@ def choose_plan(setting: Setting) -> PlanChoice:
     def begin(plan: ExecutionPlan, executor: Executor | None) -> Trial:
         return Trial(setting.start_trial(plan, executor))
 
-    wanted = Wanted(base, executors, run.chunk, run.graphs)
+    wanted = Wanted(base, executors, run.chunk, run.graphs, sharing)
     choice = choose(begin, wanted, Plans(find_path(), hardware.describe_machine()))
     if run.device != "cpu":  # rows and models go there again for the run itself
         gc.collect()

@@ -7,78 +7,45 @@ otherwise. Runs that would start workers of their own train in a loop instead, w
 Processes are forked: data are built once and shared, and models of the user's own are simply there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing import connection
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
-from potluck.core.errors import ConfigError, require
+from potluck.core.errors import ConfigError
 from potluck.engine.schedule import Progress
 from potluck.execute.tune.autotune import PlanChoice
-from potluck.experiment import runs
 from potluck.experiment.launch import execution_plan, hardware
+from potluck.experiment.launch.cards import USED, pick_card, take_card, uses_card
 from potluck.experiment.launch.child import NEWS, Child, Tell, stop_on_exit
-from potluck.experiment.prepare import Setting, prepare
-from potluck.experiment.run_events import Callback, Ended, Evaluated, Event, Noted, RoundDone, Started
+from potluck.experiment.launch.follower import Done, Follower, Missing
+from potluck.experiment.launch.one_run import Relay, compute_run
+from potluck.experiment.prepare import prepare
 from potluck.experiment.schema.experiment import Experiment
 from potluck.federation import Federation
 
 MANY = 4  # times as many workers as there are runs: then workers do more than runs side by side
 
-USED = (
-    "jobs: this process has trained already, or used the GPU, and where there is one torch can't train in "
-    "its forks from then on; use the command line, a process of its own, or jobs=1"
-)
-
 BuildFederation = Callable[[Experiment], Federation]
+Choices = Mapping[str, PlanChoice]  # by the name of the card, "" being none; empty: settled already
 
 
-class Missing(NamedTuple):
-    """A run that is to be computed."""
-
-    name: str
-    experiment: Experiment
-    place: Path
-    work: float = 1.0  # how long it takes, a whole one being 1
-    state: str = "nothing"  # what is there of it: nothing, begun, or other (which is replaced)
-    federation: Federation | None = None  # built already
-
-
-class Done(NamedTuple):
-    """What is told of a run that has ended; the rest is in its folder."""
-
-    accuracy: float | None
-    seconds: float  # of real time, all its sessions
-    notices: list[str]
-    failed: str | None = None  # why it couldn't go on
-
-
-def check_jobs(jobs: int, out: Path | None) -> None:
-    """Refuse what can't be had: results travel through folders, so there must be one."""
-    require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
-    alone = (jobs or hardware.count_cores()) == 1
-    require(alone or out is not None, "jobs", jobs, "runs side by side need a folder; name one with out")
-
-
-def limit_jobs(jobs: int, missing: Sequence[Missing]) -> tuple[int, str]:
-    """How many of these runs at a time, and why not more; 0: one a core, where that helps."""
+def limit_jobs(jobs: int, missing: Sequence[Missing], cards: int = 0) -> tuple[int, str]:
+    """How many of these runs at a time, and why not more; 0: one a core or a card, where that helps."""
     if jobs:
         return jobs, ""
-    of = [run.experiment.run for run in missing]
-    if hardware.count_cores() > 1 and len(of) > 1:
-        if any(run.device != "cpu" for run in of):
-            return 1, "they share the GPU"
-        if any(run.executor == "workers" for run in of):
-            return 1, "each has workers of its own"
+    if any(map(uses_card, missing)):
+        return max(1, cards), "they share the GPU"
+    if hardware.count_cores() > 1 and any(run.experiment.run.executor == "workers" for run in missing):
+        return 1, "each has workers of its own"
     return hardware.count_cores(), ""
 
 
-def limit_jobs_beside_workers(choices: Sequence[PlanChoice | None]) -> tuple[int, str]:
+def limit_jobs_beside_workers(choices: Sequence[Choices]) -> tuple[int, str]:
     """The same where that was left open, once it is known which runs have workers of their own."""
-    shared = [choice.plan for choice in choices if choice is not None and choice.plan.workers > 1]
+    plans = [choice.plan for by_card in choices for choice in by_card.values()]
+    shared = [plan for plan in plans if plan.workers > 1]
     most, why = max((plan.workers for plan in shared), default=1), "each is fastest with workers of its own"
     if any(plan.executor == "stacked" for plan in shared):  # another way wouldn't give the same
         return max(1, hardware.count_cores() // most), why
@@ -87,115 +54,92 @@ def limit_jobs_beside_workers(choices: Sequence[PlanChoice | None]) -> tuple[int
 
 def compute(
     missing: Sequence[Missing],
-    choices: Sequence[PlanChoice | None],
+    choices: Sequence[Choices],
     jobs: int,
     build_federation: BuildFederation,
-    on_start: Callable[[Missing], None],
-    on_progress: Callable[[Missing, Progress], None],
-    on_end: Callable[[Missing, Done], None],
-    on_event: Callable[[Event], None] | None = None,
+    follower: Follower,
+    cards: Sequence[str] = (),
 ) -> None:
-    """Compute runs, `jobs` at a time, in their order; what is wrong with one stops the rest."""
-    jobs, under_way = min(jobs, len(missing)), dict[Child[Done], Missing]()
+    """Compute runs, `jobs` at a time, in their order; what is wrong with one stops the rest.
+
+    Those that use a card get the one with the fewest runs.
+    """
+    jobs, under_way = min(jobs, len(missing)), dict[Child[Done], tuple[Missing, int | None]]()
     children: list[Child[Done]] = []
-    with stop_on_exit(children):
+    with follower.showing(), stop_on_exit(children):
         waiting = list(zip(missing, choices, strict=True))[::-1]
         while waiting or children:
             while waiting and len(children) < jobs:
-                run, choice = waiting.pop()
+                run, by_card = waiting.pop()
+                taken = [card for _, card in under_way.values()]
+                card = pick_card(cards, taken) if uses_card(run) else None
+                choice = by_card.get("" if card is None else cards[card])
                 federation = run.federation or build_federation(run.experiment)
-                made = partial(_compute, run, choice, federation, jobs > 1, on_event is not None)
+                made = partial(_compute, run, choice, card, federation, jobs > 1, follower.wants_events)
                 children.append(child := Child(run.name, made, children))
-                under_way[child] = run
-                on_start(run)
+                under_way[child] = run, card
+                follower.start(run, "" if card is None else f"GPU {card}")
             ready = connection.wait([child.pipe for child in children])
             for child in [child for child in children if child.pipe in ready]:
                 heard = child.next()
                 if isinstance(heard, Progress):
-                    on_progress(under_way[child], heard)
+                    follower.progress(under_way[child][0], heard)
                     continue
                 if isinstance(heard, NEWS):
-                    assert on_event is not None
-                    on_event(heard)
+                    follower.event(heard)
                     continue
                 children.remove(child)
-                on_end(under_way.pop(child), heard)
+                follower.end(under_way.pop(child)[0], heard)
 
 
-def choose_plans(missing: Sequence[Missing], build_federation: BuildFederation) -> list[PlanChoice | None]:
-    """How runs are to be computed, where that is measured; in a child: who has used a GPU can't fork."""
-    if any(run.experiment.run.device != "cpu" for run in missing) and torch.cuda.is_initialized():
+def choose_plans(
+    missing: Sequence[Missing], build_federation: BuildFederation, cards: Sequence[str] = (), sharing: int = 1
+) -> list[Choices]:
+    """How runs are to be computed, where that is measured: on one card of each name, which so many share.
+
+    In a child: who has used a GPU can't fork.
+    """
+    if any(map(uses_card, missing)) and torch.cuda.is_initialized():
         raise ConfigError(USED)
-    choices: list[PlanChoice | None] = []
+    firsts: dict[str, int | None] = {name: cards.index(name) for name in cards}
+    choices: list[Choices] = []
     children: list[Child[PlanChoice]] = []
     with stop_on_exit(children):
         for run in missing:
-            open_ = run.state != "begun" and run.experiment.run.executor in ("auto", "stacked")
-            if not open_:
-                choices.append(None)
-                continue
-            federation = run.federation or build_federation(run.experiment)
-            children.append(child := Child(run.name, partial(_choose_plan, run, federation), children))
-            choices.append(child.wait())
-            children.remove(child)
+            found: dict[str, PlanChoice] = {}
+            if run.state != "begun" and run.experiment.run.executor in ("auto", "stacked"):
+                federation = run.federation or build_federation(run.experiment)
+                for name, card in (firsts if uses_card(run) and firsts else {"": None}).items():
+                    made = partial(_choose_plan, run, card, sharing, federation)
+                    children.append(child := Child(run.name, made, children))
+                    found[name] = child.wait()
+                    children.remove(child)
+            choices.append(found)
     return choices
 
 
 # ----------------------------------------------------------------------------------------- what children do
 
 
-def _choose_plan(run: Missing, federation: Federation, tell: Tell) -> PlanChoice:
-    return execution_plan.choose_plan(prepare(run.experiment, federation=federation))
-
-
-class _Relay(Callback):
-    """Sends what happens to the parent, whose callbacks hear it there."""
-
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
-
-    def on_start(self, event: Started) -> None:
-        self.tell(event)
-
-    def on_round(self, event: RoundDone) -> None:
-        self.tell(event)
-
-    def on_evaluate(self, event: Evaluated) -> None:
-        self.tell(event)
-
-    def on_note(self, event: Noted) -> None:
-        self.tell(event)
-
-    def on_end(self, event: Ended) -> None:
-        self.tell(event)
+def _choose_plan(
+    run: Missing, card: int | None, sharing: int, federation: Federation, tell: Tell
+) -> PlanChoice:
+    take_card(card)
+    return execution_plan.choose_plan(prepare(run.experiment, federation=federation), sharing)
 
 
 def _compute(
-    run: Missing, choice: PlanChoice | None, federation: Federation, beside: bool, relayed: bool, tell: Tell
+    run: Missing,
+    choice: PlanChoice | None,
+    card: int | None,
+    federation: Federation,
+    beside: bool,
+    relayed: bool,
+    tell: Tell,
 ) -> Done:
-    def choose(setting: Setting) -> PlanChoice:
-        chosen = choice or execution_plan.choose_plan(setting)
-        return execution_plan.drop_workers(chosen) if beside else chosen
-
+    take_card(card)
     try:
         torch.zeros(1, requires_grad=True).sum().backward()
     except RuntimeError:  # better here than from within somebody's job
         raise ConfigError(USED) from None
-    relay = [_Relay(tell)] if relayed else []
-    if run.state == "begun":
-        done = runs.resume(
-            run.place, tell, federation=federation, callbacks=relay, name=run.name, lenient=True
-        )
-    else:
-        done = runs.run(
-            run.experiment,
-            run.place,
-            tell,
-            federation=federation,
-            force=run.state == "other",
-            callbacks=relay,
-            name=run.name,
-            choose=choose,
-            lenient=True,
-        )
-    return Done(done.summary["accuracy_mean"], done.summary["wall_seconds"], done.notices, done.failed)
+    return compute_run(run, choice, federation, beside, [Relay(tell)] if relayed else [], tell)

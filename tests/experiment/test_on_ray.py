@@ -1,0 +1,126 @@
+"""What `--on` says, and what is refused before Ray is asked; Ray isn't needed here."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import potluck
+from potluck.cli import main
+from potluck.core.errors import ConfigError
+from potluck.data import load
+from potluck.experiment import Experiment
+from potluck.experiment.launch import ray
+from potluck.experiment.launch.ray import RayCluster, read_cluster
+from potluck.experiment.launch.spread import Spread, read_spread
+
+NO_RAY = importlib.util.find_spec("ray") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ray", RayCluster()),
+        ("ray?cpus=4", RayCluster(cpus=4)),
+        ("ray:10.0.0.1:6379", RayCluster("10.0.0.1:6379")),
+        ("ray:head.local:6379?gpus=0.25&cpus=2", RayCluster("head.local:6379", 2, 0.25)),
+        ("ray?gpus=1", RayCluster(gpus=1.0)),
+    ],
+)
+def test_what_it_says(text, found):
+    assert read_cluster(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("slurm", r"on = 'slurm': should begin with ray; write ray, ray:HOST:6379 .*; batch systems: --part"),
+        ("Ray", "on = 'Ray': should begin with ray"),
+        ("ray://HOST:10001", r"on = 'ray://HOST:10001': .*`ray job submit -- potluck \.\.\.`"),
+        ("ray:", "on = 'ray:': no HOST:PORT after ray:; write"),
+        ("ray:host", "on = 'ray:host': no HOST:PORT after ray:"),
+        ("ray:host:port", "on = 'ray:host:port': no HOST:PORT"),
+        (
+            "ray?gpus=2",
+            r"on = 'ray\?gpus=2': gpus = '2': a run takes one GPU, or a share of one; ",
+        ),
+        ("ray?gpus=0", "gpus = '0': a run takes one GPU"),
+        ("ray?gpus=-1", "gpus = '-1': a run takes one GPU"),
+        ("ray?gpus=", "gpus = '': a run takes one GPU"),
+        ("ray?gpu=1", r"on = 'ray\?gpu=1': gpu = '1': did you mean 'gpus'\?"),
+        ("ray?cpus=0", r"on = 'ray\?cpus=0': cpus = '0': write the cores of a run, 1 or more"),
+        ("ray?cpus=0.5", "cpus = '0.5': write the cores of a run"),
+    ],
+)
+def test_key_value_and_fix_are_named(text, fault):
+    with pytest.raises(ConfigError, match=fault):
+        read_cluster(text)
+
+
+def test_with_it_as_many_runs_go_as_there_is_room_for(tmp_path):
+    where = RayCluster()
+    assert read_spread(None, tmp_path, "ray") == Spread(0, where)
+    assert read_spread(2, tmp_path, "ray") == Spread(2, where)
+    assert read_spread(None, tmp_path) == Spread(1)
+    assert not Spread(1, where).one_by_one
+    study = read_spread(0, tmp_path, "ray").for_study(tmp_path / "two.py")
+    assert study.where == RayCluster(study=tmp_path / "two.py")
+
+
+def test_runs_elsewhere_need_a_folder_here():
+    with pytest.raises(ConfigError, match="on = 'ray': runs elsewhere need a folder here; name one with out"):
+        potluck.compare(Experiment(), ["fedavg"], on="ray")
+
+
+def test_a_part_and_a_cluster_are_two_ways(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="part = '1/4': is for machines that nobody else gives runs"):
+        read_spread(1, tmp_path, "ray", part="1/4")
+    file = tmp_path / "one.toml"
+    file.write_text('compare = ["fedavg"]\n')
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(file), "--on", "ray", "--part", "1/4", "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert "--part 1/4: --on ray deals the runs to its machines" in capsys.readouterr().err
+
+
+def test_a_run_of_its_own_goes_nowhere_else(tmp_path):
+    one = Experiment(
+        data={"source": "synthetic", "rows": 200, "dimension": 8, "classes": 4, "clients": 4},
+        model={"name": "linear"},
+        stop={"rounds": 1},
+        run={"executor": "loop"},
+    )
+    potluck.run(one, tmp_path / "run")
+    told = subprocess.run(
+        [sys.executable, "-m", "potluck", "resume", str(tmp_path / "run"), "--on", "ray"],
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 2
+    assert f"--on ray: {tmp_path / 'run'} is no comparison of several runs; leave it out" in told.stderr
+
+
+@pytest.mark.skipif(not NO_RAY, reason="Ray is installed here")
+def test_without_ray_it_says_what_to_install(tmp_path):
+    one = Experiment(data={"source": "synthetic", "clients": 4}, model={"name": "linear"}, stop={"rounds": 1})
+    with pytest.raises(ConfigError, match=r'Ray isn\'t installed here; pip install "potluck\[ray\]"'):
+        potluck.compare(one, ["fedavg"], out=tmp_path / "out", on="ray")
+
+
+def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):
+    monkeypatch.setattr(ray, "MOST", 1000)
+    pool = load("synthetic", rows=400, dimension=8, classes=4)
+    with pytest.raises(ConfigError, match=r"pool 'synthetic': 1\d\.\d kB don't travel, at most 1\.0 kB do; "):
+        ray._check_pool(pool)
+    ray._check_pool(None)
+
+
+def test_nothing_imports_ray_before_it_is_asked_for():
+    """Not even what knows how runs get there."""
+    code = (
+        "import sys, potluck, potluck.cli.commands, potluck.experiment.launch.asker\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'ray'])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout.strip() == "[]", told.stderr
