@@ -78,8 +78,12 @@ def outside(fn: Callable[..., Out], tensors: Sequence[Tensor | None]) -> Out:
     with temporarily_clear_interpreter_stack():
         plain = [t if t is None or mapped else t.expand(clients, *t.shape) for t, mapped in parts]
         out = fn(*plain)
-    back: Out = tmap(lambda t: _add_batch_dim(t, 0, 1), out)
+    back: Out = tmap(_back, out)
     return back
+
+
+def _back(tensor: Tensor) -> Tensor:
+    return _add_batch_dim(tensor, 0, 1)
 
 
 def by_row(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
