@@ -27,6 +27,7 @@ from potluck.core.rule import Cohort, Compares, Got, M
 from potluck.core.trees import Params
 from potluck.jobs.least_loss import LeastLoss
 from potluck.jobs.train import Train
+from potluck.rules.inside import into, out, put_task
 from potluck.rules.vectors import Metric, Vector, distances, flatten
 from potluck.rules.wrap import find_model, require_cohort, unwrap
 
@@ -129,7 +130,8 @@ class GroupRounds(Generic[M]):
             inner, planned = self.inner.resize(share, 1.0).plan(
                 m.leaf[lane], None, self.members(m, lane, ctx)
             )
-            m, commands = replace(m, leaf=m.leaf | {lane: inner}), [self._adapt(c, lane) for c in planned]
+            m = replace(m, leaf=m.leaf | {lane: inner})
+            commands = into(lane, [self._limit(c) for c in planned], ctx.me)
         asks = any(isinstance(c, Task) for c in commands)
         return (replace(m, busy=m.busy | {lane: share}) if asks else m), commands
 
@@ -151,7 +153,8 @@ class GroupRounds(Generic[M]):
     def merge_group(self, m: Groups[M, More], group: str, got: Got, ctx: Context) -> tuple[M, list[Command]]:
         """A group's state after a round that brought this; nothing else changes."""
         rule = self.inner.resize(m.busy[group], 1.0)
-        return rule.merge(m.leaf[group], None, got, self.members(m, group, ctx))
+        inner, commands = rule.merge(m.leaf[group], None, out(got), self.members(m, group, ctx))
+        return inner, into(group, commands, ctx.me)
 
     def close_lane(self, m: Groups[M, More], lane: str, ctx: Context, share: int = 0) -> Groups[M, More]:
         """After a barrier has closed: its devices are free and count towards the next round."""
@@ -178,8 +181,7 @@ class GroupRounds(Generic[M]):
         if node == ctx.me:
             return {f"cohort {g or 'all'}": self._serve_one(state, node, ctx) for g, state in m.leaf.items()}
         tasks = {
-            g: replace(self._serve_one(m.leaf[g], node, ctx), slot=g)
-            for g in find_below(m, m.at.get(node, ROOT))
+            g: put_task(g, self._serve_one(m.leaf[g], node, ctx)) for g in find_below(m, m.at.get(node, ROOT))
         }
         if len(tasks) == 1:
             return {"cohort": next(iter(tasks.values()))}
@@ -191,12 +193,8 @@ class GroupRounds(Generic[M]):
         assert isinstance(first, Task), "a group has one model"
         return first
 
-    def _adapt(self, c: Command, group: str) -> Command:
-        if isinstance(c, Task):
-            return replace(c, slot=group)  # memories of one group don't leak into another
-        if isinstance(c, Until) and self.deadline is not None:
-            return Until(self.deadline, c.enough)
-        return c
+    def _limit(self, c: Command) -> Command:
+        return Until(self.deadline, c.enough) if isinstance(c, Until) and self.deadline is not None else c
 
 
 def share_out(sizes: Sequence[int], total: int) -> list[int]:

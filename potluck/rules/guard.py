@@ -59,7 +59,7 @@ class RobustRule(AroundRule[M]):
         m, commands = self.inner.merge(m, lane, Got(heard, lost), ctx)
         sides = zip(verdicts, alike.values(), strict=True)
         judged = sorted(r.task.to for v, replies in sides for r in replies if v.judged and r.task.to < ctx.me)
-        slot = got.replies[0].task.slot  # of an inner rule: the group that it trains
+        slot = got.replies[0].task.slot  # below another aggregator: the group whose model it passes on
         group = lane if lane is not None else slot if slot is not None else ctx.me
         counts = {"replies": len(got.replies), "odd": len(odd), "changed": sum(v.changed for v in verdicts)}
         notes: list[Command] = [Note("guarded", {**counts, "judged": judged}, group)]

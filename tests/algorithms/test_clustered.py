@@ -214,7 +214,7 @@ def test_cfl_splits_and_each_half_goes_its_own_way():
     assert notes(commands) == [("lengths", seen), ("split", split)]
 
     third = asked(commands)
-    assert all(third[n].slot == sides[n] for n in (0, 1, 3, 4) if n in third)
+    assert all(third[n].slot == (sides[n], None) for n in (0, 1, 3, 4) if n in third)
     door = [t for t in third.values() if t.tag == ROOT]
     assert {t.to for t in door} == {2, 5}
     assert all(close(t.send["params"], numbers(0.0)) for t in door)  # the model of the moment of the cut

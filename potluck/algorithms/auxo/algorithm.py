@@ -22,7 +22,6 @@ from potluck.algorithms.auxo.feedback import (
 )
 from potluck.algorithms.auxo.state import CohortState, Crowd, Learnt
 from potluck.algorithms.auxo.tree import ROOT, name_children
-from potluck.algorithms.auxo.unwrapping import find_model, unwrap_lost, unwrap_reply
 from potluck.algorithms.fedavg import FedAvg
 from potluck.authoring import (
     Choice,
@@ -31,16 +30,19 @@ from potluck.authoring import (
     Context,
     Few,
     Got,
+    ModelSpec,
     Natural,
     Node,
     Note,
     Reply,
     Task,
+    Training,
     nbytes,
     require,
     value,
 )
 from potluck.rules.guard import guard_rule
+from potluck.rules.inside import into, out, put_task
 from potluck.rules.robust import Robust
 from potluck.rules.wrap import find_overcommit, require_cohort, take_comparable
 
@@ -130,15 +132,18 @@ class Auxo:
         if node == ctx.me:
             first = {name: next(iter(views.values())) for name, views in served.items()}
             return {f"cohort {name}": served[name].get("global", task) for name, task in first.items()}
-        out: dict[str, Task | Choice] = {}
+        shown: dict[str, Task | Choice] = {}
         for view in next(iter(served.values())):
-            tasks = {name: task for name, views in served.items() if isinstance(task := views[view], Task)}
+            tasks = {
+                name: put_task(name, task)
+                for name, views in served.items()
+                if isinstance(task := views[view], Task)
+            }
             models = {name: task.send["params"] for name, task in tasks.items()}
-            choose = ChooseCohort(
-                find_model(next(iter(tasks.values()))), self.criterion.bonus, self.criterion.sure
-            )
-            out["cohort" if view == "global" else view] = Choice(choose, {"models": models}, tasks, SLOT)
-        return out
+            model = _find_model(next(iter(tasks.values())))
+            choose = ChooseCohort(model, self.criterion.bonus, self.criterion.sure)
+            shown["cohort" if view == "global" else view] = Choice(choose, {"models": models}, tasks, SLOT)
+        return shown
 
     def _count_wanted(self, m: Crowd) -> int:
         """Check-ins before a cohort's round."""
@@ -157,16 +162,12 @@ class Auxo:
             return replace(m, queue=m.queue | {lane: there}), []
         cohort = m.cohorts[lane]
         inner, commands = self._share_rule(m).plan(cohort.inner, None, ctx.only(there))
-        to = {c.to for c in commands if type(c) is Task}
+        to = {c.to for c in commands if isinstance(c, Task)}
         if not to:
             return m, []
-        out: list[Command] = [
-            Task(c.to, c.job, c.send, (c.tag, there[c.to]), (lane, c.slot)) if type(c) is Task else c
-            for c in commands
-        ]
         queue = m.queue | {lane: {n: request for n, request in there.items() if n not in to}}
         m = replace(m, queue=queue, running=(*m.running, lane))
-        return m.update(lane, replace(cohort, inner=inner)), out
+        return m.update(lane, replace(cohort, inner=inner)), into(lane, commands, ctx.me, there)
 
     def _share_rule(self, m: Crowd) -> Cohort:
         """The inner rule with a cohort's share of the clients."""
@@ -176,8 +177,7 @@ class Auxo:
     def _learn(self, m: Crowd, lane: str, got: Got, ctx: Context) -> tuple[Crowd, list[Command]]:
         """The end of a round: the inner rule's merge, sides and rewards, perhaps a split; then feedback."""
         cohort = m.cohorts[lane]
-        bare = Got([unwrap_reply(r) for r in got.replies], [unwrap_lost(e) for e in got.lost])
-        nodes = [r.task.to for r in got.replies]
+        bare, nodes = out(got), [r.task.to for r in got.replies]
         requests: list[Request] = [r.task.tag[1] for r in got.replies]
         findings, lies, odd = None, list[bool](), list[bool]()
         if bare.replies:
@@ -186,6 +186,7 @@ class Auxo:
             odd = find_odd(lies, findings.strays)
             bare = leave_out(bare, odd, findings.visits)
         inner, commands = self._share_rule(m).merge(cohort.inner, None, bare, ctx)
+        commands = into(lane, commands, ctx.me)
         m = replace(m, running=tuple(n for n in m.running if n != lane), round=max(m.round, inner.round))
         m = m.update(lane, CohortState(inner, cohort.learnt if findings is None else findings.state, m.round))
         if findings is None:
@@ -211,7 +212,7 @@ class Auxo:
         self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
         updates = [take_comparable(self.inner, r, ctx) for r in replies]
-        head, people = ctx.models[find_model(replies[0].task)].head_names, len(ctx.children)
+        head, people = ctx.models[_find_model(replies[0].task)].head_names, len(ctx.children)
         return Evidence(lane, updates, requests, head, m.learnt(), self._count_room(m), people, ctx.rng)
 
     def _count_room(self, m: Crowd) -> int:
@@ -239,3 +240,8 @@ class Auxo:
             **findings.facts,
         }
         return m, [Note("split", facts, lane)]
+
+
+def _find_model(task: Task) -> ModelSpec:
+    assert isinstance(task.job, Training)
+    return task.job.model
