@@ -119,7 +119,7 @@ def test_who_asked_is_killed_and_asks_again(machines, file, code, here, tmp_path
     said = end(started("resume", str(out), "--code", str(code), *on), 0)
     assert contents(out) == here
     for run in begun - done:
-        assert re.search(rf"^potluck: {run}: goes on from round [1-9]", said, re.M), said
+        assert re.search(rf"^potluck: {run}: goes on from round ", said, re.M), said
         assert len((out / run / "sessions.jsonl").read_text().splitlines()) == 1  # the last, which ended well
     assert len(list(machines.rooms.iterdir())) <= 2  # of a node each, until the next run begins there
 
