@@ -137,7 +137,7 @@ def _residual(leaf: Residual, name: Name, draws: Draws, streams: Iterator[int]) 
 
 def _dropout(leaf: KeyedDropout, stream: int) -> Step:
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        return x if key is None else leaf.drop(x, fold_in(key, stream))
+        return x if key is None or leaf.p == 0 else leaf.drop(x, fold_in(key, stream))
 
     return step
 
