@@ -4,7 +4,7 @@ Nothing touches a device while an item runs on it, so its rows and its memory ar
 it is computed: together with all others of the same shape that have started by then.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class Begun(NamedTuple):
     """Training that others do."""
 
     batch: list[Flight]
-    results: Callable[[], list[Result]]  # waits for them
+    results: Callable[[], Sequence[Result]]  # waits for them
 
 
 class PendingTraining:
