@@ -5,7 +5,7 @@ had been made by itself.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar, overload, runtime_checkable
+from typing import NamedTuple, Protocol, Self, TypeGuard, TypeVar, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -148,7 +148,7 @@ class CostsTogether(Job, Protocol):
 _TOGETHER: dict[type, bool] = {}
 
 
-def costs_together(job: Job) -> bool:
+def costs_together(job: Job) -> TypeGuard[CostsTogether]:
     """Whether a job's `cost_all` can be asked; one that a class took over with another `cost` can't."""
     kind = type(job)
     if kind not in _TOGETHER:
