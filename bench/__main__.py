@@ -14,6 +14,7 @@ from bench import (
     asynchronous,
     deploy,
     engine,
+    host,
     matching,
     memory,
     overheads,
@@ -26,7 +27,17 @@ from potluck.experiment.launch.hardware import describe_machine
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    speed = ("engine", "population", "matching", "planner", "memory", "overheads", "asynchronous", "training")
+    speed = (
+        "engine",
+        "host",
+        "population",
+        "matching",
+        "planner",
+        "memory",
+        "overheads",
+        "asynchronous",
+        "training",
+    )
     known = (*speed, "advice", "deploy")
     parser.add_argument(
         "names",
@@ -53,6 +64,7 @@ def main() -> None:
     print(header)
     benchmarks: dict[str, Callable[[], None]] = {
         "engine": engine.main,
+        "host": host.main,
         "population": population.main,
         "matching": matching.main,
         "planner": planner.main,

@@ -5,8 +5,11 @@ for each client: asking, charging, drawing, laying out, checking, hearing, foldi
 CPU; sizes take turns, so that a machine whose speed changes is as fast for all of them.
 """
 
+import math
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -23,7 +26,7 @@ from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
-from potluck.simulate import Simulation
+from potluck.simulate import Simulation, flocks
 
 SIZES = (50, 200, 1_000, 10_000)  # clients a round; there are twice as many
 TURNS, LEAST = 9, 0.05  # seconds of a turn, and a round at least
@@ -73,24 +76,37 @@ class Rounds:
             pass
 
 
-def measure(sizes: tuple[int, ...] = SIZES, turns: int = TURNS) -> dict[int, float]:
-    """CPU seconds of a round, by its number of clients."""
+@contextmanager
+def _few(tasks: float) -> Iterator[None]:
+    """Fewer tasks than this aren't a flock."""
+    before, flocks.FEW = flocks.FEW, tasks
+    try:
+        yield
+    finally:
+        flocks.FEW = before
+
+
+def measure(sizes: tuple[int, ...] = SIZES, turns: int = TURNS) -> dict[int, tuple[float, float]]:
+    """CPU seconds of a round by its number of clients: as it is, and by tasks that start one by one."""
     whole = StepBuffers.step
     StepBuffers.step = lambda self, *_: None  # type: ignore[method-assign]
     try:
         with tune_process():
-            made = [Rounds(clients) for clients in sizes]
+            made = [(Rounds(clients), Rounds(clients)) for clients in sizes]
             for _ in range(turns):
-                for rounds in made:
-                    rounds.turn()
-        for rounds in made:
+                for together, alone in made:
+                    together.turn()
+                    with _few(math.inf):
+                        alone.turn()
+        for rounds in (rounds for pair in made for rounds in pair):
             rounds.sim.close()
     finally:
         StepBuffers.step = whole  # type: ignore[method-assign]
-    return {rounds.clients: rounds.seconds for rounds in made}
+    return {together.clients: (together.seconds, alone.seconds) for together, alone in made}
 
 
 def main() -> None:
-    print("  clients   ms a round   us a client")
-    for clients, seconds in measure().items():
-        print(f"{clients:9,d}   {1e3 * seconds:10.2f}   {1e6 * seconds / clients:11.1f}")
+    print("  clients   ms a round   us a client   of tasks that start one by one")
+    for clients, (together, alone) in measure().items():
+        each = f"{1e3 * together:10.2f}   {1e6 * together / clients:11.1f}   {together / alone:30.2f}"
+        print(f"{clients:9,d}   {each}")

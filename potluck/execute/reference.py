@@ -34,8 +34,9 @@ class Item(NamedTuple):
 class Items(Sequence[Item]):
     """Items in columns."""
 
-    def __init__(self, jobs: Sequence[Training], at: Places) -> None:
+    def __init__(self, jobs: Sequence[Training], at: Places, kept: list[Tree] | None = None) -> None:
         self.jobs, self.at = jobs, at
+        self._kept = kept
 
     @classmethod
     def of(cls, items: Sequence[Item]) -> "Items":
@@ -58,10 +59,16 @@ class Items(Sequence[Item]):
 
     def take(self, order: NDArray[np.intp]) -> "Items":
         """Some of them, in this order."""
-        return Items([self.jobs[i] for i in order.tolist()], self.at.take(order))
+        who: list[int] = order.tolist()
+        return Items([self.jobs[i] for i in who], self.at.take(order), [self.recall()[i] for i in who])
 
     def recall(self) -> list[Tree]:
         """What each device kept, or what one starts from that kept nothing."""
+        if self._kept is None:
+            self._kept = self._recall()
+        return self._kept
+
+    def _recall(self) -> list[Tree]:
         blank: dict[tuple[int, int], Tree] = {}  # without tensors: all may share them
 
         def start(job: Training, inbox: Tree) -> Tree:

@@ -24,7 +24,7 @@ from potluck.fleet import DEVICE, REFERENCE_OPS, slow_all_by_swapping
 if TYPE_CHECKING:
     from potluck.simulate.devices import Devices
 
-FEW = 4  # tasks: of fewer, columns take longer than they spare
+FEW: float = 8  # tasks: of fewer, columns take longer than they spare
 MOST = 1 << 62  # replies that are heard as one event; whoever wants to see a run between any two sets 1
 
 

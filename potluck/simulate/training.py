@@ -124,6 +124,10 @@ class PendingTraining:
 
     def _gather(self, fids: list[int], due: Flight | None) -> tuple[list[Flight | Part], Sequence[Item]]:
         """What flights are by now, and what they compute: in columns, if all are of one flock."""
+        if not self.queues.flocks:
+            flights = self.queues.flights
+            alone = [due if due is not None and due.id == fid else flights[fid] for fid in fids]
+            return [*alone], [self._make_item(flight) for flight in alone]
         batch: list[Flight | Part] = []
         at = 0
         while at < len(fids):
@@ -164,12 +168,15 @@ class PendingTraining:
 
     def _fetch(self, begun: Begun) -> None:
         results, at = begun.results(), 0
+        alone = any(isinstance(each, Flight) for each in begun.batch)
+        apart = list(results) if alone else results
         for each in begun.batch:
             if isinstance(each, Flight):
-                each.result, fids = results[at], range(each.id, each.id + 1)
-            else:
-                each.flock.sheet.take(results, each.rows, at)
-                fids = range(each.flock.id, each.flock.id + len(each.flock))
-            at += 1 if isinstance(each, Flight) else len(each.rows)
-            for fid in fids:
+                each.result = apart[at]
+                self.begun.pop(each.id, None)
+                at += 1
+                continue
+            each.flock.sheet.take(results, each.rows, at)
+            at += len(each.rows)
+            for fid in range(each.flock.id, each.flock.id + len(each.flock)):
                 self.begun.pop(fid, None)
