@@ -13,10 +13,12 @@ from potluck.core.errors import SnapshotError, StalledError
 from potluck.core.job import ModelSpec, trains
 from potluck.core.messages import Event, Node, Task, Wake
 from potluck.core.records import Record, Whose
+from potluck.core.replies import Replies
 from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
 from potluck.engine.acceptance import check
+from potluck.engine.flock import Flock
 from potluck.engine.memories import Memories
 from potluck.engine.point import LOOK, Point, find_moving, find_topology, place_algorithms
 from potluck.engine.records import Records
@@ -140,15 +142,16 @@ class Simulation:
             self.save()
 
     def step(self) -> bool:
-        """One event; False when the run is over."""
+        """One event, or replies that nothing comes between; False when the run is over."""
         if self.finished:
             return False
-        if not self.devices.queues.flights and self.links.state.messages == 0 and self._is_over():
+        if not self.busy and self.links.state.messages == 0 and self._is_over():
             self._finish()
             return False
         what = self.clock.pop()
         if type(what) is int:
-            heard = self.devices.end(what)
+            flock = self.devices.queues.flocks.get(what)
+            heard = self.devices.end(what) if flock is None else self._end_together(flock)
             if heard is not None:
                 self._hear(*heard)
         elif isinstance(what, tuple):
@@ -205,7 +208,22 @@ class Simulation:
 
     # --------------------------------------------------------------------------------------- ends and looks
 
-    def _hear(self, node: Node, event: Event) -> None:
+    def _end_together(self, flock: Flock) -> tuple[Node, Event | Replies] | None:
+        """Ends of a flock's rows: as many as one event may tell of, or one by itself."""
+        rows, flocks = self.devices.flocks.find_due(flock), self.devices.flocks
+        heard: tuple[Node, Event | Replies] | None = None
+        if len(rows):
+            wanted = self.points[flock.sender].count_wanted(flock.lane, flock.serial)
+            replies = flocks.end(flock, rows[:wanted], self.stop.device_seconds) if wanted else None
+            if replies is not None:
+                heard = flock.sender, replies
+            else:
+                self.clock.now = float(flock.ends[rows[0]])
+                heard = self.devices.end(flock.id + int(rows[0]))
+        flocks.wait(flock)
+        return heard
+
+    def _hear(self, node: Node, event: Event | Replies) -> None:
         point = self.points[node]
         point.hear(event)
         if not self.always:
