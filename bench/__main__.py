@@ -42,6 +42,13 @@ def main() -> None:
         help="of asynchronous, advice and cluster, and of training over all contestants (3)",
     )
     parser.add_argument("--no-peers", action="store_true", help="training without the other simulators")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=training.MODELS,
+        default=list(training.MODELS),
+        help="of training (all)",
+    )
     parser.add_argument("--out", type=Path, help="also write training's results here, as JSON")
     asked = parser.parse_args()
     for name in asked.names:
@@ -63,7 +70,7 @@ def main() -> None:
         "advice": partial(advice.main, asked.passes),
         "deploy": deploy.main,
         "cluster": partial(cluster.main, asked.passes),
-        "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers),
+        "training": partial(training.main, asked.passes, asked.out, header, not asked.no_peers, asked.models),
     }
     for name in asked.names or speed:
         print(f"\n== {name}", flush=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.workload import Floats, Workload
+from bench.workload import MODELS, Floats, Workload
 
 
 class Contest:
@@ -23,7 +23,7 @@ class Contest:
         """`flags`: further options and their defaults; a bool is a switch."""
         parser = argparse.ArgumentParser(description=doc)
         parser.add_argument("workload", type=Path, help="written by bench.workload")
-        parser.add_argument("model", choices=("lr", "lenet"))
+        parser.add_argument("model", choices=MODELS)
         parser.add_argument("--warmup", type=int, default=2, help="rounds before the clock counts")
         parser.add_argument("--rounds", type=int, default=10, help="rounds that are timed")
         parser.add_argument("--save", type=Path, help="where to put the weights after the last round")

@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +22,18 @@ from rich.table import Table
 
 from bench import contestants
 from bench.contestants import BARE, LIMITS, OTHERS, OURS, Contestant, FailedError
-from bench.models import build
+from bench.models import build, draw
 from bench.workload import Floats, Workload, make
 
-MODELS = {"lr": "LR", "lenet": "LeNet"}
-ROUNDS = {"lr": 20, "lenet": 8}  # timed ones
+MODELS = {
+    "lr": "LR",
+    "lenet": "LeNet",
+    "lstm": "LSTM",
+    "transformer": "transformer",
+    "resnet8": "ResNet-8",
+}
+ROUNDS = {"lr": 20, "lenet": 8, "lstm": 8, "transformer": 8, "resnet8": 3}  # timed ones
+ABREAST = 3  # models in one table
 WARMUP = 3  # rounds before: JAX compiles in them, Flower starts its actors
 FAR = 0.5  # of the way that bare's weights went: who ends further from them has trained something else
 
@@ -60,6 +67,8 @@ def measure(
 ) -> list[Line]:
     """All passes over the bare loop and all others, and over the models of `rounds`."""
     lines = {(c.name, model): Line(c.name, model) for model in rounds for c in (BARE, *who)}
+    drawn = {name: draw(name, 1) for name in rounds if name not in workload.weights}
+    workload = replace(workload, weights=workload.weights | drawn)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "W.npz"
         workload.save(path)
@@ -165,13 +174,22 @@ def _cells(line: Line) -> list[str]:
     return [f"{line.ratio:.2f}", spread, f"{statistics.median(line.seconds):.4f}", f"{line.rate:,.0f}"]
 
 
-def main(passes: int = 3, out: Path | None = None, header: str = "", peers: bool = True) -> None:
+def main(
+    passes: int = 3,
+    out: Path | None = None,
+    header: str = "",
+    peers: bool = True,
+    models: Sequence[str] = tuple(MODELS),
+) -> None:
     who = [c for c in (*OURS, *OTHERS, *LIMITS) if c.home is None or peers]
     if absent := [c.name for c in who if c.missing()]:
         print(f"not there: {', '.join(absent)}. `make peers` installs them; this run is without them.")
-    lines = measure(make(), who, passes)
+    lines = measure(make(), who, passes, {model: ROUNDS[model] for model in models})
     print(f"Seconds a round as ratios to the bare loop, lower is faster: median and span of {passes} passes")
-    Console(width=300).print(table(lines))  # as wide as it is: a wrapped row is no Markdown
+    for first in range(0, len(models), ABREAST):
+        some = models[first : first + ABREAST]
+        # As wide as it is: a wrapped row is no Markdown.
+        Console(width=300).print(table([line for line in lines if line.model in some]))
     apart = [line.apart for line in lines if line.apart is not None and "central" not in line.name]
     print(f"All models but central's ended within {max(apart):.0%} of the way that bare's went.")
     if out is not None:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 SHAPE, CLASSES = (1, 28, 28), 10
-SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {  # of the parameters, in PyTorch's layout and order
+MODELS = ("lr", "lenet", "lstm", "transformer", "resnet8")  # the last three are PyTorch's to draw
+SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {  # of parameters, in PyTorch's layout and order
     "lr": ((10, 784), (10,)),
     "lenet": (
         *((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,)),
@@ -62,7 +63,9 @@ class Workload:
     @classmethod
     def load(cls, path: Path) -> "Workload":
         with np.load(path) as file:
-            weights = {name: [file[f"{name}.{i}"] for i in range(len(s))] for name, s in SHAPES.items()}
+            weights: dict[str, list[Floats]] = {}
+            for key in (key for key in file.files if "." in key):
+                weights.setdefault(key.partition(".")[0], []).append(file[key])
             return cls(file["x"], file["y"], file["offsets"], file["cohorts"], weights)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from potluck import algorithms
-from potluck.layers import LAYERS, list_matrix
+from potluck.layers import LAYERS, list_apart, list_matrix
 
 DOCS = Path(__file__).resolve().parent
 SHOWN = re.compile(r"^<!-- (?:algorithm|parameters): (\w+) -->$", re.MULTILINE)
@@ -85,10 +85,12 @@ def layers() -> str:
     for row in list_matrix(algorithms.names()):
         for reason in row.refused.values():
             letters.setdefault(reason, ascii_lowercase[len(letters)])
-        told = (letters[row.refused[layer]] if layer in row.refused else "yes" for layer in LAYERS)
+        yes = {layer: f"`{row.terms[layer]}`" if layer in row.terms else "yes" for layer in LAYERS}
+        told = (letters[row.refused[layer]] if layer in row.refused else yes[layer] for layer in LAYERS)
         rows.append((f"`{row.algorithm}`", *told))
     reasons = "\n".join(f"- {letter}: {reason}" for reason, letter in letters.items())
-    return f"{table(('algorithm', *(f'`{layer}`' for layer in LAYERS)), rows)}\n\n{reasons}"
+    apart = "\n".join(f"- {pair} don't go together: {reason}" for pair, reason in list_apart().items())
+    return f"{table(('algorithm', *(f'`{layer}`' for layer in LAYERS)), rows)}\n\n{reasons}\n{apart}"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -16,7 +16,7 @@ The design, written down before the first run:
   and the stack of both layers. Users, edges and devices a round are such that as many devices train in all
   arms: nearly all of UCI HAR's and of Fashion-MNIST's, 30 of MNIST's. Auxo may have two cohorts. Gateways
   plan moves by `fill`, which costs the computer least, and edges train one round between two models of the
-  cloud, alone and in the stack; all else is at its default.
+  cloud, alone and in the stack; all else is at its default (so users are capped but below cohorts).
 - Tuned alike: learning rates 0.05 and 0.2, each once, with seed 11, for half as long, judged on validation
   rows. Three seeds. Runs end at the same virtual second.
 - What counts: devices' mean accuracy on their own test rows at that second, of the view that a system is

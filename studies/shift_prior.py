@@ -9,7 +9,7 @@ The design, written down before the first run:
 - Methods: FedAvg, FedAvg+FT (ftfa), FedProx, IFCA, DM-PFL, ClassTer as published (its distillations as
   short as in the older studies: DISTIL of _classter.py), and ClassTer in Potluck's mode, which has a prior
   inside.
-- Every run is scored with and without the prior (`[serve] prior`), so both rows of a method are one model.
+- Every run is scored with and without the prior (the layer `prior`), so both rows of a method are one model.
   The prior reads a device's unlabelled test rows; the causal form, which leads, only those before the row
   that it answers; the batch form all of them. It sees no label and nothing of how a shift is made.
 - Shifts: classes that aren't trained on at 0, 20, 40, 60, 80 and 100 %; all rows of one class, of the class
@@ -23,10 +23,10 @@ The design, written down before the first run:
   ninth of the rows at the server; ResNet-8; 100 rounds; 3 seeds.
 - Settings: on Fashion-MNIST 4 trials a method (3 of its grid, one around the best), each of a whole run: the
   learning rate, and one key of its own where it has one. Elsewhere two rates, and nothing else, since all of
-  ClassTer's and Auxo's studies have 400 runs together. Judged by the mean over all the shifts that are scored,
-  rehearsed with validation rows (`[tune] shifts`), of the model as it comes, without the prior; on
-  Fashion-MNIST with seeds 11 and 12, elsewhere with seed 11. CIFAR-10 is tuned at one class, and two classes
-  take that over.
+  ClassTer's and Auxo's studies have 400 runs together. Judged by the mean over all the shifts that are
+  scored, rehearsed with validation rows (`[tune] shifts`), of the model as it comes, without the prior;
+  on Fashion-MNIST with seeds 11 and 12, elsewhere with seed 11. CIFAR-10 is tuned at one class, and two
+  classes take that over.
 - What counts: devices' mean accuracy at each shift, by seeds, and ClassTer's differences to each method
   with and without prior, paired by seed. Where ClassTer in Potluck's mode isn't ahead, the table says so.
 """
@@ -171,7 +171,7 @@ def try_two(rates: list[float]) -> dict[str, Any]:
 
 LAID = {
     "data": {"shift": 0.0},
-    "serve": {"prior": True},
+    "layers": ["prior"],
     "evaluate": {"shifts": [{"kind": kind, "share": share} for kind, share in SHIFTS]},
 }
 FASHION = overlay(TABLE, LAID, {"evaluate": {"rounds": 50}})

@@ -72,27 +72,32 @@ def finished(federation, algorithm, **settings):
     return sim
 
 
-def chained(federation, algorithm, **settings):
-    """A finished simulation that was stored, thrown away and restored before every single event.
+def chained(federation, algorithm, every=1, **settings):
+    """A finished simulation that was stored, thrown away and restored before every single event, or so many.
 
     As a new process would find it: through bytes, and with nothing but the logs beside them. Also how often.
     """
     sim, events = simulate(federation, algorithm, **settings), 0
     sim.start()
     while True:
-        state = codec.encode(sim.make_state())
-        fresh = simulate(federation, algorithm, **settings)
-        sim.memories.file.seek(0)
-        fresh.memories.file.write(sim.memories.file.read())
-        fresh.logs.kept = KeptRecords(sim.logs.kept)
-        fresh.restore(codec.decode(state))
-        assert codec.encode(fresh.make_state()) == state, "something was lost on the way"
-        sim.close()
-        sim = fresh
+        if events % every == 0:
+            sim = _restored(sim, simulate(federation, algorithm, **settings))
         if not sim.step():
             sim.close()
             return sim, events
         events += 1
+
+
+def _restored(sim, fresh):
+    """What a new process would make of a simulation."""
+    state = codec.encode(sim.make_state())
+    sim.memories.file.seek(0)
+    fresh.memories.file.write(sim.memories.file.read())
+    fresh.logs.kept = KeptRecords(sim.logs.kept)
+    fresh.restore(codec.decode(state))
+    assert codec.encode(fresh.make_state()) == state, "something was lost on the way"
+    sim.close()
+    return fresh
 
 
 def lines(sim):

@@ -1,8 +1,10 @@
 """The same runs on a GPU and on the CPU; needs torch alone: `PYTHONPATH=. python tests/gpu_check.py`.
 
 In float64 the final models agree to 1e-10 and tasks come at the same times; a run that is stored and restored
-before every event on the GPU equals one that isn't, to the byte. Where all that the command line needs is
-installed, too, runs that share the GPU equal those that have it one after another, to the byte.
+before every event on the GPU equals one that isn't, to the byte. So do modules as others write them:
+transformers, recurrent ones, adapters around frozen layers, rows of padding, dropout. Where all that the
+command line needs is installed, too, runs that share the GPU equal those that have it one after another, to
+the byte.
 """
 
 import importlib.util
@@ -14,17 +16,21 @@ from pathlib import Path
 
 import torch
 from apart import contents
+from own_modules import clients, register_all
 
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.scaffold import scaffold
 from potluck.core import codec
 from potluck.core.job import ModelSpec
+from potluck.core.trees import leaves
 from potluck.data import divide, load
 from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.plan import ExecutionPlan
+from potluck.execute.reference import train
 from potluck.execute.tune.autotune import Wanted, choose
+from potluck.execute.vectorised.executor import Stacked
 from potluck.federation import Federation
 from potluck.fleet import build
 from potluck.jobs import SGD, Train
@@ -86,9 +92,45 @@ def check_side_by_side() -> None:
             assert jobs != "2" or "fedavg-1: on GPU 0" in told.stderr
 
 
+MODULES = (
+    *("GPT", "encoder", "attention with weights", "masked attention", "biased attention"),
+    *("LSTM", "LSTM both ways", "GRU", "RNN", "cells"),
+    *("padding", "padding in a Sequential", "LoRA", "LoRA inside", "frozen LSTM", "probe of a transformer"),
+    *("convolutions", "no bias anywhere"),
+)
+STACKS = {"stacked": (64, False, 1), "captured": (64, True, 1), "streams": (1, True, 4)}
+
+
+def deltas(results):
+    return [t.cpu() for result in results for t in leaves(result.body)]
+
+
+def check_modules(device):
+    """Loop and stacks on a device against the loop on the CPU; GPT draws its dropout's masks there, too."""
+    register_all()
+    for name in MODULES:
+        cpu = deltas([train(item) for item in clients(name)])
+        items, brief = clients(name, device=device), clients(name, torch.float32, device)
+        found = {"loop": deltas([train(item) for item in items])}
+        for way, (chunk, graphs, streams) in STACKS.items():
+            stacked = Stacked(chunk, graphs=graphs, streams=streams)
+            found[way] = deltas(stacked.run(items))
+            once, again = deltas(stacked.run(brief)), deltas(stacked.run(brief))  # other kernels of attention
+            assert not stacked.fell_back, stacked.fell_back
+            assert all(map(torch.equal, found[way], deltas(stacked.run(items)))), f"{name}, {way}: no repeat"
+            assert all(map(torch.equal, once, again)), f"{name}, {way}: no repeat in float32"
+        far = {
+            way: max(float((a - b).abs().max()) for a, b in zip(cpu, d, strict=True))
+            for way, d in found.items()
+        }
+        print(f"{name:24} differs by {', '.join(f'{x:.1e} ({way})' for way, x in far.items())}; all repeat")
+        assert max(far.values()) < 1e-10
+
+
 def main() -> None:
     check_side_by_side()  # first: whoever has used a GPU can't start others that do
     print(torch.__version__, torch.cuda.get_device_name())
+    check_modules("cuda")
     small = federation(2000, 30, torch.float64)
     plain = Train(ModelSpec("mlp"), optim=SGD(0.05), batch=8)
     brisk = Train(ModelSpec("mlp"), optim=SGD(0.05, momentum=0.9), batch=8)

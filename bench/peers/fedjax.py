@@ -63,6 +63,8 @@ class Rows(fedjax.ClientDataset):
 
 def main():
     contest = Contest(__doc__)
+    if contest.model not in ("lr", "lenet"):
+        raise SystemExit(f"{contest.model} isn't written in JAX here")
     work, net = contest.workload, linear if contest.model == "lr" else lenet
 
     def loss(p, batch, key):

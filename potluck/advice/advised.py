@@ -39,9 +39,13 @@ class Advised:
         """All of it for machines."""
         m, found = self.measured, self.measured.conflict
         keys = ("groups", "explained", "pooled", "apart", "chance", "gain")
+        stack = self.verdict.stack
         told: dict[str, Json] = {
             "advice": self.headline,
             "recommended": self.recommended,
+            "stack": None
+            if stack is None
+            else {"layers": [*stack.layers], "layer": {**stack.tables}, "why": {**stack.why}},
             "runners_up": [a.algorithm for a in self.verdict.runners_up],
             "systems": [{key: getattr(a, key) for key in TOLD} for a in self.verdict.advice],
             "measured": {
@@ -60,6 +64,7 @@ class Advised:
                 "best": self.pilot.best,
                 "agrees": self.pilot.agrees,
                 "remarks": [*self.pilot.remarks],
+                "stack": None if self.pilot.stack is None else asdict(self.pilot.stack),
             }
         return told
 

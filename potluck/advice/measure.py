@@ -41,21 +41,24 @@ def measure(federation: Federation, experiment: Experiment) -> Measured:
     sizes = np.array([federation.partition.size(int(n)) for n in nodes])
     rows = np.resize(sizes, federation.devices) if len(nodes) < federation.devices else sizes
     times = Times(federation, experiment, rows)
+    labels = Labels(
+        measure_skew(train, train.sum(0), rng),
+        measure_unseen(train, test, rng),
+        measure_gini(train.sum(1)),
+    )
+    conflict = _measure_conflict(federation, nodes, rng)
+    users, edges = federation.fleet.user[nodes], federation.fleet.edge[nodes]
     return Measured(
         federation.devices,
         nodes,
         federation.classes,
         federation.server,
-        Labels(
-            measure_skew(train, train.sum(0), rng),
-            measure_unseen(train, test, rng),
-            measure_gini(train.sum(1)),
-        ),
-        _measure_conflict(federation, nodes, rng),
+        labels,
+        conflict,
         _measure_speeds(federation.fleet, times),
         _measure_memory(federation.fleet, times),
-        _measure_users(federation, times, rng),
-        _measure_edges(federation, times, rng),
+        _measure_users(federation, times, conflict.measure_alike(users), rng),
+        _measure_edges(federation, times, conflict.measure_alike(edges), rng),
     )
 
 
@@ -107,7 +110,9 @@ def _measure_memory(fleet: Fleet, times: Times) -> Memory:
     return Memory(needed, lack, slow, saved, resizable=bool(times.smaller))
 
 
-def _measure_users(federation: Federation, times: Times, rng: np.random.Generator) -> Users | None:
+def _measure_users(
+    federation: Federation, times: Times, alike: float | None, rng: np.random.Generator
+) -> Users | None:
     user, training = federation.fleet.user, times.training(times.net)
     several = _find_members(user)
     if not several:
@@ -117,7 +122,9 @@ def _measure_users(federation: Federation, times: Times, rng: np.random.Generato
     counts = [count_rows(federation, own, "train") for own in _pick_some(several, LOOKED_AT // 3)]
     within = float(np.mean([measure_skew(own, own.sum(0), rng) for own in counts]))
     saved = float(np.median([training[own].max() - training[own].mean() for own in several]))
-    return Users(len(several), devices / federation.devices, within, spread, saved)
+    edge = federation.fleet.edge
+    together = all((edge[own] == edge[own[0]]).all() for own in several)
+    return Users(len(several), devices / federation.devices, within, spread, saved, alike, together)
 
 
 def _find_members(group: NDArray[np.int32]) -> list[Ints]:
@@ -131,7 +138,9 @@ def _pick_some(groups: list[Ints], count: int) -> list[Ints]:
     return [groups[i] for i in np.linspace(0, len(groups) - 1, min(len(groups), count)).astype(int)]
 
 
-def _measure_edges(federation: Federation, times: Times, rng: np.random.Generator) -> Edges | None:
+def _measure_edges(
+    federation: Federation, times: Times, alike: float | None, rng: np.random.Generator
+) -> Edges | None:
     fleet = federation.fleet
     groups = _find_members(fleet.edge)
     if len(groups) < 2:
@@ -154,4 +163,5 @@ def _measure_edges(federation: Federation, times: Times, rng: np.random.Generato
         float(np.mean(1 - rounds / period)),
         float(np.median([task[own].max() / np.median(task[own]) for own in groups])),
         measure_skew(np.stack(counts), np.sum(counts, 0), rng),
+        alike,
     )

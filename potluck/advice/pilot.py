@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from potluck import algorithms as registry
 from potluck import metrics
 from potluck.advice.recommendation import Verdict
+from potluck.advice.together import Stack
 from potluck.core.advice import Advice, Arm, Measured
 from potluck.core.codec import Json
 from potluck.core.errors import PotluckError
@@ -62,6 +63,7 @@ class Pilot:
     margin: float  # accuracies nearer than this can't be told apart
     wanted: str | None  # what was recommended; None: plain FedAvg
     remarks: list[str] = field(default_factory=list)  # what was laid out otherwise than in the file
+    stack: Trial | None = None  # of the layers that were named, beside the algorithms
 
     def ahead(self, trial: Trial) -> float | None:
         """Accuracy above FedAvg's, over the last third."""
@@ -150,6 +152,8 @@ def run_pilot(
         **{
             **dump_given(experiment),
             "compare": [],
+            "layers": [],  # systems are tried, each alone; and FedAvg as it comes
+            "layer": {},
             "seeds": [],
             "tune": None,
             "log": {},
@@ -169,7 +173,8 @@ def run_pilot(
     trials = [base, *(_run_trial(timed, arm.algorithm, arm.settings, federation, show) for arm in arms)]
     rows = sum(len(federation.partition.rows(int(n), "validation")) for n in measured.looked_at[:PANEL])
     margin = math.sqrt(0.09 / max(1, rows))  # a standard error of nine tenths right
-    return Pilot(tuple(trials), margin, first.algorithm if first else None, remarks)
+    stack = None if verdict.stack is None else _try_stack(verdict.stack, timed, federation, clients, show)
+    return Pilot(tuple(trials), margin, first.algorithm if first else None, remarks, stack)
 
 
 def _choose(verdict: Verdict) -> list[Advice]:
@@ -216,6 +221,15 @@ def _run_trial(
         s["rounds"],
         s["virtual_seconds"],
     )
+
+
+def _try_stack(
+    stack: Stack, experiment: Experiment, federation: Federation, clients: int, show: Show | None
+) -> Trial:
+    """The layers around FedAvg, with as many devices a round as the others have."""
+    members = max(1, round(clients * stack.members / federation.devices))
+    layered = experiment.with_values(layers=[*stack.layers], layer=dict(stack.tables))
+    return replace(_run_trial(layered, BASE, {"clients": members}, federation, show), algorithm=stack.name)
 
 
 def _average_last_third(points: Sequence[metrics.Measurement], end: float) -> float | None:

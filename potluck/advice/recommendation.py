@@ -8,6 +8,7 @@ lowers no score: whether it holds on other data is what a pilot is for.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from potluck.advice.together import Stack, find_stack
 from potluck.algorithms import find_advisers
 from potluck.core.advice import HELPS, NO_REASON, Advice, Adviser, Measured
 
@@ -20,6 +21,7 @@ class Verdict:
 
     advice: tuple[Advice, ...]
     advisers: Mapping[str, Adviser] = field(default_factory=dict)  # who gave it, by system
+    stack: Stack | None = None  # of layers, where several inequalities were measured
 
     @property
     def first(self) -> Advice | None:
@@ -36,4 +38,5 @@ def judge(measured: Measured) -> Verdict:
     """What every system says."""
     found = [(adviser.judge(measured), adviser) for adviser in find_advisers()]
     advice = sorted((own for own, _ in found), key=lambda own: -own.score)
-    return Verdict(tuple(advice), {own.system: adviser for own, adviser in found})
+    advisers = {own.system: adviser for own, adviser in found}
+    return Verdict(tuple(advice), advisers, find_stack(advice, measured))

@@ -60,7 +60,8 @@ NOTES = Notes(
         "lengths longest": "length of the longest update",
         "lengths rest": "the mean update's length, as a share of what single ones have on average",
         "lengths apart": "the average length of updates, as a share of that in the first rounds",
-    }
+    },
+    group="cohort",
 )
 
 
@@ -128,6 +129,14 @@ class CFL:
     @property
     def groups(self) -> GroupRounds:
         return GroupRounds(self.inner or FedAvg(local=self.local), self.local, self.clients, self.deadline)
+
+    def find_doubt(self, members: int) -> str | None:
+        """Whether a round hears too few ever to cut a group."""
+        heard = members if self.clients is None else min(self.clients, members)
+        if heard >= self.min_members:
+            return None
+        fix = "raise clients" if members >= self.min_members else "lower it"
+        return f"cfl: no group is cut: {heard} members a round, and min_members = {self.min_members}; {fix}"
 
     def with_judge(self, robust: Robust) -> Self:
         return replace(self, inner=guard_rule(self.groups.inner, robust))

@@ -29,7 +29,15 @@ from potluck.authoring import (
     require,
     value,
 )
+from potluck.core.notes import Notes
 from potluck.rules.wrap import AroundRule
+
+NOTES = Notes(
+    views={
+        "tuned": "the shared model after some training on the device's own rows",
+        "global": "the shared model as it is",
+    }
+)
 
 
 @value

@@ -1,5 +1,6 @@
 """Which system suits a federation: measured before anything is trained, and tried out if that is wanted."""
 
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from potluck.advice.advised import Advised
-    from potluck.advice.pilot import Pilot
+    from potluck.advice.pilot import Pilot, Trial
     from potluck.core.advice import Measured
 
 
@@ -32,6 +33,7 @@ def advise(
     Example: [bold]potluck advise examples/demo.toml --pilot[/bold]
 
     Potluck measures the rows, labels and machines of the federation. It writes nothing.
+    Where several inequalities are measured, it also names systems that answer them together, as layers.
     """
     from potluck import experiment as ex
     from potluck.advice.advised import advise as find_advice
@@ -94,8 +96,32 @@ def _show(advised: "Advised") -> "list[RenderableType]":
         table.add_row(a.algorithm, a.verdict, f"{a.score:.2f}", Text(a.why))
         if a.verdict != NO_REASON:
             table.add_row("", "", "", Text(f"seen: {a.evidence}", style="dim"))
-    shown: list[RenderableType] = [Text(advised.headline, style="bold"), grid, "", table]
+    shown: list[RenderableType] = [
+        Text(advised.headline, style="bold"),
+        *_show_stack(advised),
+        grid,
+        "",
+        table,
+    ]
     return shown if advised.pilot is None else [*shown, "", *_show_pilot(advised.pilot)]
+
+
+def _show_stack(advised: "Advised") -> "list[RenderableType]":
+    """The layers that answer several inequalities at once, why each, and how a file asks for them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from potluck.experiment.toml import write
+
+    stack = advised.verdict.stack
+    if stack is None:
+        return []
+    grid = Table.grid(padding=(0, 2))
+    for name, why in stack.why.items():
+        grid.add_row(f"  {name}", Text(why, overflow="fold"))
+    tables = write({"layer": {name: dict(table) for name, table in stack.tables.items() if table}})
+    head = Text(f"or several systems as layers around fedavg: {stack.line}", style="bold")
+    return [head, grid, Text(indent(tables.rstrip(), "  ")), ""]
 
 
 def _show_pilot(tried: "Pilot") -> "list[RenderableType]":
@@ -107,8 +133,22 @@ def _show_pilot(tried: "Pilot") -> "list[RenderableType]":
     table = Table("pilot", "last third", "at the end", "rounds", "", box=None, padding=(0, 2, 0, 0))
     for t in tried.trials:
         table.add_row(t.algorithm, percent(t.late), percent(t.accuracy), str(t.rounds), Text(t.failed))
-    remarks = [f"  {remark}" for remark in tried.remarks]
-    return [table, *(Text(remark) for remark in remarks), Text(tell_outcome(tried), style="bold")]
+    remarks = [Text(f"  {remark}") for remark in tried.remarks]
+    told = [Text(tell_outcome(tried), style="bold")]
+    if tried.stack is not None:
+        t = tried.stack
+        table.add_row(t.algorithm, percent(t.late), percent(t.accuracy), str(t.rounds), Text(t.failed))
+        told.append(Text(tell_stack(t, tried), style="bold"))
+    return [table, *remarks, *told]
+
+
+def tell_stack(stack: "Trial", tried: "Pilot") -> str:
+    """How the layers did beside the best algorithm alone, in a line."""
+    late, name = max(((t.late, t.algorithm) for t in tried.trials if t.late is not None), default=(None, ""))
+    if stack.late is None or late is None:
+        return f"as layers, {stack.algorithm} couldn't be piloted"
+    points = f"{100 * (stack.late - late):+.1f} points"
+    return f"as layers, {stack.algorithm}: {points} beside {name}, the best without"
 
 
 def tell_outcome(tried: "Pilot") -> str:

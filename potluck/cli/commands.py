@@ -25,6 +25,7 @@ from potluck.cli.options import (
     Quiet,
     Settings,
     check_part,
+    join_lines,
     read_jobs,
     read_log,
     read_seeds,
@@ -156,7 +157,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Compare these, instead of the file's: algorithms, or labels of its list.",
+            help="Compare these, instead of the file's: algorithms, or names that its list gives.",
             show_default=False,
         ),
     ] = None,
@@ -169,7 +170,8 @@ def compare(
     tuned: Annotated[
         bool,
         typer.Option(
-            "--tune", help="First search each one's settings on validation rows, as the table tune says."
+            "--tune",
+            help="First search each one's settings on validation rows, as the table tune says.",
         ),
     ] = False,
     settings: Settings = None,
@@ -314,3 +316,6 @@ def _spell(algorithm: str) -> str:
         return canonical(algorithm)
     except ConfigError:
         return algorithm
+
+
+join_lines(app)

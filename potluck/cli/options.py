@@ -1,5 +1,7 @@
-"""Options that several commands share, and lists written with commas."""
+"""Options that several commands share, lists written with commas, and help whose lines fit the terminal."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,3 +135,13 @@ def read_seeds(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3") from None
+
+
+def join_lines(app: typer.Typer) -> None:
+    """Let the terminal break the lines of help: those of docstrings are as long as the code's are."""
+    for command in app.registered_commands:
+        told = inspect.cleandoc(command.help or getattr(command.callback, "__doc__", None) or "")
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", told)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            join_lines(group.typer_instance)

@@ -41,7 +41,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Tune these, instead of the file's: algorithms, or labels of its list.",
+            help="Tune these, instead of the file's: algorithms, or names that its list gives.",
             show_default=False,
         ),
     ] = None,
@@ -89,7 +89,7 @@ def study(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A file in ./studies, FILE_VARIANT, or a path.",
+            help="What --list calls it, or the path of a file that holds a study.",
             show_default=False,
         ),
     ] = None,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     pass
 
 Watched = Annotated[
-    bool, typer.Option("--watch", help="Show a live page beside, until the command ends; prints its address.")
+    bool,
+    typer.Option("--watch", help="Serve a live page until the command ends, and print its address."),
 ]
 
 

@@ -44,6 +44,19 @@ class Conflict:
         """In accuracy, beyond chance."""
         return self.apart - self.pooled - max(self.chance, 0.0)
 
+    def measure_alike(self, owner: NDArray[np.integer]) -> float | None:
+        """How far clients of one owner [clients, -1: nobody's] are in one group: 1 always, 0 as by chance.
+
+        None where no two that were looked at have one owner.
+        """
+        owned = owner >= 0
+        cells = np.unique(np.stack([owner[owned], self.member[owned]]), axis=1, return_counts=True)[1]
+        pairs = _count_pairs(np.unique(owner[owned], return_counts=True)[1])
+        if not pairs:
+            return None
+        chance = _count_pairs(np.bincount(self.member)) / _count_pairs(np.array([len(self.member)]))
+        return 1.0 if chance == 1 else (_count_pairs(cells) / pairs - chance) / (1 - chance)
+
 
 @dataclass(frozen=True)
 class Speeds:
@@ -65,6 +78,8 @@ class Users:
     skew: float  # of their devices' labels from the user's own mix, less chance
     spread: float  # of their devices' training times: slowest over fastest, median user
     saved: float  # seconds that a round would be shorter if a user's devices took equally long, median user
+    alike: float | None  # whether a user's devices are in one group: see `Conflict.measure_alike`
+    together: bool  # whether a user's devices are below one edge, if any
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,7 @@ class Edges:
     idle: float  # share of time in which edges would wait, for the cloud and for slower edges
     straggling: float  # slowest device over the median of its edge, median edge
     skew: float  # of edges' labels from everybody's, less chance
+    alike: float | None  # whether an edge's devices are in one group
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +124,16 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class AsLayer:
+    """A system as one layer of several, where it answers one inequality of several."""
+
+    name: str  # in an experiment's `layers`
+    score: float  # 0 to 1: how much the layer has to mend, whatever the system does beside
+    why: str
+    settings: Mapping[str, Json] = field(default_factory=dict)  # of [layer.NAME]
+
+
+@dataclass(frozen=True)
 class Advice:
     """What a system says of itself for one federation."""
 
@@ -119,6 +145,7 @@ class Advice:
     settings: Mapping[str, Json] = field(default_factory=dict)  # of [algorithms.NAME], as would be chosen
     clients: int = 0  # devices a round that it takes, at least
     server: bool = False  # whether it needs rows at the server
+    layer: AsLayer | None = None  # None: it is no layer there
 
     @property
     def verdict(self) -> str:
@@ -150,3 +177,8 @@ class Adviser(ABC):
 def score(strength: float) -> float:
     """0.5 at a strength of 1, and never 1, so that strengths stay comparable."""
     return float(1 - 2.0**-strength)
+
+
+def _count_pairs(sizes: NDArray[np.integer]) -> int:
+    """Pairs within groups of these sizes."""
+    return int((sizes * (sizes - 1) // 2).sum())

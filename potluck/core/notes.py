@@ -68,6 +68,7 @@ class Notes:
     # What the algorithm did in a run, in a sentence, from all of the run's records; "" if they tell nothing.
     tell: Tell | None = None
     crowd: Crowd | None = None
+    group: str = ""  # what a group is that is noted by its bare number, such as class: "class 3"
     views: Mapping[str, str] = field(
         default_factory=dict
     )  # what each view is: "personal": "the device's own model"

@@ -207,16 +207,25 @@ def finite(tree: Tree) -> bool:
     """Whether no number of a tree is NaN or infinite, and all can be looked at (see `is_dense`)."""
     if not isinstance(tree, _NESTS):
         return _is_finite(tree)
-    nests, seen = [tree], {id(tree)}
+    nests, seen, alike = [tree], {id(tree)}, dict[Hashable, list[Tensor]]()
     for nest in nests:
         for child in nest.values() if isinstance(nest, dict) else nest:
-            if not isinstance(child, _NESTS):
+            if type(child) is Tensor and child.layout is torch.strided and child.is_floating_point():
+                alike.setdefault((child.dtype, child.device), []).append(child)
+            elif not isinstance(child, _NESTS):
                 if not _is_finite(child):
                     return False
             elif id(child) not in seen:
                 seen.add(id(child))
                 nests.append(child)
-    return True
+    return all(_are_finite(some) for some in alike.values())
+
+
+def _are_finite(some: list[Tensor]) -> bool:
+    # Finite norms prove it of all at once; an infinite one may be an overflow.
+    if len(some) > 1 and not some[0].is_meta and torch.stack(torch._foreach_norm(some)).isfinite().all():
+        return True
+    return all(map(_is_finite, some))
 
 
 def _is_finite(leaf: Tree) -> bool:

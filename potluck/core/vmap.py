@@ -6,6 +6,7 @@ counts the clients, and steps in again. Everything around it stays an ordinary v
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import Tensor
 from torch._C._functorch import (
@@ -24,6 +25,7 @@ from torch._functorch.vmap import lazy_load_decompositions  # type: ignore[attr-
 
 from potluck.core.trees import Tree, tmap
 
+Out = TypeVar("Out")
 Part = tuple[Sequence[Tensor], Sequence[bool]]  # tensors; whether the first axis of each counts clients
 
 
@@ -66,14 +68,22 @@ def open_batch(tensor: Tensor) -> tuple[Tensor, bool]:
     return (plain.movedim(axis, 0) if axis else plain), True
 
 
-def outside(fn: Callable[..., Tensor], tensors: Sequence[Tensor | None]) -> Tensor:
-    """`fn` of the plain stacks [clients, ...] (those that all share are repeated), back inside the map."""
+def outside(fn: Callable[..., Out], tensors: Sequence[Tensor | None]) -> Out:
+    """`fn` of the plain stacks [clients, ...] (those that all share are repeated), back inside the map.
+
+    It gives a tensor, or a tree of them.
+    """
     parts = [(None, False) if t is None else open_batch(t) for t in tensors]
     clients = next((len(t) for t, mapped in parts if mapped and t is not None), 0)
     with temporarily_clear_interpreter_stack():
         plain = [t if t is None or mapped else t.expand(clients, *t.shape) for t, mapped in parts]
         out = fn(*plain)
-    return _add_batch_dim(out, 0, 1)
+    back: Out = tmap(_back, out)
+    return back
+
+
+def _back(tensor: Tensor) -> Tensor:
+    return _add_batch_dim(tensor, 0, 1)
 
 
 def by_row(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:

@@ -85,10 +85,13 @@ def assemble(
 ) -> Pool:
     """Check raw arrays and make a pool of them.
 
+    `name`: what errors call the data. `x`, `y`: rows and their labels. `classes`: how many labels there are;
+    by default the largest + 1. `test`: which rows are the global test set's; by default a fixed, stratified
+    fifth. `user`: who each row is of, by number or by name (names are numbered in sorted order). `time`:
+    numbers or dates, which say which row was before which.
     Bytes (uint8) are divided by `top`; then the mean and the standard deviation of all values of the
-    non-test rows are taken out, as two numbers that the pool states. Tokens stay the integers they are.
-    `classes` defaults to the largest label + 1, `test` to a fixed, stratified fifth. Users may be numbers or
-    names, which are numbered in sorted order; `time` (numbers or dates) says which row was before which.
+    non-test rows are taken out, as two numbers that the pool states, unless `normalise` is False. With
+    `tokens`, rows stay the integers they are. `people`: populations that the source knows, of each row.
     """
     if x.dtype.kind not in "buif" or x.ndim < 2 or not x.size:
         raise DataError(f"{name}: x must hold numbers of shape [rows, ...], found {_describe(x)}")

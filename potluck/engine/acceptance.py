@@ -23,7 +23,7 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     if evaluate.prior:
         known = any(len(federation.partition.rows(client, "validation")) for client in range(clients))
         fix = "no device has validation rows to fit on; raise data.validation, such as to 0.1"
-        require(known, "serve.prior", True, fix)
+        require(known, "layers", ["prior"], fix)
     rule = algorithm.rule if isinstance(algorithm, Rounds) else algorithm  # perhaps it has its loop already
     if isinstance(rule, Fits):
         rule.fits(federation)
@@ -34,10 +34,15 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
 def find_doubt(federation: Federation, algorithm: Runnable) -> str | None:
     """What the rule at the top says of itself, if it can't do there what it is for."""
     topology = find_topology(algorithm, federation.fleet)
+    return ask_doubt(algorithm, len(topology.children(topology.root)))
+
+
+def ask_doubt(algorithm: Runnable, members: int) -> str | None:
+    """The same, with so many right below the cloud."""
     rule = algorithm.at("cloud") if isinstance(algorithm, Tiered) else algorithm
     rule = rule.rule if isinstance(rule, Rounds) else rule
     rule = unwrap(rule) if isinstance(rule, Rule) else rule
-    return rule.find_doubt(len(topology.children(topology.root))) if isinstance(rule, Doubts) else None
+    return rule.find_doubt(members) if isinstance(rule, Doubts) else None
 
 
 def _check_passing(federation: Federation, algorithm: Runnable) -> None:

@@ -1,7 +1,7 @@
 """One aggregation point: it hears an event, its algorithm answers with commands, a carrier obeys them."""
 
 from collections.abc import Hashable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from potluck.core.codec import value
@@ -83,7 +83,7 @@ class Point:
                 else:
                     carrier.ask(me, c)
             elif isinstance(c, Note):
-                carrier.note(c)
+                carrier.note(self._sign(c))
             elif isinstance(c, Tell) and c.to >= devices and c.to != me:
                 carrier.ask(me, c)
             elif isinstance(c, Tell | Move):
@@ -99,6 +99,14 @@ class Point:
                 carrier.lose(me, c)
             else:
                 assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
+
+    def _sign(self, note: Note) -> Note:
+        """Of a point below others, by its path: several may note the same of groups that are called alike."""
+        topology, group = self.host.topology, note.group
+        if self.node == topology.root or (isinstance(group, int) and group >= self.devices):
+            return note  # of the only cloud, or of an aggregator: there is no second one
+        names = _list_names(group)
+        return replace(note, group=" / ".join([topology.name(self.node), *names]) if names else self.node)
 
     def set_alarm(self, wake: Wake) -> None:
         """Have itself woken at a time; of alarms with the same tag the last one counts."""
@@ -125,6 +133,13 @@ class Point:
     def should_look(self) -> bool:
         """Whether it should be woken when devices may have come: lanes wait, and no such alarm is set."""
         return LOOK not in self.own.alarms and bool(self.find_waiting())
+
+
+def _list_names(group: Any) -> list[str]:
+    """What a group is called; one within another comes as a tuple, as memories of theirs do (`Task.slot`)."""
+    if isinstance(group, tuple):
+        return [name for part in group for name in _list_names(part)]
+    return [] if group is None or group == "" else [str(group)]
 
 
 def find_topology(algorithm: Runnable, fleet: Fleet) -> Topology:

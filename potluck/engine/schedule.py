@@ -47,7 +47,7 @@ class EvaluateAt:
         good = self.on in ("test", "validation")
         require(good, "evaluate.on", self.on, "must be 'test' or 'validation'")
         fix = "must be 'causal', 'batch' or 'labels'"
-        require(self.prior in (None, *get_args(ServedForm)), "serve.form", self.prior, fix)
+        require(self.prior in (None, *get_args(ServedForm)), "layer.prior.form", self.prior, fix)
         shares = [each for each in self.shifts if not isinstance(each, Shift)]
         require(all(0 <= s <= 1 for s in shares), "evaluate.shifts", shares, "must be shares from 0 to 1")
         distinct = len({read_shift(each) for each in self.shifts}) == len(self.shifts)

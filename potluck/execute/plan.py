@@ -61,7 +61,7 @@ class StackingExecutor(Executor, Protocol):
     @property
     def chunk(self) -> int: ...  # clients in one stack, after what didn't fit
     @property
-    def fell_back(self) -> bool: ...  # whether some job had to be trained one by one
+    def fell_back(self) -> str: ...  # why some job had to be trained one by one; "" if none had to be
 
 
 class Loop:

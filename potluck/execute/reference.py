@@ -13,6 +13,7 @@ from potluck.core import keys
 from potluck.core.errors import JobError, PotluckError
 from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training, runs, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
+from potluck.execute.attention import pin_attention
 from potluck.execute.clip import clip_gradients
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
@@ -59,6 +60,11 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
 
     `halt` is asked before each step whether to end, by Halted.
     """
+    with pin_attention(item.at.pool.x.device):
+        return _train(item, halt)
+
+
+def _train(item: Item, halt: Callable[[], bool] | None) -> Result:
     job, at = item
     net, rows = at.models[job.model], job.draw(at)
     sent, keep = at.inbox, recall(item)
@@ -91,10 +97,11 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
             means |= weighted_means(job.review(net, final, own, held), own.weight)
         key = keys.as_tensor(keys.derive(at.seed, SENDING)).to(pool.device)
         body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
-        report = {name: float(m) for name, m in metrics.items()}
+        told = torch.stack([m.double() for m in metrics.values()]).tolist() if metrics else []
+        report = dict(zip(metrics, told, strict=True))
         if at.test is not None:
-            report, told = score(item, net, final, held)
-            body = told or body
+            report, shown = score(item, net, final, held)
+            body = shown or body
     return Result(body, rows.count, kept, report, finite(body))
 
 

@@ -17,6 +17,7 @@ ROSE = 1.1  # times the loss at the start: more than a model that stands still d
 FELL = 0.99  # times the loss at the start: less is learning, however slow
 STRONG = 1.0  # weight of a term beside the labels' loss, which counts once
 ONE_SIDED = 1.5  # classes that a device knows, on average
+STOPPED = 0.95  # of attackers' updates refused: what is left is not what spoils a model
 SWINGS = 0.05  # of accuracy between two evaluations, on average: a model that settles has less
 FEW = 3  # devices
 SMALL = 0.1  # of the largest model
@@ -101,7 +102,7 @@ def _few(story: Story) -> str:
 def _attacked(story: Story) -> str:
     attack, name = story.experiment.fleet.attack, story.experiment.algorithm
     who = next((len(r["value"]) for r in story.records if r["metric"] == "attackers"), 0)
-    if attack is None or not who:
+    if attack is None or not who or _stopped(story):
         return ""
     then = "nobody judges updates; set [robust]"
     if story.experiment.robust is not None:
@@ -109,6 +110,15 @@ def _attacked(story: Story) -> str:
     elif story.experiment.algorithms.get(name, {}).get("robust") is not None:
         then = f"the judge of algorithms.{name}.robust doesn't stop them; try another, such as by [robust]"
     return f"{who} devices attack (fleet.attack.kind = {attack.kind!r}), and {then}"
+
+
+def _stopped(story: Story) -> bool:
+    """Whether a judge refused nearly all that attackers sent."""
+    attackers = {node for r in story.records if r["metric"] == "attackers" for node in r["value"]}
+    judged = [n for r in story.records if r["metric"] == "guarded" for n in r["value"].get("judged", ())]
+    refused = [n for r in story.records if r["metric"] == "anomalous" for n in r["value"]]
+    sent, caught = (sum(node in attackers for node in nodes) for nodes in (judged, refused))
+    return bool(sent) and caught >= STOPPED * sent
 
 
 def _private(story: Story) -> str:

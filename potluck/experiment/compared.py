@@ -76,7 +76,8 @@ class Comparison:
         """Runs that couldn't go on, and why; their rows are of how far they came."""
         return {run.name: run.failed for run in self.runs if run.failed is not None}
 
-    def of(self, algorithm: str) -> list[Run]:  # by its label
+    def of(self, algorithm: str) -> list[Run]:
+        """An algorithm's runs, a seed each. `algorithm`: its name, as the table shows it."""
         return [run for run in self.runs if run.summary["algorithm"] == algorithm]
 
     def time(self, run: Run) -> float | None:

@@ -111,7 +111,9 @@ def _plan(
 ) -> tuple[Experiment, dict[int, Federation], dict[str, str]]:
     """A comparison to the last default, its crowds by seed, and the files of its folder; all is checked."""
     methods = list_methods(experiment, algorithms or ())
+    asked = {*experiment.layers, *(n for method in methods for n in method.around.get("layers", []))}
     full = experiment.with_values(
+        layer={name: own for name, own in experiment.layer.items() if name in asked},
         compare=[method.to_entry() for method in methods],
         seeds=list(seeds or experiment.seeds or [experiment.seed]),
     )

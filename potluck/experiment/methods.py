@@ -38,6 +38,9 @@ class Method:
             tables = dump_given(experiment).get("algorithms", {})
             changes["algorithms"] = overlay(tables, {self.algorithm: self.parameters})
         changes |= self.around
+        layers = changes.get("layers", experiment.layers)
+        if "layer" not in changes and experiment.layer:
+            changes["layer"] = {name: own for name, own in experiment.layer.items() if name in layers}
         return experiment.with_values(algorithm=self.algorithm, **changes)
 
     def to_entry(self) -> Entry:
@@ -65,6 +68,7 @@ def list_methods(
     A name is a label of the experiment's list, or that of an algorithm.
     """
     with error_context(experiment.source):
+        experiment.check_layers()
         listed = [_read_entry(entry) for entry in experiment.compare]
         if not wanted:
             one = [] if listed else [_read_entry(registry.canonical(experiment.algorithm))]

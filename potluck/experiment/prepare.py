@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from potluck import algorithms, data, fleet
 from potluck.core import codec
-from potluck.core.errors import ConfigError, PotluckError, error_context
+from potluck.core.errors import ConfigError, PotluckError, error_context, require
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Recalls, Runnable, Tiered
 from potluck.engine.acceptance import check
@@ -22,7 +22,7 @@ from potluck.experiment.claimed_run import ClaimedRun
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
-from potluck.layers import complete_base, complete_layers, stacked
+from potluck.layers import PRIOR, complete_base, complete_layers, find_prior, stacked
 from potluck.models import Models
 from potluck.rules.guard import guard
 from potluck.simulate import Simulation
@@ -40,8 +40,7 @@ class Setting:
 
     @property
     def evaluate(self) -> EvaluateAt:
-        e, serve = self.experiment.evaluate, self.experiment.serve
-        prior = serve.form if serve.prior else None
+        e, prior = self.experiment.evaluate, find_prior(self.experiment.layers, self.experiment.layer)
         return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)), prior)
 
     def start(
@@ -122,20 +121,25 @@ def prepare(
 def resolve_run(experiment: Experiment, algorithm: Runnable | None = None) -> Experiment:
     """The experiment as its run's folder tells it, to the last default; nothing is built."""
     with error_context(experiment.source):
+        experiment.check_layers()
         for name in experiment.algorithms:  # so that a typo shows even if it isn't this one's turn
             experiment.training(name)
             algorithms.check(name, **_parameters(experiment, name))
         found: dict[str, codec.Json] = {"tune": None}
         if algorithm is not None:
-            found |= {"algorithm": type(algorithm).__name__, "algorithms": {}, "layers": [], "layer": {}}
+            name, given, layers = type(algorithm).__name__, {}, _keep_served(experiment)
+            table = None
         else:
-            name = algorithms.canonical(experiment.algorithm)
+            name, layers = algorithms.canonical(experiment.algorithm), experiment.layers
             given, rounds = _parameters(experiment, name), experiment.stop.rounds
-            table = complete_base(name, experiment.layers, rounds, given)
+            table = complete_base(
+                name, {each: experiment.layer.get(each, {}) for each in layers}, rounds, given
+            )
             if train := experiment.algorithms.get(name, {}).get("train"):
                 table["train"] = train
-            layer: codec.Json = {**complete_layers(experiment.layers, experiment.layer)}
-            found |= {"algorithm": name, "algorithms": {name: table}, "layer": layer}
+        around: codec.Json = {**complete_layers(layers, experiment.layer, name, given)}
+        found["algorithms"] = {} if table is None else {name: table}
+        found |= {"algorithm": name, "layers": [*layers], "layer": around}
         return experiment.model_copy(update=found).resolve()
 
 
@@ -146,7 +150,7 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
-            layers = {each: experiment.layer.get(each, {}) for each in experiment.layers}
+            layers = {each: experiment.layer.get(each, {}) for each in experiment.layers if each != PRIOR}
             algorithm = stacked(name, local, _parameters(experiment, name), rounds, **layers)
         else:
             algorithms.check_made(algorithm)
@@ -191,6 +195,14 @@ def name_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
     }
     path = f"{pool.name}@{data.fingerprint(pool).hex()[:12]}"  # other rows are another experiment
     return experiment.with_values(data={**kept, "source": "python", "path": path})
+
+
+def _keep_served(experiment: Experiment) -> list[str]:
+    """The layers that a rule made in Python may have: others stand around a name."""
+    kept = [name for name in experiment.layers if name == PRIOR]
+    fix = "stand around an algorithm that is named; make them in Python, by potluck.layers.stacked(...)"
+    require(kept == experiment.layers, "layers", experiment.layers, fix)
+    return kept
 
 
 def _parameters(experiment: Experiment, name: str) -> dict[str, object]:

@@ -40,6 +40,7 @@ from potluck.experiment.sinks import check_log, open_sinks
 from potluck.experiment.summary import Summary, summarise_run
 from potluck.experiment.telling import Teller, Watch, check_callbacks, follow
 from potluck.federation import Federation
+from potluck.models import Models
 from potluck.simulate import Simulation
 from potluck.simulate.run_state import RECORDS
 
@@ -179,8 +180,11 @@ def run(
         with nullcontext() if path is None else lock_run(path, find_patience(e)) as claim:
             note = None if path is None else partial(execution_plan.note_chunk, path)
             sim = setting.start(chosen.plan, path, note).keep_to(claim)
+            if isinstance(models := setting.federation.models, Models):
+                sim.notices += [models[spec].remark for spec in models if models[spec].remark]
             if chosen.fresh:
-                sim.notices.append(f"computed by {describe(chosen.plan)}; {chosen.reason}")
+                how = chosen.reason.partition(":")[0]  # the plan in its folder has all times
+                sim.notices.append(f"computed by {describe(chosen.plan)}, the fastest way here ({how})")
                 if doubt := find_doubt(setting.federation, setting.algorithm):
                     sim.notices.append(doubt)
             return _follow(setting, sim, path, name, progress, callbacks, lenient)

@@ -33,6 +33,7 @@ from potluck.experiment.search import (
 )
 from potluck.experiment.tuned_keys import find_space, list_lacking, name_trial, set_values
 from potluck.experiment.tuning import Tuning
+from potluck.layers import PRIOR
 
 K = TypeVar("K")
 Methods = Mapping[str, Experiment]  # by name
@@ -273,6 +274,7 @@ def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) 
         tune=None,
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
-        serve={},
+        layers=[name for name in experiment.layers if name != PRIOR],
+        layer={name: own for name, own in experiment.layer.items() if name != PRIOR},
         log={},
     )

@@ -1,18 +1,26 @@
 """Layers: several systems on one fleet, each for one inequality, around a base rule.
 
 The order is fixed, whatever order they are named in. From devices upward: users, edges, then at the cloud
-cohorts around sizes around the base rule. `matrix` says which of them go together.
+cohorts around sizes around the base rule; above all, what is served (prior). `matrix` says which of them go
+together.
 """
 
-from potluck.layers.matrix import LAYERS, Row, find_refusal, list_matrix, sort_layers
-from potluck.layers.stacking import complete_base, complete_layers, stacked
+from potluck.layers.described import CLOUD, Level, describe_stack
+from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_apart, list_matrix, sort_layers
+from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
 
 __all__ = [
+    "CLOUD",
     "LAYERS",
+    "PRIOR",
+    "Level",
     "Row",
     "complete_base",
     "complete_layers",
+    "describe_stack",
+    "find_prior",
     "find_refusal",
+    "list_apart",
     "list_matrix",
     "sort_layers",
     "stacked",

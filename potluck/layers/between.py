@@ -3,15 +3,14 @@
 from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.shufflefl.gateway import Solve
-from potluck.algorithms.shufflefl.hub import Hub
 from potluck.algorithms.shufflefl.planner.problem import Planner
 from potluck.algorithms.shufflefl.planner.search import Search
-from potluck.algorithms.shufflefl.times import step_seconds
+from potluck.algorithms.shufflefl.users import Users, make_users
 from potluck.core.errors import require
 from potluck.core.ranges import Seconds
 from potluck.core.rule import Rule
 from potluck.jobs import Train
+from potluck.jobs.prior import ServedForm
 from potluck.rules.edges import EVERYBODY, Edge, EdgeView, Mix, OwnModels
 from potluck.rules.relay import Relay
 
@@ -21,18 +20,33 @@ def users(
     planner: Annotated[
         Planner, "how moves are found: search, slsqp (ShuffleFL's paper's) or fill"
     ] = Search(),
-    gateway: Annotated[str, "where they are planned: times on the clock are of this machine"] = "pi4",
-    alpha: Annotated[
-        float | None, "seconds that balance is worth; left out: as each user's own rows say"
-    ] = None,
+    gateway: Annotated[str | list[str], "where they are planned: times on the clock are of this machine"] = (
+        "pi4"
+    ),
+    alpha: Annotated[float | None, "seconds that balance is worth; left out: from the first round"] = None,
+    adaptive: Annotated[bool, "an alpha for each user, by how long it is expected to take"] = True,
     balance_time: Annotated[bool, "whether devices of a user should take equally long"] = True,
     shuffle: Annotated[bool, "False: no rows move; a user is the mean of its devices"] = True,
-) -> Rule:
+    cap: Annotated[
+        bool,
+        "who is slower than a round's median user trains fewer batches, and weighs less; false where groups "
+        "above are told apart by what users send",
+    ] = True,
+    transfer: Annotated[bool, "plans count the model's ways, which a device without rows is spared"] = True,
+) -> Users:
     """A user's devices as one: they exchange rows before they train (ShuffleFL)."""
-    good = alpha is None or 0 <= alpha < float("inf")
-    require(good, "alpha", alpha, "give 0 or more seconds, or leave it out")
-    step_seconds(gateway)  # refuses one that nobody has measured
-    return Hub(local, Solve(planner, gateway), balance_time, shuffle, alpha=alpha, scaled=False)
+    return make_users(local, planner, gateway, alpha, 1.0, adaptive, balance_time, shuffle, cap, transfer)
+
+
+def prior(
+    form: Annotated[
+        ServedForm,
+        "which leads: each row by those before it (causal), by all before any is answered (batch), or by the "
+        "labels of the rows that the device trains on (labels)",
+    ] = "causal",
+) -> ServedForm:
+    """Each view also with devices' own priors, as VIEW+prior, and these lead; fitted on validation rows."""
+    return form
 
 
 def edges(

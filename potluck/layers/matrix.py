@@ -5,25 +5,32 @@ from dataclasses import dataclass
 
 from potluck.core.errors import ConfigError, nearest_or_own, show_short
 
-LAYERS = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule, outermost last
+PRIOR = "prior"  # of what is served, whatever trained it
+LAYERS = ("users", "edges", "cohorts", "sizes", PRIOR)  # from devices to the base rule, then what is served
 
 _GROUPS = "it groups devices by itself"
 _MANY = "it has several models, and nobody between may choose one for others"
 _CLASSES = "it has a model for each class, and one update of a device is of one class alone"
 _TIERS = "it says itself who stands between devices and cloud"
+_USERS = "it has users already"
+_EDGES = "it has edges already"
+_OWN = "its edges train by rules of their own; take fedavg with layers edges and the one that you want"
 _DEVICES = "it chooses single devices by what only they can tell"
 _MASKS = "its devices send masks, and several of them have no mean"
 _WHOLE = "it has no way yet to train by a part of the devices"
-_UNTRIED = "nobody has shown yet that it works there"
 _ALONE = "it merges every answer as it comes, and a group's answers are merged in rounds"
 _WIDTHS = "its devices train models of several widths, and a user or an edge has one"
+_PLACES = "it places all devices in tiers by itself, and cohorts share devices out by their own lanes"
+_ONE = "a user or an edge has one model of one width, and sizes have several"
+_SIZES = "it has sizes already"
+_SIZED = "sizes stand inside cohorts; take heterofl with the layer cohorts"
+_PARTS = "it finds groups by whole changes, and sizes have parts"
 _PLAIN = "sizes average what their owners have, as FedAvg does and no other rule"
-_STEPS = "it sorts devices by a number of steps, and how long a user's devices train is decided by their rows"
 
 # By base rule and layer: why not. What isn't here is offered. In this order: users, edges, cohorts, sizes.
 _REFUSED: Mapping[str, tuple[str | None, ...]] = {
-    "auxo": (None, None, _GROUPS, _GROUPS),
-    "cfl": (None, _GROUPS, _GROUPS, _GROUPS),
+    "auxo": (None, None, _GROUPS, _SIZED),
+    "cfl": (None, None, _GROUPS, _PARTS),
     "classter": (_CLASSES, _CLASSES, _CLASSES, _CLASSES),
     "classter_async": (_CLASSES, _CLASSES, _CLASSES, _CLASSES),
     "dmpfl": (_MASKS, _MASKS, _MASKS, _PLAIN),
@@ -32,33 +39,49 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "fedasync": (None, None, _ALONE, _PLAIN),
     "fedavg": (None, None, None, None),
     "fedbuff": (None, None, _ALONE, _PLAIN),
-    "fededge": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "fededge": (None, _EDGES, _OWN, _ONE),
     "fedgs": (_TIERS, _TIERS, _TIERS, _TIERS),
     "fedprox": (None, None, None, _PLAIN),
-    "fedpvr": (None, _UNTRIED, None, _PLAIN),
-    "fedrac": (_WIDTHS, _WIDTHS, _WIDTHS, _WIDTHS),
+    "fedpvr": (None, None, None, _PLAIN),
+    "fedrac": (_WIDTHS, _WIDTHS, _PLACES, _SIZES),
     "fedyogi": (None, None, None, _PLAIN),
-    "flame": (_DEVICES, _DEVICES, _WHOLE, _PLAIN),
-    "flexcfl": (_STEPS, _GROUPS, _GROUPS, _GROUPS),
-    "flhc": (None, _GROUPS, _GROUPS, _GROUPS),
+    "flame": (_DEVICES, _DEVICES, None, _PLAIN),
+    "flexcfl": (None, None, _GROUPS, _PARTS),
+    "flhc": (None, None, _GROUPS, _PARTS),
     "ftfa": (None, None, None, _PLAIN),
-    "heterofl": (_WIDTHS, _WIDTHS, None, _WIDTHS),
-    "hierfl": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "heterofl": (_WIDTHS, _WIDTHS, None, _SIZES),
+    "hierfl": (None, _EDGES, _OWN, _ONE),
     "hybridfl": (_TIERS, _TIERS, _TIERS, _TIERS),
     "ifca": (_MANY, _MANY, _MANY, _MANY),
-    "maverick": (_TIERS, _TIERS, _TIERS, _TIERS),
+    "maverick": (None, _EDGES, _OWN, _ONE),
     "moon": (None, None, None, _PLAIN),
-    "oort": (None, _UNTRIED, None, _PLAIN),
-    "pyramidfl": (None, _UNTRIED, _WHOLE, _PLAIN),
-    "qfedavg": (None, _UNTRIED, _WHOLE, _PLAIN),
+    "oort": (None, None, None, _PLAIN),
+    "pyramidfl": (None, None, None, _PLAIN),
+    "qfedavg": (None, None, None, _PLAIN),
     "scaffold": (None, None, None, _PLAIN),
     "share": (_TIERS, _TIERS, _TIERS, _TIERS),
-    "shufflefl": (_TIERS, _TIERS, _TIERS, _TIERS),
-    "tifl": (None, _UNTRIED, _WHOLE, _PLAIN),
+    "shufflefl": (_USERS, None, None, _ONE),
+    "tifl": (None, None, _WHOLE, _PLAIN),
+}
+_ROUNDS = "of several rounds, there is no one change of a control variate"
+# What a layer's table says for a base rule, whatever else its default is: key, value, why.
+_TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
+    ("flexcfl", "users"): (
+        "shuffle",
+        False,
+        "it trains by a number of steps, and where rows move, they decide",
+    ),
+    ("fedpvr", "edges"): ("go_on", False, _ROUNDS),
+    ("pyramidfl", "edges"): (
+        "go_on",
+        False,
+        "devices answer with parts of a change, and rounds begin with all",
+    ),
+    ("scaffold", "edges"): ("go_on", False, _ROUNDS),
 }
 _APART: Mapping[frozenset[str], str] = {
-    frozenset({"users", "sizes"}): _WIDTHS,
-    frozenset({"edges", "sizes"}): _WIDTHS,
+    frozenset({"users", "sizes"}): _ONE,
+    frozenset({"edges", "sizes"}): _ONE,
 }
 
 
@@ -68,6 +91,7 @@ class Row:
 
     algorithm: str
     refused: Mapping[str, str]  # by layer; others are offered
+    terms: Mapping[str, str]  # by layer: what its table must say
 
 
 def sort_layers(names: Sequence[str]) -> list[str]:
@@ -100,10 +124,30 @@ def require_offered(base: str, layers: Sequence[str]) -> None:
         )
 
 
+def find_terms(names: Collection[str]) -> dict[str, tuple[str, bool, str]]:
+    """By layer, what its table must say for these rules."""
+    return {layer: term for (name, layer), term in _TERMS.items() if name in names}
+
+
+def show_term(key: str, value: bool) -> str:
+    """As a file says it."""
+    return f"{key} = {str(value).lower()}"
+
+
 def list_matrix(names: Sequence[str]) -> list[Row]:
     """Each base rule with the reasons against layers."""
-    return [Row(name, {k: why for k, why in _read_reasons(name).items() if why}) for name in names]
+    refused = {name: {k: why for k, why in _read_reasons(name).items() if why} for name in names}
+    terms = {
+        name: {layer: show_term(*term[:2]) for layer, term in find_terms([name]).items()} for name in names
+    }
+    return [Row(name, refused[name], terms[name]) for name in names]
+
+
+def list_apart() -> dict[str, str]:
+    """Layers that don't go together around any rule, and why."""
+    return {" and ".join(sorted(pair, key=LAYERS.index)): reason for pair, reason in _APART.items()}
 
 
 def _read_reasons(base: str) -> dict[str, str | None]:
-    return dict(zip(LAYERS, _REFUSED.get(base, (None,) * len(LAYERS)), strict=True))
+    around = LAYERS[:-1]
+    return dict(zip(around, _REFUSED.get(base, (None,) * len(around)), strict=True)) | {PRIOR: None}

@@ -1,9 +1,17 @@
 """Dropout whose mask is a function of a key: the same wherever and whenever a task is computed."""
 
+import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor, peek_interpreter_stack
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from potluck.core import vmap as stacks
 from potluck.core.keys import fold_in, uniform
 
 # AlphaDropout and the like are left alone: the trial run finds that they draw by themselves.
@@ -39,8 +47,34 @@ class KeyedDropout(nn.Module):
         # Flat positions, and float32 always: a row's mask depends neither on how many rows follow it
         # (padding) nor on the precision of the run.
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.channels else tuple(x.shape)
-        kept = (uniform(key, shape) >= self.p).to(x.dtype)
+        kept = _draw_kept(key, shape, self.p, x.dtype)
         return x * (kept * (1 / (1 - self.p) if self.p < 1 else 0.0))
+
+
+def _draw_kept(key: Tensor, shape: tuple[int, ...], p: float, dtype: torch.dtype) -> Tensor:
+    """1 where a number drawn by the key is at least p, else 0."""
+    keep = _find_kernel(key.device)
+    if keep is None or (peek_interpreter_stack() is not None and not stacks.mapping()):
+        return (uniform(key, shape) >= p).to(dtype)
+    if stacks.mapping() and is_batchedtensor(key):
+        return stacks.outside(lambda k: keep(k, math.prod(shape), p, dtype).view(-1, *shape), (key,))
+    return keep(key.view(1), math.prod(shape), p, dtype).view(shape)
+
+
+@cache
+def _find_kernel(device: torch.device) -> Callable[..., Tensor] | None:
+    """The kernel of `dropout_kernel`, where there is a GPU and Triton can compile for it."""
+    if device.type != "cuda":
+        return None
+    try:
+        from potluck.models.dropout_kernel import keep
+
+        with temporarily_clear_interpreter_stack():
+            keep(torch.zeros(1, dtype=torch.int64, device=device), 1, 0.5, torch.float32)
+    except Exception as error:  # no Triton, or no compiler for it: operations draw the same, only later
+        warnings.warn(f"dropout's mask isn't drawn by one kernel ({error})", stacklevel=2)
+        return None
+    return keep
 
 
 def key_dropouts(net: nn.Module) -> Draws:

@@ -19,14 +19,18 @@ class Remembers(Protocol):
 
 
 def training_bytes(net: Net, optim: Remembers, batch: int) -> int:
-    """To train it: weights as received and as they become, gradients, the optimiser's state, a batch's rows
-    and all that its forward pass stores for the backward one."""
-    return (3 + len(optim.start(()))) * net.nbytes + batch * _row(net)
+    """To train it: weights as received and as they become, gradients, the optimiser's state, constants, a
+    batch's rows and all that its forward pass stores for the backward one."""
+    return (3 + len(optim.start(()))) * net.nbytes + _constants(net) + batch * _row(net)
 
 
 def inference_bytes(net: Net) -> int:
     """To use it row by row: weights and, at most, all that a row becomes on its way."""
-    return net.nbytes + _row(net)
+    return net.nbytes + _constants(net) + _row(net)
+
+
+def _constants(net: Net) -> int:
+    return nbytes(net.constants) if isinstance(net, Model) else 0
 
 
 def _row(net: Net) -> int:
@@ -38,7 +42,7 @@ def _passing(net: Model) -> int:
     """Bytes of a row and of what a forward pass over it stores beside weights."""
     params = {name: p.requires_grad_() for name, p in net.init(0).items()}
     x = torch.zeros(1, *net.shape, dtype=net.inputs, device=net.device)
-    there = {p.untyped_storage().data_ptr() for p in (*params.values(), x)}
+    there = {t.untyped_storage().data_ptr() for t in (*params.values(), *net.constants, x)}
     stored: dict[int, int] = {}
 
     def note(t: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from potluck.core.errors import ModelError, PotluckError
 from potluck.core.job import ModelSpec
 from potluck.core.room import require_room
 from potluck.core.trees import Params, copy_tree, nbytes
+from potluck.models.frozen import describe_frozen, fix_frozen
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
 from potluck.models.vetting import DRAWING, SHAPES, count_ops, refuse, run, try_out
@@ -30,10 +31,12 @@ class Model:
     """One architecture for rows of one shape. It holds no weights: `init` gives them, calls take them."""
 
     ops: int  # multiply-accumulates of one forward pass of one row
-    size: int  # number of parameters
+    size: int  # number of parameters, of those that are trained
     nbytes: int
     shapes: dict[str, tuple[int, ...]]  # of the parameters
     gates: dict[str, int]  # of those whose first dimension stacks several layers' units (an LSTM's four)
+    constants: tuple[Tensor, ...]  # buffers and frozen parameters, which are neither trained nor sent
+    remark: str  # what users should know of it; "" if nothing
 
     def __init__(
         self,
@@ -51,14 +54,18 @@ class Model:
         self._builder = find_builder(spec, self.shape, classes, self.vocabulary)
         self._check_room()
         self._template = module = self._build(0)
-        refuse(module, spec.name)
+        frozen = fix_frozen(module)
+        self.remark = describe_frozen(module, frozen, spec.name)
+        refuse(module, spec.name, bool(frozen))
         try_out(module, self._rows(), classes, spec.name)
         params = _params(module)
         self.shapes = {name: tuple(p.shape) for name, p in params.items()}
         self.gates = _count_gates(module)
         self.size = sum(p.numel() for p in params.values())
         self.nbytes = nbytes(params)
-        self._train, self._eval = build_program(module, training=True), build_program(module, training=False)
+        there = {id(buffer): buffer.to(device) for buffer in module.buffers()}
+        self.constants = tuple(there.values())
+        self._train, self._eval = (build_program(module, training, there) for training in (True, False))
         self.ops = count_ops(module, self._eval.layers, self._rows())
         self._unsplit = self._find_split_fault(params)
 
@@ -210,7 +217,7 @@ class Models:
 
 
 def _params(module: nn.Module) -> Params:
-    return {name: copy_tree(parameter) for name, parameter in module.named_parameters()}
+    return {name: copy_tree(p) for name, p in module.named_parameters() if p.requires_grad}
 
 
 def _count_gates(module: nn.Module) -> dict[str, int]:

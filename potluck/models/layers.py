@@ -18,6 +18,8 @@ from potluck.core.keys import fold_in
 from potluck.core.trees import Params
 from potluck.models.conv_pool import MOST_CHANNELS, convolve_and_pool, fits
 from potluck.models.dropout import Draws, KeyedDropout
+from potluck.models.mapped_functions import call
+from potluck.models.stacked_functions import embed
 from potluck.models.zoo.blocks import PlainLSTM, Residual, lstm
 
 Step = Callable[[Params, Tensor, Tensor | None], Tensor]
@@ -80,7 +82,7 @@ def is_known(leaf: nn.Module) -> bool:
     if type(leaf) is Residual:
         return all(map(is_known, [*list_layers(leaf.body), *list_layers(leaf.shortcut)]))
     ours = type(leaf).__module__.startswith(("torch.nn.", "potluck.models.zoo.blocks"))
-    return type(leaf) in _COMPILERS or (_is_stateless(leaf) and ours)
+    return (type(leaf) in _COMPILERS and not leaf._buffers) or (_is_stateless(leaf) and ours)
 
 
 def wrap_module(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
@@ -98,10 +100,10 @@ def wrap_module(module: nn.Module, name: Name, draws: Draws, stream: int) -> Ste
                     on[x.device] = {inner: buffer.to(x.device) for inner, buffer in buffers.items()}
             state.update(on[x.device])
         if key is None or not draws_any:
-            return _call(module, state, (x,))
+            return call(_call, module, state, (x,))
         draws.key, draws.count = fold_in(key, stream), 0
         try:
-            return _call(module, state, (x,))
+            return call(_call, module, state, (x,))
         finally:
             draws.key = None
 
@@ -109,8 +111,9 @@ def wrap_module(module: nn.Module, name: Name, draws: Draws, stream: int) -> Ste
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether calling a module is calling its forward."""
-    return not (module._forward_hooks or module._forward_pre_hooks)  # weight_norm, for one, works by a hook
+    """Whether calling a module is calling its forward with its parameters."""
+    hooks = module._forward_hooks or module._forward_pre_hooks  # weight_norm, for one, works by a hook
+    return not (hooks or module._buffers)  # frozen ones
 
 
 def _is_stateless(leaf: nn.Module) -> bool:
@@ -119,7 +122,9 @@ def _is_stateless(leaf: nn.Module) -> bool:
 
 def _call_forward(leaf: nn.Module) -> Step:
     forward = leaf.forward  # without the hooks that __call__ looks for
-    return lambda params, x, key: forward(x)
+    if type(leaf).__module__.startswith("torch.nn."):
+        return lambda params, x, key: forward(x)
+    return lambda params, x, key: call(forward, x)  # attention, perhaps
 
 
 def _residual(leaf: Residual, name: Name, draws: Draws, streams: Iterator[int]) -> Step:
@@ -181,7 +186,7 @@ def _layer_norm(leaf: nn.LayerNorm, name: Name) -> Step:
 
 def _embedding(leaf: nn.Embedding, name: Name) -> Step:
     w, pad = name(leaf.weight), leaf.padding_idx
-    return lambda params, x, key: F.embedding(x, params[w], pad)
+    return lambda params, x, key: embed(x, params[w], pad)
 
 
 def _lstm(leaf: PlainLSTM, name: Name) -> Step:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -26,7 +27,7 @@ class Program(NamedTuple):
     head_names: tuple[str, ...]  # its parameters
 
 
-def prepare(module: nn.Module, replace: dict[int, nn.Parameter], training: bool) -> tuple[nn.Module, Draws]:
+def prepare(module: nn.Module, replace: Mapping[int, Tensor], training: bool) -> tuple[nn.Module, Draws]:
     """A copy with other parameters (by id, so that tied ones stay tied), keyed dropout, nothing in place."""
     net = copy.deepcopy(module, dict(replace)).train(training)
     for part in net.modules():
@@ -35,10 +36,13 @@ def prepare(module: nn.Module, replace: dict[int, nn.Parameter], training: bool)
     return net, key_dropouts(net)
 
 
-def build_program(module: nn.Module, training: bool) -> Program:
-    """A module for training, or for evaluation; it keeps names and shapes of parameters, no values."""
+def build_program(module: nn.Module, training: bool, constants: dict[int, Tensor]) -> Program:
+    """A module for training, or for evaluation; it keeps names and shapes of parameters, no values.
+
+    Its buffers are these `constants`, by the ids of the module's.
+    """
     hollow = {id(p): nn.Parameter(torch.empty_like(p, device="meta")) for p in module.parameters()}
-    net, draws = prepare(module, hollow, training)
+    net, draws = prepare(module, {**hollow, **constants}, training)
     names = {id(parameter): name for name, parameter in net.named_parameters()}
 
     def name(parameter: Tensor | None) -> str:
@@ -68,10 +72,8 @@ def _join(layers: list[Layer], name: Name) -> Step:
 def _find_last_linear(layers: list[Layer]) -> int | None:
     """Where the head begins: the last Linear, if nothing after it has parameters."""
     for i in range(len(layers) - 1, -1, -1):
-        if isinstance(layers[i].module, nn.Linear):
-            return i
         if any(True for _ in layers[i].module.parameters()):
-            return None
+            return i if isinstance(layers[i].module, nn.Linear) else None
     return None
 
 

@@ -1,30 +1,29 @@
 """Layers that compute for a whole stack of clients: rows [clients, rows, ...], weights [clients, ...].
 
-What `vmap` would do to each operation by rule is done here by hand, in the forms that run fast: a linear
-layer is a batched product, a convolution one with groups or windows, and what treats every row alike sees one
-long batch. A layer that isn't known here is mapped by vmap. Results agree with one client at a time.
+What `vmap` would do to each operation by rule is done by hand, in the forms that run fast: a linear layer is
+a batched product, a convolution one with groups or windows, and what treats every row alike sees one long
+batch. A layer that isn't known here is mapped by vmap, out of which its functions step (`mapped_functions`).
+Results agree with one client at a time.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor, peek_interpreter_stack
-from torch.autograd import Function
-from torch.nn import functional as F
 
 from potluck.core import vmap as stacks
 from potluck.core.trees import Params
-from potluck.models.autograd import FunctionContext, Slopes
+from potluck.models import stacked_functions as many
 from potluck.models.convolve import Geometry, convolve
 from potluck.models.dropout import Draws, KeyedDropout
 from potluck.models.layers import Name, Step, compile_layer, is_plain, join, list_layers
+from potluck.models.recurrent import LSTMCell, Weights, scan
 from potluck.models.zoo.blocks import Last, PlainLSTM, Residual, Steps
 
 PIECE = 128  # rows: the quickest for convolutions on a CPU, and hardly slower for other layers
-FUSED: dict[int, float | Tensor] = {}  # weights, by address, that descend in the backward pass: their rates
 
 
 class Call:
@@ -93,65 +92,9 @@ def _map_layer(leaf: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
     return step
 
 
-class _LinearMemory(FunctionContext, Protocol):
-    rate: float | Tensor | None
-
-
-class _Linear(Function):
-    """x W' + b for each client. A weight that nothing else uses can descend right here: see FUSED."""
-
-    @staticmethod
-    def forward(ctx: _LinearMemory, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.rate = FUSED.get(w.data_ptr())
-        wt = w.transpose(1, 2)
-        return torch.bmm(x, wt) if b is None else torch.baddbmm(b.unsqueeze(1), x, wt)
-
-    @staticmethod
-    def backward(ctx: _LinearMemory, g: Tensor) -> Slopes:
-        x, w = ctx.saved_tensors
-        to_x, to_w, to_b = ctx.needs_input_grad
-        gx = torch.bmm(g, w) if to_x else None
-        gb = g.sum(1) if to_b else None
-        if ctx.rate is None:
-            return gx, torch.bmm(g.transpose(1, 2), x) if to_w else None, gb
-        # The gradient is never written down: W -= rate g' x in one product.
-        if isinstance(ctx.rate, Tensor):
-            w.detach().baddbmm_((g * ctx.rate.view(-1, 1, 1)).transpose(1, 2), x, alpha=-1)
-        else:
-            w.detach().baddbmm_(g.transpose(1, 2), x, alpha=-ctx.rate)
-        return gx, None, gb
-
-
-_product: Callable[..., Tensor] = _Linear.apply
-
-
-def find_fusable(losses: Tensor, leaf_tensors: list[Tensor]) -> list[bool]:
-    """Which leaves have but one use, as the weight of a linear layer: the graph of a step tells."""
-    uses: dict[int, list[bool]] = {}
-    seen, todo = set(), [losses.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for slot, (before, _) in enumerate(node.next_functions):
-            if before is not None and hasattr(before, "variable"):  # a leaf
-                weight = type(node).__name__ == "_LinearBackward" and slot == 1
-                uses.setdefault(id(before.variable), []).append(weight)
-            todo.append(before)
-    return [uses.get(id(t)) == [True] for t in leaf_tensors]
-
-
 def _linear(leaf: nn.Linear, name: Name) -> Step:
     w, b = name(leaf.weight), name(leaf.bias)
-
-    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        rows = x.flatten(1, -2) if x.ndim > 3 else x
-        out = _product(rows, params[w], params[b] if b else None)
-        return out.view(*x.shape[:-1], -1) if x.ndim > 3 else out
-
-    return step
+    return lambda params, x, key: many.linear(x, params[w], params[b] if b else None)
 
 
 def _conv(leaf: nn.Conv1d | nn.Conv2d, name: Name) -> Step | None:
@@ -164,68 +107,31 @@ def _conv(leaf: nn.Conv1d | nn.Conv2d, name: Name) -> Step | None:
 
 def _group_norm(leaf: nn.GroupNorm, name: Name) -> Step:
     w, b, groups, eps = name(leaf.weight), name(leaf.bias), leaf.num_groups, leaf.eps
-
-    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        # Clients side by side, as after a grouped convolution: their groups are simply more groups.
-        rows, clients = x.transpose(0, 1).flatten(1, 2), len(x)
-        out = F.group_norm(
-            rows,
-            clients * groups,
-            params[w].flatten() if w else None,
-            params[b].flatten() if b else None,
-            eps,
-        )
-        apart: Tensor = out.unflatten(1, (clients, -1))
-        return apart.transpose(0, 1)
-
-    return step
+    return lambda params, x, key: many.group_norm(
+        x, groups, params[w] if w else None, params[b] if b else None, eps
+    )
 
 
 def _layer_norm(leaf: nn.LayerNorm, name: Name) -> Step:
     w, b, shape, eps = name(leaf.weight), name(leaf.bias), leaf.normalized_shape, leaf.eps
-
-    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        between = x.ndim - 1 - len(shape)
-        x = F.layer_norm(x, shape, None, None, eps)
-        if w:
-            x = x * params[w].view(-1, *[1] * between, *shape)
-        return x + params[b].view(-1, *[1] * between, *shape) if b else x
-
-    return step
+    return lambda params, x, key: many.layer_norm(
+        x, shape, params[w] if w else None, params[b] if b else None, eps
+    )
 
 
-def _embedding(leaf: nn.Embedding, name: Name) -> Step | None:
-    w = name(leaf.weight)
-    if leaf.padding_idx is not None:
-        return None
-
-    def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        table = params[w]
-        first = torch.arange(len(table), device=x.device).view(-1, *[1] * (x.ndim - 1)) * table.shape[1]
-        return F.embedding(x + first, table.flatten(0, 1))
-
-    return step
+def _embedding(leaf: nn.Embedding, name: Name) -> Step:
+    w, padding = name(leaf.weight), leaf.padding_idx
+    return lambda params, x, key: many.embedding(x, params[w], padding)
 
 
 def _lstm(leaf: PlainLSTM, name: Name) -> Step:
-    names = [name(parameter) for parameter in leaf.parameters()]
+    names, cell = [name(parameter) for parameter in leaf.parameters()], LSTMCell()
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
         weights = [params[n] for n in names]
-        clients, rows, steps = x.shape[:3]
-        for w_ih, w_hh, b_ih, b_hh in zip(*(weights[i::4] for i in range(4)), strict=True):
-            bias = (b_ih + b_hh).unsqueeze(1)
-            entering = torch.baddbmm(bias, x.flatten(1, 2), w_ih.transpose(1, 2)).view(
-                clients, rows, steps, -1
-            )
-            h = c = x.new_zeros(clients, rows, w_hh.shape[2])
-            outputs, turned = [], w_hh.transpose(1, 2)
-            for gates in entering.unbind(2):  # for all steps at once above, one after another here
-                i, f, g, o = torch.baddbmm(gates, h, turned).chunk(4, 2)
-                c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-                h = torch.sigmoid(o) * torch.tanh(c)
-                outputs.append(h)
-            x = torch.stack(outputs, 2)
+        for each in zip(*(weights[i::4] for i in range(4)), strict=True):
+            zeros = x.new_zeros(*x.shape[:2], each[1].shape[2])
+            x, _ = scan(cell, x, (zeros, zeros), Weights(*each))
         return x
 
     return step

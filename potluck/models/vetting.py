@@ -20,7 +20,7 @@ SHAPES = (RuntimeError, ValueError, IndexError)  # what modules raise for rows t
 DRAWING = threading.RLock()  # torch has one random state for all threads
 
 
-def refuse(module: nn.Module, name: str) -> None:
+def refuse(module: nn.Module, name: str, frozen: bool) -> None:
     """Refuse what can be seen without running the module."""
     for path, part in module.named_modules():
         at = f"model {name!r}: {type(part).__name__} at {path or 'its root'!r}"
@@ -31,15 +31,9 @@ def refuse(module: nn.Module, name: str) -> None:
             )
         if getattr(part, "max_norm", None) is not None:
             raise ModelError(f"{at} changes its weights in its forward pass; leave max_norm at None")
-    parameters = list(module.named_parameters())
-    if not parameters:
-        raise ModelError(f"model {name!r} has no parameters to train; did its builder keep them in a list?")
-    for path, parameter in parameters:
-        if not parameter.requires_grad:
-            raise ModelError(
-                f"model {name!r}: parameter {path!r} is frozen, but all parameters are trained and sent; "
-                f"make it a constant with register_buffer"
-            )
+    if not any(True for _ in module.parameters()):
+        why = "are they all frozen?" if frozen else "did its builder keep them in a list?"
+        raise ModelError(f"model {name!r} has no parameters to train; {why}")
 
 
 def run(module: nn.Module, x: Tensor, name: str) -> Tensor:

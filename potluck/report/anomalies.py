@@ -97,4 +97,7 @@ def draw_judgements(run: Run) -> go.Figure | None:
                 hovertemplate="device %{y} at %{x:.3g}<extra>" + kind + "</extra>",
             )
     figure.update_layout(showlegend=True)
+    figure.update_xaxes(
+        range=[0, 1.02 * max((t for each in points.values() for t, _ in each), default=0) / size]
+    )
     return figure if figure.data else None

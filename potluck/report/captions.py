@@ -7,7 +7,16 @@ from potluck.core.notes import Figure
 from potluck.core.units import duration, percent, plural
 from potluck.experiment import Comparison, Run
 from potluck.metrics import series
-from potluck.report import anomalies, cohorts, holding_figures, note_figures, per_device, round_timeline
+from potluck.report import (
+    anomalies,
+    cohorts,
+    fleet_figures,
+    holding_figures,
+    note_figures,
+    owners,
+    per_device,
+    round_timeline,
+)
 
 
 def tell_race(comparison: Comparison) -> str:
@@ -41,11 +50,53 @@ def tell_looks(comparison: Comparison) -> str:
     return f"Times to the target are read off evaluations, so that they may be late {far}."
 
 
+def tell_times(comparison: Comparison) -> str:
+    """What bars and dots are."""
+    dots = "; dots are seeds" if len(comparison.experiment.seeds) > 1 else ""
+    return f"Look at how far bars reach{dots}. {tell_looks(comparison)}"
+
+
+def tell_devices(comparison: Comparison) -> str:
+    """Who is shaded, and who isn't there."""
+    attacked = any(r["metric"] == "attackers" for run in comparison.runs for r in run.lines)
+    without = "; attackers are left out" if attacked else ""
+    return (
+        "Look at the left: a curve that falls off steeply there leaves devices behind, whatever its mean. "
+        f"Shaded are the worst and the best tenth{without}."
+    )
+
+
+def tell_speeds(run: Run) -> str:
+    """What dots are."""
+    unlike = " Larger dots hold more rows." if fleet_figures.hold_unlike(run) else ""
+    return (
+        "Look at the lower right: slow at computing and at sending, these are the stragglers."
+        f"{unlike}{count_shown(run)}"
+    )
+
+
+def tell_holdings(run: Run) -> str:
+    """How many classes devices know, and in which order they stand."""
+    found, crowd = holding_figures.read_holdings(run), run.devices
+    if found is None or crowd is None:
+        return ""
+    known, owned = float((found.first > 0).sum(1).mean()), len(set(crowd.get("user", [-1]))) > 1
+    order = "of one user stand together" if owned else "stand in the order of their main class"
+    return (
+        "Look for rows with few bright cells: devices that know only some classes. On average they know "
+        f"{known:.1f} of {found.first.shape[1]}, before anything is trained. Devices {order}."
+        f"{count_shown(run)}"
+    )
+
+
 def tell_views(run: Run) -> str:
     """What the views are, in the algorithm's words."""
-    words = note_figures.read_own(run).views
+    words = {view: said for notes in note_figures.read_own(run) for view, said in notes.views.items()}
     views = list(per_device.read_views(run))
     told = [f"“{view}” is {words[view]}" for view in views if view in words]
+    for view in views:
+        if (without := per_device.name_without(view, views)) is not None:
+            told.append(f"“{view}” is “{without}” with the layer {view.rpartition('+')[2]}")
     known = f" {'; '.join(told)}." if told else ""
     return (
         "Look at which of these models would serve devices best."
@@ -72,16 +123,30 @@ def tell_ending(run: Run, figure: Figure) -> str:
 
 def _tell_agreement(run: Run) -> str:
     """How choices fit the hidden groups, and whose choices these are."""
+    seen, every = (cohorts.measure_final_agreement(run, seen=seen) for seen in (True, False))
     told = [
-        f"{fits.rand:.2f} over {who.format(fits.devices)}"
-        for seen, who in ((True, "the {} devices ever seen"), (False, "all {} evaluated"))
-        if (fits := cohorts.measure_final_agreement(run, seen=seen))
+        f"{fits.rand:.2f} over {who} {fits.devices} {what}"
+        for fits, who, what in ((seen, "the", "devices ever seen"), (every, "all", "evaluated"))
+        if fits is not None
     ]
     if not told:
         return ""
+    owned = "".join(map(_tell_owners, owners.measure_owners_agreement(run).items()))
+    fit = " Choices fit the hidden groups with an adjusted Rand index (1: the same, 0: by chance) of"
+    if seen == every and every is not None:
+        return f"{fit} {every.rand:.2f} over all {every.devices} devices.{owned}"
+    unseen = "who was never seen uses the cohort with the least loss on its own rows"
+    return f"{fit} {' and of '.join(told)}; {unseen}.{owned}"
+
+
+def _tell_owners(item: tuple[str, owners.OwnersAgreement]) -> str:
+    """The same by whoever answers as one, and what no choice of theirs can mend."""
+    kind, fits = item
+    torn = plural(fits.torn, kind) if fits.torn else f"no {kind}"
+    has = "have" if fits.torn > 1 else "has"
     return (
-        f" Choices fit the hidden groups with an adjusted Rand index of {' and of '.join(told)}; "
-        "who was never seen uses the cohort with the least loss on its own rows."
+        f" By {kind}, each counted once by what most of its devices choose: {fits.rand:.2f} over "
+        f"{plural(fits.owners, kind)}; {torn} {has} devices of several hidden groups."
     )
 
 
@@ -92,14 +157,14 @@ def tell_judgements(run: Run) -> str:
         count = sum(len(at.nodes) for at in refused)
         return f"Look for devices that are refused again and again: nobody lies, so {_tell_false(count)}."
     numbers = [
-        f"{name} {percent(share)}"
-        for name, share in (
-            ("precision", anomalies.measure_precision(run)),
-            ("recall", anomalies.measure_recall(run)),
+        f"{percent(share)} of {whose}"
+        for share, whose in (
+            (anomalies.measure_precision(run), "those refused were culprits' (precision)"),
+            (anomalies.measure_recall(run), "culprits' were refused (recall)"),
         )
         if share is not None
     ]
-    rates = f" Of updates, {' and '.join(numbers)}." if numbers else " Who really was at fault isn't known."
+    rates = f" Of updates, {', and '.join(numbers)}." if numbers else " Who really was at fault isn't known."
     return f"Look for lines of marks: devices that are refused again and again.{rates}"
 
 
@@ -107,14 +172,15 @@ def _tell_false(count: int) -> str:
     return "the one refusal is a false alarm" if count == 1 else f"all {count:,} refusals are false alarms"
 
 
-def tell_numbers(run: Run) -> str:
+def tell_numbers(run: Run, tier: str | None = None) -> str:
     """What was left out of the panels, and why."""
-    steady = note_figures.list_steady(run)
+    steady = note_figures.list_steady(run, tier)
     same = ", ".join(f"{name} ({value:.4g})" for name, value in steady.items())
-    hint = (
-        "Look for groups whose curve leaves the others. Every panel shows one number that the algorithm noted"
+    look = (
+        "at what changes" if note_figures.count_groups(run, tier) == 1 else "for groups that leave the others"
     )
-    more = note_figures.count_more(run)
+    hint = f"Look {look}. Every panel shows one number that the algorithm noted"
+    more = note_figures.count_more(run, tier)
     rest = f"; {plural(more, 'further number')} {'is' if more == 1 else 'are'} in the records" if more else ""
     return f"{hint}{rest}.{f' Always the same, so without a panel: {same}.' if same else ''}"
 
@@ -143,7 +209,7 @@ def tell_round(run: Run, figure: go.Figure) -> str:
             "Look at how unequal bars are: there are no rounds, and nobody waits. These are the last tasks."
         )
     waits = any(trace.name == "wait" for trace in figure.data)
-    top = "the stragglers that all others wait for (pale)" if waits else "the stragglers"
+    top = "the stragglers that all others wait for (grey)" if waits else "the stragglers"
     return f"Look at the top: the longest bars are {top}. This round has the median length."
 
 

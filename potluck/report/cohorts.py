@@ -39,7 +39,7 @@ class Membership(NamedTuple):
     @property
     def parted(self) -> bool:
         """Whether there was more than one cohort to choose from."""
-        return any(_name_cohort(name) != ROOT for name in self.chosen.values())
+        return any(name_cohort(name) != ROOT for name in self.chosen.values())
 
 
 class Agreement(NamedTuple):
@@ -135,7 +135,7 @@ def read_branches(run: Run, note: str = "split") -> dict[str, Branch]:
     found: dict[str, Branch] = {}
     for r in run.lines:
         if r["metric"] == note:
-            parent, value = _name_cohort(r.get("group")), r["value"]
+            parent, value = name_cohort(r.get("group")), r["value"]
             sizes = value.get("sizes", {})
             into = value.get("into") or list(sizes)
             known = sizes if isinstance(sizes, dict) else dict(zip(into, sizes, strict=False))
@@ -176,13 +176,15 @@ def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
         )
         if name in leaves:
             text = f"cohort {name}" + (f": {label}" if label else "")
-            figure.add_annotation(x=end / size, y=y, text=text, showarrow=False, xanchor="right", yshift=14)
+            figure.add_annotation(
+                x=end / size, y=y, text=text, showarrow=False, xanchor="right", yanchor="bottom", yshift=3
+            )
     figure.update_yaxes(visible=False, range=[0.7 - len(leaves), 0.7])
     figure.update_layout(height=max(260, 140 + 60 * len(leaves)))
     return figure
 
 
-def _name_cohort(group: Group | None) -> str:
+def name_cohort(group: Group | None) -> str:
     return ROOT if group in ("", None) else str(group)
 
 
@@ -217,7 +219,7 @@ def _describe_members(run: Run) -> dict[str, str]:
         return {}
     who: dict[str, list[int]] = {}
     for node, name in at[-1].chosen.items():
-        who.setdefault(_name_cohort(name), []).append(node)
+        who.setdefault(name_cohort(name), []).append(node)
     out = {}
     for name, nodes in who.items():
         kinds = sorted((truth[n] for n in nodes if n in truth), key=int)

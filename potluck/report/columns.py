@@ -40,7 +40,7 @@ def list_columns(comparison: Comparison) -> list[Column]:
         *versus,
         _mark_winners(GLOBAL_TEST, rows, lambda r: r.everywhere, tell_percents, max),
         _mark_winners(
-            f"time to {_tell_whole(comparison.target)}",
+            f"time to {tell_whole(comparison.target)}",
             rows,
             lambda r: r.seconds_to_target,
             _tell_durations,
@@ -149,7 +149,8 @@ def _mark_winners(
     return Column(name, [text(value(row)) for row in rows], won if len(rows) > 1 else set())
 
 
-def _tell_whole(share: float | None) -> str:
+def tell_whole(share: float | None) -> str:
+    """A share that is likely to be round: `80 %`."""
     return percent(share).replace(".0 %", " %")
 
 

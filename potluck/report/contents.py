@@ -17,6 +17,7 @@ from potluck.report import (
     note_figures,
     per_device,
     round_timeline,
+    served,
     tiers,
 )
 from potluck.report.canvas import ReportFigure, pick_colour
@@ -29,6 +30,7 @@ def draw_all(comparison: Comparison) -> list[ReportFigure]:
     """All figures that apply; those that don't are left out."""
     found = [
         *_name("The race", _draw_race(comparison)),
+        *_name("The race", _draw_served(comparison)),
         *_draw_federation(comparison),
         *_draw_lives(comparison),
         *_name("What it cost", _draw_costs(comparison)),
@@ -55,7 +57,7 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Time to the target",
         curves.draw_time_to_target(comparison),
-        f"Look at how far bars reach; dots are seeds. {captions.tell_looks(comparison)}",
+        captions.tell_times(comparison),
     )
     yield (
         "Accuracy over traffic",
@@ -77,9 +79,16 @@ def _draw_race(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Every device's accuracy",
         per_device.draw_devices(comparison),
-        "Look at the left: a curve that falls off steeply there leaves devices behind, whatever its mean. "
-        "Shaded are the worst and the best tenth; attackers are left out.",
+        captions.tell_devices(comparison),
     )
+
+
+def _draw_served(comparison: Comparison) -> Iterator[Maybe]:
+    """Each layer that serves, beside the same models without it."""
+    for layer in served.list_layers(comparison):
+        figure = served.draw_served(comparison, layer)
+        if figure is not None:
+            yield f"With and without {layer}", figure, served.tell_served(comparison, layer)
 
 
 def _draw_federation(comparison: Comparison) -> Iterator[ReportFigure]:
@@ -98,14 +107,12 @@ def _draw_crowd(run: Run) -> Iterator[Maybe]:
     yield (
         "The fleet",
         fleet_figures.draw_speeds(run),
-        "Look at the lower right: slow at computing and at sending, these are the stragglers. "
-        f"Larger dots hold more rows.{captions.count_shown(run)}",
+        captions.tell_speeds(run),
     )
     yield (
         "Who holds what",
         holding_figures.draw_before(run),
-        "Look for rows with few bright cells: devices that know only some classes. "
-        f"This is before anything is trained.{captions.count_shown(run)}",
+        captions.tell_holdings(run),
     )
 
 
@@ -122,11 +129,11 @@ def _draw_lives(comparison: Comparison) -> Iterator[ReportFigure]:
 
 
 def list_deeds(comparison: Comparison) -> list[tuple[str, str]]:
-    """What each algorithm did, in the sentence that it makes of its first seed's records, if it makes one."""
+    """What each algorithm did, in sentences that its rules make of its first seed's records, if they do."""
     found = []
     for run in _find_first_runs(comparison):
-        tell = note_figures.read_own(run).tell
-        if tell is not None and (told := tell(run.lines)):
+        tells = dict.fromkeys(notes.tell for notes in note_figures.read_own(run) if notes.tell is not None)
+        if told := " ".join(filter(None, (tell(run.lines) for tell in tells))):
             found.append((run.summary["algorithm"], told))
     return found
 
@@ -144,7 +151,10 @@ def _draw_life(run: Run, colour: str) -> Iterator[Maybe]:
     for each in note_figures.read_notes(run).figures:
         yield each.title, _draw_note(run, each), each.hint + captions.tell_ending(run, each)
     yield "Who was judged anomalous", anomalies.draw_judgements(run), captions.tell_judgements(run)
-    yield "Groups over time", note_figures.draw_numbers(run), captions.tell_numbers(run)
+    tiers = note_figures.list_tiers(run)
+    for tier in tiers:
+        title = f"{tier}s over time".capitalize() if tier and len(tiers) > 1 else "Groups over time"
+        yield title, note_figures.draw_numbers(run, tier), captions.tell_numbers(run, tier)
 
 
 def _draw_note(run: Run, figure: Figure) -> go.Figure | None:
@@ -167,7 +177,7 @@ def _draw_costs(comparison: Comparison) -> Iterator[Maybe]:
     yield (
         "Where a task's time goes",
         round_timeline.draw_shares(comparison),
-        "Look at the pale part: time in which devices are done and wait for slower ones. "
+        "Look at the grey part: time in which devices are done and wait for slower ones. "
         "Mean over the last tasks of a run.",
     )
 

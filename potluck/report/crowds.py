@@ -85,10 +85,10 @@ def _draw_kinds() -> Iterator[str]:
 
 def _draw_edges() -> Iterator[str]:
     """A cloud, three edges and their devices, one of which lies."""
-    yield '<path d="M136 22h28a7 7 0 0 0 1-14 11 11 0 0 0-22-2 8 8 0 0 0-7 16z"/>'
+    yield '<path d="M136 28h28a7 7 0 0 0 1-14 11 11 0 0 0-22-2 8 8 0 0 0-7 16z"/>'
     for e in range(3):
         x = 60 + 90 * e
-        yield f'<path d="M150 22L{x} 44" stroke-dasharray="4 4"/>'
+        yield f'<path d="M150 28L{x} 44" stroke-dasharray="4 4"/>'
         yield f'<rect x="{x - 9}" y="44" width="18" height="12" rx="2"/>'
         for d in range(4):
             at = x - 30 + 20 * d

@@ -18,6 +18,7 @@ from potluck.report.canvas import (
     pick_size_unit,
     pick_time_unit,
 )
+from potluck.report.columns import tell_whole
 
 Axis = Callable[[Run, Sequence[Measurement]], list[float]]
 
@@ -64,7 +65,7 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
     if comparison.target is None or not there:
         return None
     size, unit = pick_time_unit(max(there))
-    figure = make_figure(f"virtual time to {100 * comparison.target:.1f} % ({unit})", "")
+    figure = make_figure(f"virtual time to {tell_whole(comparison.target)} ({unit})", "")
     for i, row in enumerate(comparison.rows):
         mean, reached = row.seconds_to_target.mean, [t for t in times[row.algorithm] if t is not None]
         missed = len(times[row.algorithm]) - len(reached)
@@ -75,7 +76,7 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
             name=row.algorithm,
             orientation="h",
             marker_color=pick_colour(i),
-            text=[of if mean is None else duration(mean)],
+            text=[f" {of if mean is None else duration(mean)}"],
             textposition="outside",
             cliponaxis=False,
             showlegend=False,
@@ -145,7 +146,8 @@ def find_band(
 
 def _mark_target(figure: go.Figure, comparison: Comparison) -> go.Figure:
     if comparison.target is not None:
-        label = f"target {100 * comparison.target:.1f} %"
-        figure.add_hline(100 * comparison.target, line_dash="dot", line_color=INK, annotation_text=label,
-                         annotation_position="bottom right")  # fmt: skip
+        label = f"target {tell_whole(comparison.target)}"  # in the legend: beside the line it lies on curves
+        figure.add_hline(
+            100 * comparison.target, line_dash="dot", line_color=INK, name=label, showlegend=True
+        )
     return figure

@@ -31,6 +31,7 @@ from potluck.report.canvas import (
 from potluck.report.tiers import find_last_tiers
 
 SHOWN = 12  # groups that colours and a legend can tell apart
+ALIKE = 1.1  # times apart: what is closer isn't drawn as if it differed
 BARS = 200  # devices in a picture; more would be narrower than a pixel
 
 
@@ -48,11 +49,13 @@ def draw_by_tier(run: Run) -> go.Figure | None:
         (f"memory ({unit})", np.array(crowd["memory"]) / length),
         ("rows", np.array(crowd["rows"]).sum(1)),
     )
-    shown = [(label, values) for label, values in columns if len(set(values.tolist())) > 1]
+    shown = [(label, values) for label, values in columns if values.max() > ALIKE * values.min()]
     if not shown:
         return None
-    figure = make_subplots(len(shown), 1, vertical_spacing=0.3 / len(shown))
-    figure.update_layout(make_figure("", "").layout, height=60 + len(shown) * (70 + 26 * len(names)))
+    each, between = 30 * len(names), 70  # pixels: of a panel, and of its ticks and title
+    inside = len(shown) * each + (len(shown) - 1) * between
+    figure = make_subplots(len(shown), 1, vertical_spacing=between / inside if len(shown) > 1 else 0)
+    figure.update_layout(make_figure("", "").layout, height=inside + 90)
     for row, (label, values) in enumerate(shown, 1):
         for i, name in enumerate(names):
             mine = [(n, v) for n, v in zip(crowd["nodes"], values, strict=True) if where[n] == name]
@@ -88,6 +91,12 @@ def find_owners(run: Run) -> dict[int, str]:
             pairs = zip(crowd["nodes"], owners, strict=True)
             return {node: f"{kind} {at}" if at >= 0 else f"no {kind}" for node, at in pairs}
     return {}
+
+
+def hold_unlike(run: Run) -> bool:
+    """Whether some devices hold more rows than others."""
+    rows = np.zeros(1) if run.devices is None else np.array(run.devices["rows"]).sum(1)
+    return bool(rows.max() > ALIKE * rows.min())
 
 
 def draw_speeds(run: Run) -> go.Figure | None:

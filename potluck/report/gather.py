@@ -95,6 +95,7 @@ def _join_name(run: Run, parts: list[str]) -> str:
     e = run.experiment
     mode = e.algorithms.get(e.algorithm, {}).get("mode")
     name = e.algorithm if mode in (None, "potluck") else f"{e.algorithm} {mode}"  # the default goes without
+    name = "+".join([*e.layers, name])
     return ": ".join([", ".join(parts), name] if parts else [name])
 
 
@@ -110,6 +111,5 @@ def _write_setting(e: Experiment) -> str:
 
 def write_federation(e: Experiment) -> str:
     """What a comparison holds fixed: the data, the devices, the end."""
-    return e.with_values(
-        seed=0, name="x", algorithm="fedavg", algorithms={}, robust=None, train={}, run={}
-    ).to_toml()
+    alone = e.with_values(algorithm="fedavg", algorithms={}, layers=[], layer={})
+    return alone.with_values(seed=0, name="x", robust=None, train={}, run={}).to_toml()

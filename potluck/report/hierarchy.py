@@ -12,6 +12,7 @@ from potluck.report.cohorts import ROOT
 
 SHOWN = 40  # edges in a picture
 STRETCHES = 4000  # bars in all
+PATH = " / "  # between an aggregator and a group of its own: "edge 3 / 01"
 
 
 def draw_stretches(run: Run, note: str) -> go.Figure | None:
@@ -48,6 +49,7 @@ def draw_stretches(run: Run, note: str) -> go.Figure | None:
         },
         hovertemplate="%{y}: %{text} rounds in %{x:.3g} " + unit + "<extra></extra>",
     )
+    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"})  # no number is better than a speck
     return fit_rows(figure, names, each=34)
 
 
@@ -90,3 +92,10 @@ def name_by_tier(tiers: Mapping[str, int], group: Group | None) -> str:
         return ROOT if group in ("", None) else str(group)
     tier = max((name for name in tiers if tiers[name] <= group), key=lambda name: tiers[name])
     return tier if tier == "cloud" else f"{tier} {group - tiers[tier]}"
+
+
+def find_tier(run: Run, group: Group | None) -> str:
+    """The tier of the aggregator that a group is, or is inside of; "" of the cloud's and of all others."""
+    tiers = {} if run.devices is None else run.devices["tiers"]
+    inside = str(group).split(" ")[0] if PATH in str(group) else name_group(run, group).split(" ")[0]
+    return inside if inside in tiers and inside != "cloud" else ""

@@ -98,8 +98,8 @@ def _make_heatmap(nodes: list[int], table: NDArray[np.int64], name: str, most: i
 
 
 def _set_height(figure: go.Figure, found: RowTable) -> go.Figure:
-    figure.update_layout(height=min(900, 180 + 14 * len(found.nodes)))
-    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_layout(height=min(900, 180 + 16 * len(found.nodes)))
+    figure.update_yaxes(autorange="reversed", showgrid=False, tickfont_size=11)  # a name for every device
     figure.update_xaxes(showgrid=False, type="category")
     return figure
 

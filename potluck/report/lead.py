@@ -10,9 +10,13 @@ from potluck.report.choices import CHOICE_HEAD, TRIAL_HEAD, list_choices, list_t
 from potluck.report.columns import explain_intervals, list_columns, list_remarks, tell_global_test
 from potluck.report.contents import list_colours, list_deeds
 from potluck.report.crowds import draw_crowd, measure_crowd
+from potluck.report.floors import read_floors
 from potluck.report.gather import is_one_federation
 from potluck.report.note_figures import read_own
+from potluck.report.stack_picture import render_stack
 from potluck.report.verdict import join_names, tell_verdict
+
+STACKS = "Who stands above whom"
 
 
 def write_lead(comparison: Comparison, real: bool) -> str:
@@ -34,6 +38,7 @@ def write_lead(comparison: Comparison, real: bool) -> str:
 <div class="wide">{_render_table(comparison)}</div>
 <p class="soft">{escape(" ".join(filter(None, told)))}</p>
 {_render_cards(comparison)}
+{_render_stacks(comparison)}
 {"" if comparison.tuning is None else _render_tuning(comparison.tuning)}"""
 
 
@@ -47,9 +52,9 @@ def _render_cards(comparison: Comparison) -> str:
     deeds, colours, cards = dict(list_deeds(comparison)), list_colours(comparison), []
     for name in comparison.algorithms:
         run, parts = comparison.of(name)[0], []
-        if (crowd := read_own(run).crowd) is not None:
+        for crowd in dict.fromkeys(notes.crowd for notes in read_own(run) if notes.crowd is not None):
             whose = f"{crowd.told} {measure_crowd(crowd.trait, run)}".strip()
-            parts = [draw_crowd(crowd.trait, escape(crowd.told)), f"<p>{escape(whose)}</p>"]
+            parts += [draw_crowd(crowd.trait, escape(crowd.told)), f"<p>{escape(whose)}</p>"]
         if name in deeds:
             parts.append(f"<p>{escape(deeds[name])}</p>")
         if parts:
@@ -59,6 +64,21 @@ def _render_cards(comparison: Comparison) -> str:
     seed = f" (seed {comparison.runs[0].summary['seed']})" if len(comparison.experiment.seeds) > 1 else ""
     title = f"What each did{seed}"
     return f'<h2 id="{make_slug(title)}">{title}</h2>\n<ul class="cards">\n{"".join(cards)}</ul>'
+
+
+def _render_stacks(comparison: Comparison) -> str:
+    """Who stands above whom, of those that aren't just a cloud above its devices."""
+    cards, colours = [], list_colours(comparison)
+    for name in comparison.algorithms:
+        if floors := read_floors(comparison.of(name)[0]):
+            cards.append(f"<li>{mark_colour(colours[name])}<b>{escape(name)}</b>{render_stack(floors)}</li>")
+    if not cards:
+        return ""
+    return (
+        f'<h2 id="{make_slug(STACKS)}">{STACKS}</h2>\n<p class="soft">From the cloud downward; of many, some '
+        "are drawn. Settings are those that aren't defaults.</p>\n"
+        f'<ul class="cards">\n{"".join(cards)}</ul>'
+    )
 
 
 def _render_remarks(comparison: Comparison) -> str:

@@ -17,12 +17,15 @@ from potluck.core.errors import ConfigError
 from potluck.core.notes import Figure, Notes
 from potluck.core.records import Record
 from potluck.experiment import Run
-from potluck.report.canvas import SHADES, make_figure, pick_shade, pick_time_unit
-from potluck.report.hierarchy import name_group
+from potluck.report.canvas import INK, SHADES, make_figure, pick_shade, pick_time_unit
+from potluck.report.cohorts import ROOT
+from potluck.report.floors import list_rules
+from potluck.report.hierarchy import find_tier, name_group
 
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]  # by group: when, and how much
 
 LINES = 12  # groups that are told apart; of more, the middle and the extremes are drawn
+ROUNDING = 1e-5  # of a number
 PANELS = 8  # of things noted
 COLUMNS = 200  # moments in a picture
 _COUNTERS = ("bytes_up", "bytes_down", "lost")  # by tier or reason: no group's own
@@ -57,29 +60,42 @@ FIGURES = (
 
 
 def read_notes(run: Run) -> Notes:
-    """How a run's notes read: as its own algorithm says, else as others do whose notes bear that name.
+    """How a run's notes read: as its own algorithms say, else as others do whose notes bear that name.
 
     An algorithm may be built from another one, or around it, and then writes that one's notes.
     """
-    found, own = find_notes(), read_own(run)
     words, figures = dict(WORDS), {figure.note: figure for figure in FIGURES}
-    for notes in (*found.values(), own):
+    for notes in (*find_notes().values(), *read_own(run)):
         words |= notes.words
         figures |= {figure.note: figure for figure in notes.figures}
     return Notes(words, tuple(figures.values()))
 
 
-def read_own(run: Run) -> Notes:
-    """What a run's own algorithm says of its notes."""
+def read_own(run: Run) -> list[Notes]:
+    """What the algorithms that a run is built from say of their notes, the base rule first."""
+    return [notes for name in list_rules(run) if (notes := read_of(name)) != Notes()]
+
+
+def read_of(algorithm: str) -> Notes:
+    """What an algorithm says of its notes; nothing where it isn't known."""
     try:
-        return find_notes().get(canonical(run.experiment.algorithm), Notes())
+        return find_notes().get(canonical(algorithm), Notes())
     except ConfigError:  # the code of an algorithm from outside isn't at hand
         return Notes()
 
 
-def draw_numbers(run: Run) -> go.Figure | None:
-    """What groups noted over time, a panel for each number; None if there is none."""
-    table, words = _read_changing(run), read_notes(run).words
+def list_tiers(run: Run) -> list[str]:
+    """The tiers whose aggregators noted numbers; "" stands for groups of the cloud's."""
+    groups = {r.get("group") for r in run.lines if any(list_numbers(r))}
+    return sorted({find_tier(run, group) for group in groups})
+
+
+def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
+    """What groups noted over time, a panel for each number; None if there is none.
+
+    `tier`: of this one's aggregators alone; None: of all groups.
+    """
+    table, words = _read_changing(run, tier), read_notes(run).words
     if not table:
         return None
     size, unit = pick_time_unit(max(run.summary["virtual_seconds"], 0.0))
@@ -97,10 +113,14 @@ def draw_numbers(run: Run) -> go.Figure | None:
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
     names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
+    parts = [name for name in names if name != ROOT] or names  # the whole is grey beside its parts
+    last = max(time for thing in things for points in table[thing].values() for time, _ in points)
+    figure.update_xaxes(range=[0, 1.02 * last / size])
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                _draw_line(figure, row, points, size, name, names.index(name), f"{name}, {titles[thing]}")
+                place = parts.index(name) if name in parts else None
+                _draw_line(figure, row, points, size, name, place, f"{name}, {titles[thing]}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
             _draw_range(figure, row, every, size, len(table[thing]))
@@ -111,19 +131,25 @@ def draw_numbers(run: Run) -> go.Figure | None:
     return figure
 
 
-def list_steady(run: Run) -> dict[str, float]:
+def list_steady(run: Run, tier: str | None = None) -> dict[str, float]:
     """Numbers that are the same in every group and at all times, by their names: they have no panel."""
     words = read_notes(run).words
     found = {
-        thing: {n for points in groups.values() for _, n in points}
-        for thing, groups in _read_numbers(run).items()
+        thing: min(n for points in groups.values() for _, n in points)
+        for thing, groups in _read_numbers(run, tier).items()
+        if not _change(groups)
     }
-    return {_name_thing(thing, words): min(n) for thing, n in found.items() if len(n) == 1}
+    return {_name_thing(thing, words): n for thing, n in found.items()}
 
 
-def count_more(run: Run) -> int:
+def count_groups(run: Run, tier: str | None = None) -> int:
+    """How many groups have a curve."""
+    return len({name for groups in _read_changing(run, tier).values() for name in groups})
+
+
+def count_more(run: Run, tier: str | None = None) -> int:
     """How many numbers there are beyond those that have a panel."""
-    return max(0, len(_read_changing(run)) - PANELS)
+    return max(0, len(_read_changing(run, tier)) - PANELS)
 
 
 def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
@@ -163,26 +189,37 @@ def _name_thing(thing: str, words: Mapping[str, str]) -> str:
     return words.get(thing, thing.replace("_", " "))
 
 
-def _read_changing(run: Run) -> dict[str, Curves]:
+def _read_changing(run: Run, tier: str | None) -> dict[str, Curves]:
     """All but what is the same in every group and at all times."""
-    found = _read_numbers(run)
-    return {
-        thing: found[thing] for thing in found if len({n for p in found[thing].values() for _, n in p}) > 1
-    }
+    return {thing: groups for thing, groups in _read_numbers(run, tier).items() if _change(groups)}
 
 
-def _read_numbers(run: Run) -> dict[str, Curves]:
+def _change(groups: Curves) -> bool:
+    """By more than the last digits of numbers that were added up in another order."""
+    every = [n for points in groups.values() for _, n in points]
+    return max(every) - min(every) > ROUNDING * max(map(abs, every))
+
+
+def _read_numbers(run: Run, tier: str | None = None) -> dict[str, Curves]:
     """By thing and group: when, and how much; of lists of devices their length, of tables each number."""
     drawn = {figure.note: figure.kind for figure in read_notes(run).figures}
+    word = next((notes.group for notes in read_own(run) if notes.group), "")
     found: dict[str, Curves] = {}
     for r in run.lines:
-        name = r["metric"]
+        name, group = r["metric"], r.get("group")
         if name in drawn and (drawn[name] != "counts" or isinstance(r["value"], list)):  # in its own figure
             continue
         for thing, number in list_numbers(r):
-            groups = found.setdefault(thing, {})
-            groups.setdefault(name_group(run, r.get("group")), []).append((r["time"], number))
+            if tier in (None, find_tier(run, group)):
+                groups = found.setdefault(thing, {})
+                shown = name_numbered(name_group(run, group), word)
+                groups.setdefault(shown, []).append((r["time"], number))
     return found
+
+
+def name_numbered(name: str, word: str) -> str:
+    """A group that has a number alone by what it is, too: class 3."""
+    return f"{word} {name}" if word and name[:1].isdigit() else name
 
 
 def list_numbers(r: Record) -> Iterator[tuple[str, float]]:
@@ -203,7 +240,7 @@ def _draw_line(
     points: list[tuple[float, float]],
     size: int,
     name: str,
-    place: int,
+    place: int | None,
     label: str,
 ) -> None:
     figure.add_scatter(
@@ -214,7 +251,11 @@ def _draw_line(
         showlegend=not any(trace.name == name for trace in figure.data),
         mode="lines+markers",
         marker={"size": 4 if len(points) > 1 else 8},
-        line={"color": pick_shade(place), "width": 1.5, "dash": "solid" if place < len(OTHERS) else "dot"},
+        line={
+            "color": INK if place is None else pick_shade(place),
+            "width": 1.5,
+            "dash": "solid" if place is None or place < len(OTHERS) else "dot",
+        },
         hovertemplate=f"{label}: %{{y:.4g}}<extra></extra>",
         row=row,
         col=1,

@@ -30,6 +30,12 @@ function readInk() {
   return getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
 }
 
+// A line of text as two, where a phone is too narrow for it.
+function fold(text, most = 46) {
+  const at = text.length > most ? text.lastIndexOf(" ", most) : -1;
+  return at < 0 ? text : text.slice(0, at) + "<br>" + text.slice(at + 1);
+}
+
 function show(section, choice) {
   const {figure, csv, hint, file} = choice;
   const plot = section.querySelector(".plotly-graph-div");
@@ -40,6 +46,8 @@ function show(section, choice) {
     layout.margin = {...layout.margin, l: 44, r: 8, b: 48};
     for (const bar of data.map(trace => trace.colorbar ?? trace.marker?.colorbar).filter(Boolean))
       Object.assign(bar, {thickness: 10, xpad: 4});
+    for (const told of layout.annotations ?? [])
+      Object.assign(told, {font: {...told.font, size: 11}, text: fold(told.text), align: told.xanchor});
   }
   const link = section.querySelector(".data");
   link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csv);

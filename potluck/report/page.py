@@ -67,7 +67,7 @@ Safari 16.4 have what they need.</p>
 <noscript><p class="warning">Figures are drawn by JavaScript, which is off here.</p></noscript>
 {_render_groups(sections, colours)}"""
     contents = _render_contents(lead, sections)
-    told = show_controls(f"{contents}<main>{body}</main>").replace("virtual time", clock)
+    told = join_units(show_controls(f"{contents}<main>{body}</main>").replace("virtual time", clock))
     held = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).replace("virtual time", clock)
     return f"""<!doctype html>
 <html lang="en">
@@ -87,6 +87,11 @@ Safari 16.4 have what they need.</p>
 """
 
 
+def join_units(text: str) -> str:
+    """No number ends a line whose unit begins the next one."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|min|h|d|B|kB|MB|GB)(?!\w))", "\N{NO-BREAK SPACE}", text)
+
+
 def _read_part(name: str) -> str:
     return files("potluck.report").joinpath(name).read_text(encoding="utf-8")
 
@@ -102,7 +107,7 @@ def _pack_figure(drawn: ReportFigure) -> dict[str, object]:
     return {
         "figure": make_plain(drawn.figure),
         "csv": write_figure(drawn.figure),
-        "hint": show_controls(drawn.hint),
+        "hint": join_units(show_controls(drawn.hint)),
         "file": f"{drawn.slug}.csv",
     }
 

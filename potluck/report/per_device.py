@@ -1,5 +1,7 @@
 """How well each device is served, not only all of them on average."""
 
+from collections.abc import Collection
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
@@ -30,9 +32,7 @@ def read_accuracies(run: Run) -> dict[int, float]:
 
 def draw_devices(comparison: Comparison) -> go.Figure | None:
     """Devices in the order of their accuracy, the worst-served first; None if none were scored."""
-    figure = make_figure(
-        "devices, worst served first (% of all)", "accuracy on the device's own test data (%)"
-    )
+    figure = make_figure("devices, worst served first (% of all)", "accuracy on own test data (%)")
     for i, name in enumerate(comparison.algorithms):
         curves = [
             c for run in comparison.of(name) if len(c := np.array(sorted(read_accuracies(run).values())))
@@ -70,12 +70,23 @@ def read_views(run: Run) -> dict[str, list[Measurement]]:
     return found
 
 
+def name_without(view: str, views: Collection[str]) -> str | None:
+    """The view that a layer serves as this one, "global" of "global+prior"; None if there is no such view."""
+    base, plus, _ = view.rpartition("+")
+    return base if plus and base in views else None
+
+
 def draw_views(run: Run, colour: str) -> go.Figure | None:
-    """All views; that by which the run is judged in the algorithm's colour. None if there is but one."""
+    """All views; that by which the run is judged in the algorithm's colour, and the one that it serves.
+
+    None if there is but one.
+    """
     found = read_views(run)
     if len(found) < 2 or len({tuple(points) for points in found.values()}) < 2:
         return None
     size, unit = pick_time_unit(run.summary["virtual_seconds"])
+    judged = run.summary["view"]
+    own = (judged, None if judged is None else name_without(judged, found))
     figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
     for i, (view, points) in enumerate(found.items()):
         figure.add_scatter(
@@ -84,8 +95,8 @@ def draw_views(run: Run, colour: str) -> go.Figure | None:
             name=view,
             mode="lines",
             line={
-                "color": colour if view == run.summary["view"] else pick_shade(i),
-                "dash": "solid" if view == run.summary["view"] else ("dash", "dot", "dashdot")[i % 3],
+                "color": colour if view in own else pick_shade(i),
+                "dash": "solid" if view == judged else ("dash", "dot", "dashdot")[i % 3],
                 "width": 2.5,
             },
             hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
@@ -101,7 +112,7 @@ def _average_curves(curves: list[NDArray[np.float64]]) -> tuple[NDArray[np.float
 
 def draw_spread(comparison: Comparison) -> go.Figure:
     """How accuracy is spread over devices at the end: worst tenth, mean, best tenth."""
-    figure = make_figure("accuracy on devices' own test data (%)", "")
+    figure = make_figure("accuracy on own test data (%)", "")
     for i, row in enumerate(comparison.rows):
         ends = [row.worst.mean, row.accuracy.mean, row.best.mean]
         if None in ends:

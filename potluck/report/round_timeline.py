@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from potluck.engine.timeline import KEPT
 from potluck.experiment import Comparison, Run
-from potluck.report.canvas import INK, fit_rows, make_figure, pick_shade, pick_time_unit
+from potluck.report.canvas import fit_rows, make_figure, pick_shade, pick_time_unit
 
 PARTS = ("queued", "download", "train", "upload", "wait")
 LOST = "called off"
+PALE = "rgba(128,128,128,0.35)"  # a colour, not an opacity: legends don't show that
 SHOWN = 40  # tasks in a picture
 
 
@@ -78,7 +79,7 @@ def draw_round(run: Run) -> go.Figure | None:
                 y=names,
                 name=part,
                 orientation="h",
-                marker={"color": _pick_part_colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
+                marker={"color": _pick_part_colour(part, i)},
                 text=chosen.fate if part == LOST else None,
                 hovertemplate="%{y}: %{x:.3g} " + unit + "<extra>" + part + "</extra>",
             )
@@ -107,7 +108,7 @@ def draw_shares(comparison: Comparison) -> go.Figure | None:
                 y=list(rows),
                 name=part,
                 orientation="h",
-                marker={"color": _pick_part_colour(part, i), "opacity": 0.35 if part == "wait" else 1.0},
+                marker={"color": _pick_part_colour(part, i)},
                 hovertemplate="%{y}: %{x:.3g} " + unit + "<extra>" + part + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True)
@@ -145,4 +146,4 @@ def _number_repeats(names: list[str]) -> list[str]:
 
 
 def _pick_part_colour(part: str, i: int) -> str:
-    return INK if part == "wait" else pick_shade(i)
+    return PALE if part == "wait" else pick_shade(i)

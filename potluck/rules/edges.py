@@ -14,6 +14,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import ClassVar, Generic, Literal, Self, TypeAlias, get_args
 
+import torch
+from torch import Tensor
+
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError, require
@@ -33,6 +36,13 @@ Mix: TypeAlias = Literal["carry", "half"]
 EdgeView: TypeAlias = Literal["own", "mixed"]
 EVERYBODY = 1_000_000_000  # as a number of clients: all that are there
 PATIENCE = 1_000  # local rounds without a word from the cloud: it may wait for an edge that nobody comes to
+
+
+class _AnyForm(dict[str, Tensor]):
+    """A model's form in which each parameter is found: some objectives name those that they are about."""
+
+    def __missing__(self, name: str) -> Tensor:
+        return torch.empty(0)
 
 
 @value(eq=False)
@@ -92,7 +102,7 @@ class Edge(Generic[M]):
         model, told = find_model(self.inner), job.objective
         fix = f"edges train {model and model.name!r} between the cloud's models; give all one model"
         require(model is None or job.model == model, "model", job.model, fix)
-        if told.packs or told.sends({}):
+        if told.packs or told.sends(_AnyForm()):
             raise ConfigError(
                 f"algorithm: devices tell more than the change of a model ({type(told).__name__}), and edges "
                 "that hold rounds between the cloud's models have no one answer to that; take another, such "

@@ -3,8 +3,8 @@
 Settings are chosen on devices' validation rows instead; then no test row is touched, of whomever.
 Evaluation takes no virtual time, has a random stream of its own, reads memories without changing them, and
 what it computes is thrown away but for the scores. Means over devices leave attackers out; what each of these
-is served is scored and recorded like everybody's. With `serve.prior` each view is also scored with devices'
-own priors (`simulate.prior_views`), and these views come first.
+is served is scored and recorded like everybody's. With the layer `prior` each view is also scored with
+devices' own priors (`simulate.prior_views`), and these views come first.
 """
 
 import statistics

@@ -79,8 +79,8 @@ def fit_together(devices: Sequence[Told]) -> Fit:
     having = [d for d in devices if len(d.labels)]
     require(
         len(having) > 0,
-        "serve.prior",
-        True,
+        "layers",
+        ["prior"],
         "no device of the panel has validation rows to fit on; raise data.validation",
     )
     logits, labels, weight = _lay_out(having)

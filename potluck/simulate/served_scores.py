@@ -60,7 +60,7 @@ def _read_labels(item: Item, rows: NDArray[np.int64]) -> Tensor:
 def _let_answer(item: Item) -> Item:
     job = item.job
     if not isinstance(job, Train):
-        raise JobError(f"serve.prior: {type(job).__name__} is scored in a way of its own; serve a Train")
+        raise JobError(f"layers: prior: {type(job).__name__} is scored in a way of its own; serve a Train")
     return Item(replace(job, objective=Answering(job.objective)), item.at)
 
 

@@ -161,8 +161,8 @@ class Details {
     const now = run.state === "finished" ? "At the last look" : "Now";
     set(card.text, `${now} ${whole(working.at(-1))} at work, ${whole(idle)} online and idle, ${whole(away)} away. ${so}`);
     const series = [
-      { name: "at work", colour: "#009E73", y: working },
-      { name: "online, idle", colour: "#56B4E9", y: online.map((n, i) => Math.max(0, n - working[i])) },
+      { name: "at work", colour: "#44AA99", y: working },
+      { name: "online, idle", colour: "#88AADD", y: online.map((n, i) => Math.max(0, n - working[i])) },
       { name: "away", colour: GREY, faint: true, y: devices.map((n, i) => n - Math.max(online[i], working[i])) },
     ].filter((s) => s.y.some((n) => n > 0)).map((s) => ({ ...s, x: time }));
     this.crowdKeys.replaceChildren(...series.map((s) => make("span", {}, dot(s.colour), s.name)));
@@ -201,7 +201,7 @@ class Details {
     card.node.hidden = !told.length && time.length < 2;
     set(card.text, told.length ? `${told.join(", ")}.` : "");
     this.traffic.node.hidden = time.length < 2;
-    const series = [{ name: "down", colour: "#0072B2", x: time, y: down }, { name: "up", colour: "#D55E00", x: time, y: up }];
+    const series = [{ name: "down", colour: "#CC6677", x: time, y: down }, { name: "up", colour: "#44AA99", x: time, y: up }];
     this.trafficKeys.replaceChildren(...(time.length < 2 ? [] : series.map((s) => make("span", {}, dot(s.colour), s.name))));
     this.traffic.show({ series, kind: "time", yLabel: "sent so far", yKind: "sent", stacked: true, slopes: true, small: true, tellY: size });
   }

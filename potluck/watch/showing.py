@@ -10,11 +10,12 @@ from potluck.core.codec import Json
 from potluck.core.plain_text import show_controls
 from potluck.core.units import duration, percent
 from potluck.experiment import Experiment, Run
-from potluck.report.canvas import pick_colour
+from potluck.report.canvas import INK, pick_colour, pick_shade
+from potluck.report.cohorts import ROOT
 from potluck.report.columns import describe_end, describe_federation, list_remarks
 from potluck.report.curves import find_band
 from potluck.report.hierarchy import name_by_tier
-from potluck.report.note_figures import read_notes
+from potluck.report.note_figures import name_numbered, read_notes, read_of
 from potluck.report.verdict import CLOSE, join_names, tell_verdict
 from potluck.watch.gathering import Group
 from potluck.watch.heard import Point, thin
@@ -66,7 +67,7 @@ def tell_run(run: LiveRun, arm: str, colour: int) -> dict[str, Json]:
         "sent": {f"{tier} {way.removeprefix('bytes_')}": n for (way, tier), n in heard.sent.items()},
         "traffic": {name: [b[name] for b in beats] for name in ("time", "up", "down")},
         "groups": _tell_groups(run),
-        "splits": [{"time": s["time"], "group": s["group"], "into": [*s["into"]]} for s in heard.splits],
+        "splits": _tell_splits(run),
         "notes": _tell_notes(run),
         "remarks": remarks,
         "path": str(run.path),
@@ -177,10 +178,29 @@ def _tell_groups(run: LiveRun) -> dict[str, Json]:
     counts = {name: [float(sizes[times[i]][name]) for i in places] for name in names}
     if rest:
         counts["others"] = [rest[i] for i in places]
+    word, parts = read_of(run.experiment.algorithm).group, [name for name in counts if name != ROOT]
     series: list[Json] = [
-        {"name": name, "colour": pick_colour(i), "y": [*y]} for i, (name, y) in enumerate(counts.items())
+        {
+            "name": name_numbered(name, word),
+            "colour": INK if name == ROOT else pick_shade(parts.index(name)),
+            "y": [*y],
+        }
+        for name, y in counts.items()
     ]
     return {"time": [times[i] for i in places], "series": series}
+
+
+def _tell_splits(run: LiveRun) -> list[Json]:
+    """When which group became which others."""
+    word = read_of(run.experiment.algorithm).group
+    return [
+        {
+            "time": s["time"],
+            "group": name_numbered(s["group"], word),
+            "into": [name_numbered(name, word) for name in s["into"]],
+        }
+        for s in run.heard.splits
+    ]
 
 
 def _tell_notes(run: LiveRun) -> list[Json]:
@@ -188,12 +208,14 @@ def _tell_notes(run: LiveRun) -> list[Json]:
     if not run.heard.numbers:
         return []
     words = read_notes(Run(run.experiment, run.to_run().summary, run.path)).words
+    word = read_of(run.experiment.algorithm).group
     last = run.to_run().devices if run.summary else None
     tiers = last["tiers"] if last else run.beats[-1]["tiers"] if run.beats else {}
     told: list[Json] = []
     for thing, groups in run.heard.numbers.items():
         values: dict[str, Json] = {
-            name_by_tier(tiers, g): n if math.isfinite(n) else None for g, n in groups.items()
+            name_numbered(name_by_tier(tiers, g), word): n if math.isfinite(n) else None
+            for g, n in groups.items()
         }
         told.append({"what": words.get(thing, thing.replace("_", " ")), "groups": values})
     return told

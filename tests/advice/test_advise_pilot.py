@@ -81,6 +81,7 @@ def test_a_bad_file_is_told_in_one_line(file, capsys, change, said):
 
 
 def test_a_pilot_at_equal_virtual_time_agrees(file, capsys):
+    file.write_text('layers = ["cohorts"]\n' + FILE)  # which pilots leave out: each system is tried alone
     code, out, _ = call(capsys, "advise", file, "--pilot", "--json", "--quiet")
     assert code == 0
     tried = json.loads(out)["pilot"]

@@ -1,7 +1,6 @@
 """Auxo: the spec's vectors by hand, what devices and server do with them, and small runs of the whole."""
 
 import dataclasses
-from functools import partial
 
 import numpy as np
 import pytest
@@ -573,7 +572,11 @@ def test_one_visit_tells_about_every_cohort():
 def test_who_doesnt_fit_isnt_a_member_whatever_it_claims():
     """With gamma 0.5 and a claim of 3 for "0": 0.5 (-0.2) + 0.5 (3) = 1.4 would make a member."""
     told = {"rewards": {"0": 3.0, "1": 0.0}}
-    find = partial(likeness.find_homes, names=["0", "1", "2"], here="0", gamma=0.5)
+
+    def find(fits, seen):
+        named = None if fits is None else [dict(zip("012", line, strict=True)) for line in fits]
+        return likeness.find_homes(named, "0", seen, 0.5)
+
     assert find([[0.1, 0.9, 0.0]], seen=[told]) == ["0"]  # it fits, though another fits better now
     assert find([[-0.2, 0.1, 0.9]], seen=[told]) == ["2"]  # where it fits best, not where it says
     assert find([[-0.2, 0.4, 0.9]], seen=[{"rewards": {"1": 3.0}}]) == ["1"]  # it is no member anyway

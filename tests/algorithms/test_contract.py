@@ -27,16 +27,18 @@ from federations import (
     weights,
 )
 from refused import lost
+from torch import nn
 
 from potluck.core import codec
-from potluck.core.errors import StalledError
-from potluck.core.job import Local
+from potluck.core.errors import ConfigError, StalledError
+from potluck.core.job import Local, ModelSpec
 from potluck.core.messages import Cancel, Move, Task, Tell
 from potluck.core.trees import finite, nbytes, same_form
 from potluck.engine import drought
 from potluck.engine.queues import Queues
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.fleet import Intervals, OnOff, place_attackers
+from potluck.models import register
 from potluck.rules import Rounds, as_algorithm
 from potluck.rules.wrap import AroundRule
 from potluck.simulate import simulation
@@ -247,6 +249,34 @@ def test_executors_agree(name):
     assert torch.equal(weights(workers), weights(loop))
     for plan in STACKS:
         stacked = run(name, plan=plan)
+        assert stacked.asked == loop.asked
+        torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
+
+
+def transformer(shape, classes):
+    """A tiny one: every number of a row is a step."""
+    layer = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
+    steps = (nn.Unflatten(1, (*shape, 1)), nn.Linear(1, 4), layer)
+    return nn.Sequential(*steps, nn.Flatten(), nn.Linear(4 * shape[0], classes))
+
+
+BY_DAY = ("fedasync", "fedavg", "moon", "scaffold")
+SIZED = ("fedrac", "heterofl")  # they make models of several sizes, which this one can't
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in BY_DAY else pytest.param(n, marks=pytest.mark.nightly) for n in EVERYONE]
+)
+def test_executors_agree_on_a_transformer(name):
+    register("tiny_transformer", transformer)
+    local = dataclasses.replace(LOCAL, model=ModelSpec("tiny_transformer"))
+    if name.partition(" ")[0] in SIZED:
+        with pytest.raises(ConfigError, match="width"):
+            run(name, local=local)
+        return
+    loop = run(name, local=local)
+    for plan in STACKS[:2]:
+        stacked = run(name, local=local, plan=plan)
         assert stacked.asked == loop.asked
         torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
 

@@ -16,6 +16,7 @@ from potluck.algorithms.shufflefl.algorithm import shufflefl
 from potluck.algorithms.shufflefl.device import DeviceGauge, Gauge, read_gauge
 from potluck.algorithms.shufflefl.gateway import Group, Solve, pose_question
 from potluck.algorithms.shufflefl.hub_state import HubState
+from potluck.algorithms.shufflefl.overseer import Round
 from potluck.algorithms.shufflefl.past import Past
 from potluck.algorithms.shufflefl.planner.fill import Fill
 from potluck.algorithms.shufflefl.planner.relaxed import Slsqp
@@ -115,7 +116,7 @@ def test_a_plan_is_made_of_what_is_true_at_the_time():
 
 
 def test_a_hub_tells_how_much_slower_it_has_become():
-    hub = published(JOB).hub
+    hub = published(JOB).at("user")
     then = {0: told(0.02, 1e6), 1: told(0.02, 1e6)}
     m = HubState(past=Past(then, rows=80, went=20))
     task = Task(ME, Gauge(SPEC), {}, id=("up", 1, 0))
@@ -175,7 +176,7 @@ def test_alpha_comes_from_the_first_round():
     replies = [replace(answer(t, 1.0, **levels[t.to]), spent=Spent(7.0)) for t in tasks(commands)]
     m, _ = cloud.merge(m, None, closed(replies), ctx)
     assert (m.alpha, m.took, m.round) == (6.0, {101: 7.0, 102: 7.0}, 1)
-    m, _ = cloud.merge(replace(m, asking={101: 2.0}), None, closed(replies), ctx)
+    m, _ = cloud.merge(replace(m, open={None: Round("train", asking={101: 2.0})}), None, closed(replies), ctx)
     assert (m.alpha, m.took) == (6.0, {101: 9.0, 102: 7.0})  # alpha stays; asking counts
     # Users in balance, or without rows, have no say.
     silent = [answer(t, level=0.0) for t in tasks(commands) if t.to != 3]
@@ -184,7 +185,7 @@ def test_alpha_comes_from_the_first_round():
 
 def worked(alpha, planner=Search()):
     """A hub's moves in the two-device example: 40 rows of one class each, .01 and .03 s a row."""
-    hub = published(JOB, planner=planner).hub
+    hub = published(JOB, planner=planner).at("user")
     task = Task(ME, JOB, {"params": numbers()} | ({} if alpha is None else {"alpha": alpha}))
     ctx = at_hub(owed=task)
     m = hub.adopt(hub.start(ctx), task, ctx)
@@ -229,7 +230,7 @@ def test_without_an_alpha_a_hub_takes_its_own():
     *_, m = worked(None)
     # Identity: 3.6 s at the slower device, .2157616 nats.
     assert m.level == pytest.approx(3.6 / 0.2157616, rel=1e-6)
-    hub, task = published(JOB).hub, Task(ME, JOB, {"params": numbers()})
+    hub, task = published(JOB).at("user"), Task(ME, JOB, {"params": numbers()})
     body, *_ = hub.report(replace(m, doing="done"), task, at_hub())
     assert body["level"] == m.level
     assert "level" not in hub.report(replace(m, doing="done", alpha=1.0), task, at_hub())[0]
@@ -240,7 +241,7 @@ def test_without_an_alpha_a_hub_takes_its_own():
 
 def test_a_move_that_is_lost_is_noted_and_does_not_count():
     *_, m = worked(5.0)
-    hub, ctx = published(JOB).hub, at_hub(owed=Task(ME, JOB, {"params": numbers()}))
+    hub, ctx = published(JOB).at("user"), at_hub(owed=Task(ME, JOB, {"params": numbers()}))
     lost = Lost(m.moves[0], "gone")
     replies = [answer(Task(n, JOB, {}), 1.0, weight=w) for n, w in ((0, 68.0), (1, 12.0))]
     m, commands = hub.merge(m, None, closed(replies, [lost]), ctx)
@@ -250,7 +251,7 @@ def test_a_move_that_is_lost_is_noted_and_does_not_count():
 
 
 def test_a_hub_nobody_answers_goes_on():
-    rule = Rounds(published(JOB).hub)
+    rule = Rounds(published(JOB).at("user"))
     s, _ = rule.init(at_hub())
     task = Task(ME, JOB, {"params": numbers(1.0)}, id=("up", 1, 0))
     s, commands = rule.receive(s, task, at_hub())
@@ -296,7 +297,7 @@ def test_what_it_can_not_run_with():
     with pytest.raises(ConfigError, match=r"gamma = 0\.5: .*data\.server"):
         finished(small(users=5), published(LOCAL, gamma=0.5))
     idle = said(Task(0, Gauge(SPEC), {"ballast": bytes(9)}), (1, 1), 0.0, 1e6, 1e6)
-    hub, task = published(JOB).hub, Task(ME, JOB, {"params": numbers()})
+    hub, task = published(JOB).at("user"), Task(ME, JOB, {"params": numbers()})
     ctx = at_hub(owed=task)
     with pytest.raises(ConfigError, match="compute = "):
         hub.merge(hub.adopt(hub.start(ctx), task, ctx), None, closed([idle]), ctx)

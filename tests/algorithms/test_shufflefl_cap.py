@@ -119,17 +119,17 @@ def test_three_users_of_10_20_and_40_seconds():
     row = dict(zip(USERS, (0.25, 0.5, 1.0), strict=True))  # seconds of training on one of 40 rows
     pull = dict(zip(USERS, (1.0, 2.0, 4.0), strict=True))  # what its rows make of the model
     desk = Desk(NETS, children=USERS, me=CLOUD, here=CLOUD)
-    cloud, states = rule.cloud.start(desk), {n: rule.hub.start(desk) for n in USERS}
+    cloud, states = rule.cloud.start(desk), {n: rule.at("user").start(desk) for n in USERS}
     cloud, commands = rule.cloud.plan(cloud, None, desk)
     told = []
     for task in tasks(commands):
         assert isinstance(task.job, Gauge)
         ctx = at_hub(task)
-        m = rule.hub.adopt(states[task.to], task, ctx)
-        m, asked = rule.hub.plan(m, None, ctx)
+        m = rule.at("user").adopt(states[task.to], task, ctx)
+        m, asked = rule.at("user").plan(m, None, ctx)
         heard = [said(t, (20, 20), row[task.to] / 3, 1e12, 1e12, latency=0.0) for t in tasks(asked)]
-        states[task.to], _ = rule.hub.merge(m, None, closed(heard), ctx)
-        body, weight, *_ = rule.hub.report(states[task.to], task, ctx)
+        states[task.to], _ = rule.at("user").merge(m, None, closed(heard), ctx)
+        body, weight, *_ = rule.at("user").report(states[task.to], task, ctx)
         assert body["least"] == pytest.approx(40 * row[task.to])
         told.append(Reply(task, body, weight, {}, Spent(compute=3.0)))
     cloud, remarks = rule.cloud.merge(cloud, None, closed(told), desk)
@@ -139,16 +139,16 @@ def test_three_users_of_10_20_and_40_seconds():
     told, drawn = [], {}
     for task in tasks(commands):
         ctx = at_hub(task)
-        m = rule.hub.adopt(states[task.to], task, ctx)
-        m, asked = rule.hub.plan(m, None, ctx)
+        m = rule.at("user").adopt(states[task.to], task, ctx)
+        m, asked = rule.at("user").plan(m, None, ctx)
         (own,) = tasks(asked)
         rows = own.job.draw(holding(40))
         drawn[task.to] = (len(rows.weight), rows.count)
         spent = Spent(compute=row[task.to] * float(rows.weight.sum()))
         heard = replace(answer(own, pull[task.to], weight=rows.count), spent=spent)
-        m, remarks = rule.hub.merge(m, None, closed([heard]), ctx)
+        m, remarks = rule.at("user").merge(m, None, closed([heard]), ctx)
         assert ("trained", rows.count / 40) in notes(remarks)
-        body, weight, *_ = rule.hub.report(m, task, ctx)
+        body, weight, *_ = rule.at("user").report(m, task, ctx)
         assert weight == rows.count
         told.append(Reply(task, body, weight, {}, spent))
     assert drawn == {101: (10, 40.0), 102: (10, 40.0), 103: (5, 20.0)}
@@ -170,7 +170,7 @@ def test_what_a_limit_spares_is_known():
 
 
 def test_who_planned_for_long_may_train_as_long():
-    hub, task = shufflefl(JOB).hub, Task(101, JOB, {"params": numbers(), "limit": 5.5})
+    hub, task = shufflefl(JOB).at("user"), Task(101, JOB, {"params": numbers(), "limit": 5.5})
     ctx = at_hub(task)
     m = hub.adopt(hub.start(ctx), task, ctx)
     m, asked = hub.plan(m, None, ctx)
@@ -233,7 +233,7 @@ def test_where_a_users_time_goes():
 
 
 def test_at_a_deadline_a_hub_answers_with_who_is_done():
-    rule = Rounds(shufflefl(JOB, cap=False, shuffle=False).hub)
+    rule = Rounds(shufflefl(JOB, cap=False, shuffle=False).at("user"))
     ctx = Desk(NETS, children=range(2), me=101, here=101, parent=CLOUD, now=5.0)
     s, _ = rule.init(ctx)
     asked = Task(101, JOB, {"params": numbers(), "deadline": 8.0}, id=("up", 1, 0))
@@ -252,7 +252,7 @@ def test_at_a_deadline_a_hub_answers_with_who_is_done():
 
 def test_a_device_trains_what_fits_before_the_deadline():
     """8 s of 10 are left when training begins, the limit is 15 s: not quite 8 batches of 1 s."""
-    hub = shufflefl(JOB).hub
+    hub = shufflefl(JOB).at("user")
     task = Task(101, JOB, {"params": numbers(), "limit": 15.0, "deadline": 10.0})
     ctx = at_hub(task)
     m = hub.adopt(hub.start(ctx), task, ctx)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -382,6 +383,15 @@ def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):
     summary = json.loads((here / "a" / "summary.json").read_text())
     (here / "a" / "summary.json").write_text(json.dumps(summary | {"lost": {"bad": 4}, "tasks": 0}))
     assert "4 bad: no update was made of finite numbers; lower train.lr" in potluck("show", "a")[1]
+
+
+def test_the_terminal_breaks_the_lines_of_help(potluck, monkeypatch):
+    """A docstring's own ends of lines would leave single words on lines of their own."""
+    monkeypatch.setenv("COLUMNS", "90")
+    told = [line.strip() for line in potluck("report", "--help")[1].splitlines()]
+    begin = next(i for i, line in enumerate(told) if line.startswith("The page shows"))
+    lines = told[begin : told.index("", begin)]
+    assert all(len(f"{line} {after.split()[0]}") > 80 for line, after in pairwise(lines))
 
 
 def test_help_says_where_settings_come_from(potluck):

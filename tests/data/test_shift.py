@@ -282,7 +282,10 @@ def test_a_file_may_mix_shares_and_kinds(tmp_path):
     ("table", "message"),
     [
         ({"data": {"shift": {"kind": "oen", "share": 1}}}, r"data.shift.kind = 'oen': .*did you mean 'one'"),
-        ({"data": {"shift": {"kind": "one"}}}, r"data.shift.share: must be given: of the test rows"),
+        (
+            {"data": {"shift": {"kind": "one"}}},
+            r"data.shift.share: must be given: share of the test rows",
+        ),
         ({"data": {"shift": {"share": 0.5}}}, r"data.shift.kind: must be given"),
         ({"data": {"shift": {"kind": "one", "share": 2}}}, r"data.shift.share = 2: should be less"),
         ({"data": {"shift": {"kind": "one", "shar": 1}}}, r"data.shift.shar = 1: .*did you mean 'share'"),

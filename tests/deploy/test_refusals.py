@@ -53,8 +53,10 @@ def test_noise_that_the_server_could_take_off_is_refused(key, tmp_path):
 
 
 def test_priors_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"serve.prior = True: can't be deployed yet.*; leave it out$"):
-        settle_text("[stop]\nrounds = 1\n[serve]\nprior = true\n", tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"layers = \['prior'\]: prior can't be deployed yet.*; leave it out$"
+    ):
+        settle_text("layers = ['prior']\n[stop]\nrounds = 1\n", tmp_path)
 
 
 def test_moves_are_refused(tmp_path):

@@ -59,6 +59,30 @@ def test_commands_go_where_they_belong():
     ]
 
 
+@pytest.mark.parametrize(
+    ("group", "kept"),
+    [
+        ("01", "edge 1 / 01"),  # a cohort, which other edges have members of, too
+        (("01", None), "edge 1 / 01"),  # as its slot says it
+        (("0", ("half", 2)), "edge 1 / 0 / half / 2"),
+        (("", None), 6),
+        (2, "edge 1 / 2"),  # a class, a device: what an algorithm calls so
+        (None, 6),  # of the edge itself
+        ("", 6),
+        (6, 6),
+        (4, 4),  # an aggregator: there is no second one
+    ],
+)
+def test_below_the_cloud_notes_bear_the_name_of_their_aggregator(group, kept):
+    topology = Topology.build(4, ("edge",), {"edge": np.array([0, 0, 1, 1])})
+    host, told = make_host(topology=topology, children={6: [2, 3]}), Note("guarded", 3, group)
+    below, above = Carrier(), Carrier()
+    Point(6, Script(told), host, below, PointState()).begin()
+    Point(ROOT, Script(told), host, above, PointState()).begin()
+    assert [(note.name, note.value, note.group) for _, note in below.did] == [("guarded", 3, kept)]
+    assert above.did == [("note", told)]
+
+
 def test_every_event_is_a_tick_and_has_numbers_of_its_own():
     seen = []
     point = make_point(Script(then=lambda e, ctx: seen.append((ctx.key, ctx.rng.random())) or []), Carrier())

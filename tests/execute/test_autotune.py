@@ -272,7 +272,8 @@ class Asks(Objective):
 def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     choice = choose(begin(federation, FedAvg(6, replace(LOCAL, objective=Asks()))), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("can't be trained as a stack") == 5
+    assert choice.reason.count("Train can't be trained as a stack (vmap: It looks like") == 1, "said once"
+    assert choice.reason.count("stacked") == 5
     assert not recwarn.list
 
     def full(*_):
@@ -281,7 +282,8 @@ def test_what_fails_is_out(federation, clock, monkeypatch, recwarn):
     monkeypatch.setattr(stacked, "Stack", full)
     choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "workers"
-    assert choice.reason.count("not enough memory") == 5
+    assert "not enough memory" in choice.reason
+    assert choice.reason.count("stacked") == 5
 
 
 def test_measuring_leaves_no_trace(federation, measures, tmp_path, monkeypatch):
@@ -460,7 +462,7 @@ def test_what_was_measured_is_told_once(clock, monkeypatch, tmp_path, capsys):
     (line,) = said("a")
     assert line.startswith("potluck: computed by stacked (graphs, one by one")
     reason = json.loads((tmp_path / "a" / "plan.json").read_text())["reason"]
-    assert line.endswith(f"; {reason}")
+    assert line.endswith(f", the fastest way here ({reason.partition(':')[0]})")
     assert said("b") == []
     pinned = json.loads((tmp_path / "b" / "plan.json").read_text())
     assert (pinned["executor"], pinned["reason"].startswith(reason)) == ("stacked", True)

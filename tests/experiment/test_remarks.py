@@ -183,6 +183,17 @@ def test_an_algorithm_that_judges_by_itself_is_not_told_that_nobody_does():
     assert theirs == "the judge of [robust] doesn't stop them"
 
 
+def test_attackers_who_are_all_refused_are_not_to_blame():
+    tables = {"fleet": {"attack": {"kind": "sign_flip", "share": 0.3}}, "robust": {"kind": "median"}}
+
+    def told(refused):
+        seen = {"guarded": {"judged": [0, 1, 7]}, "anomalous": refused}
+        return cause(AT_CHANCE, experiment=Experiment(**tables), attackers=[0, 1], **seen)
+
+    assert "attack" not in told([0, 1])
+    assert "the judge of [robust] doesn't stop them" in told([0, 7])
+
+
 def test_devices_of_one_class_each_undo_each_other():
     one_each = Judged(
         {

@@ -151,7 +151,9 @@ def test_what_was_measured_is_pinned(tmp_path, monkeypatch):
     assert log.read_text() == "0 0 "
     pinned = [execution_plan.read_plan(tmp_path / "c" / f"fedavg-{seed}") for seed in (1, 2)]
     assert pinned == [chosen[1], ExecutionPlan("loop")]
-    assert "potluck: fedavg-1: computed by stacked (chunks of 3); measured" in told.said
+    assert (
+        "potluck: fedavg-1: computed by stacked (chunks of 3), the fastest way here (measured)" in told.said
+    )
     straight = runs.run(
         small(algorithm="fedavg"), tmp_path / "one", choose=lambda _: PlanChoice(chosen[1], "")
     )

@@ -1,162 +1,101 @@
-"""Layers around base rules: the matrix is this test's table; laws; experiments that name them."""
+"""What layers refuse and where judges stand, and experiments that name them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
-from every import FEW, parameters
-from federations import LOCAL, LOOP, SIZES, STACKED, chained, finished, lines, small, values, weights
+from federations import SIZES, small
+from stacks import COHORTS, PLAIN, PLAIN_EDGES, crowd
 
 from potluck import algorithms
-from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
 from potluck.engine.acceptance import check, find_doubt
-from potluck.engine.schedule import EvaluateAt, StopAt
-from potluck.experiment import Experiment, run
+from potluck.engine.judges import place_judge
+from potluck.engine.schedule import EvaluateAt
+from potluck.experiment import Experiment, compare, run
+from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import make_rule, prepare, resolve_run
-from potluck.fleet import OnOff
-from potluck.jobs import SGD
-from potluck.layers import LAYERS, find_refusal, list_matrix, stacked
-from potluck.layers.matrix import _REFUSED
-from potluck.rules.layered import Layered
+from potluck.experiment.study import Arm
+from potluck.jobs import Private
+from potluck.layers import stacked
+from potluck.report.reproduction import _tell_fidelity
+from potluck.rules.guard import guard
+from potluck.rules.robust import Median
 
-PLAIN = replace(LOCAL, optim=SGD(0.1))
-WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
-PLAIN_EDGES = {"go_on": False}
-COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
-TABLES = {"users": {}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
-STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
-STACKS += [("users", "edges", "cohorts")]
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(algorithms.names()) for layer in LAYERS]
-CELLS += [(name, stack) for name in ("fedavg", "fedyogi", "scaffold", "auxo", "ifca") for stack in STACKS]
-OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
-QUICK = [
-    ("fedavg", ("users", "edges", "cohorts")),
-    ("fedavg", ("cohorts", "sizes")),
-    ("scaffold", ("users",)),
-]
+# ---------------------------------------------------------------------------------------------------- checks
 
-
-def build(base, layers, **more):
-    tables = {name: TABLES[name] | more.get(name, {}) for name in layers}
-    if base == "scaffold" and "edges" in layers:
-        tables["edges"] = PLAIN_EDGES
-    own = {k: v for k, v in FEW.items() if k in parameters(base)}
-    own = {"clients": 4} if "sizes" in layers else own
-    return stacked(base, PLAIN, own, **tables)
-
-
-def crowd(**more):
-    return small(users=5, edges=3, compute=4e5, **more)
-
-
-# ---------------------------------------------------------------------------------------------------- matrix
-
-
-def test_the_matrix_has_all_that_there_is():
-    assert sorted(_REFUSED) == algorithms.names()
-    assert {"users", "edges", "cohorts"} <= {layer for _, stack in OFFERED for layer in stack}
-
-
-@pytest.mark.parametrize(("base", "layers"), [cell for cell in CELLS if cell not in OFFERED])
-def test_what_is_not_offered_says_why(base, layers):
-    with pytest.raises(ConfigError) as told:
-        build(base, layers)
-    text = str(told.value)
-    assert text.startswith(f"layers = {[*layers]!r}: ")
-    assert find_refusal(base, layers) in text
-    assert text.endswith("; leave a layer out, or see potluck algorithms --layers")
-
-
-@pytest.mark.parametrize(("base", "layers"), OFFERED)
-def test_what_is_offered_can_begin(base, layers):
-    check(crowd(), build(base, layers), EvaluateAt())
+PRIVATE = replace(PLAIN, privacy=Private(clip=0.5, sigma=0.1))
 
 
 @pytest.mark.parametrize(
     ("base", "layers"),
-    [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
+    [
+        ("fedavg", ["users"]),
+        ("fedavg", ["users", "edges"]),
+        ("fedyogi", ["users", "cohorts"]),
+        ("scaffold", ["users", "edges", "cohorts"]),
+        ("auxo", ["users"]),
+        ("shufflefl", ["cohorts"]),
+        ("shufflefl", ["edges"]),
+        ("fededge", ["users"]),
+        ("hierfl", ["users"]),
+    ],
 )
-def test_what_is_offered_runs(base, layers):
-    where = crowd(availability=OnOff(3, 30.0, 0.8))
-    made, terms = (
-        build(base, layers),
-        {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)},
-    )
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
-    again, _ = chained(where, made, plan=LOOP, **terms)
-    assert lines(again) == lines(plain)
-    stack = finished(where, made, plan=STACKED, **terms)
-    assert stack.now == plain.now
-    torch.testing.assert_close(weights(stack), weights(plain), rtol=0, atol=1e-10)
+def test_privacy_is_refused_wherever_rows_move(base, layers):
+    tables = {name: {} for name in layers}
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        stacked(base, PRIVATE, **tables)
 
 
-# ------------------------------------------------------------------------------------------------------ laws
+def test_a_hub_made_for_other_training_is_asked_too():
+    still = stacked("fedavg", PRIVATE, users={"shuffle": False})
+    moving = replace(still, below=stacked("fedavg", PLAIN, users={}).below)
+    with pytest.raises(ConfigError, match=r"privacy = .*rows leave devices as they are"):
+        check(crowd(), moving, EvaluateAt())
 
 
-def test_any_order_is_the_same_stack():
-    one = stacked("fedyogi", PLAIN, users={}, edges={}, cohorts=COHORTS)
-    assert one == stacked("fedyogi", PLAIN, cohorts=COHORTS, edges={}, users={})
-    assert isinstance(one, Layered)
-    assert one.tiers == ("edge", "user")
-    assert isinstance(one.cloud, Auxo)
+def test_privacy_stands_where_no_rows_move():
+    for tables in ({"users": {"shuffle": False}}, {"edges": PLAIN_EDGES}, {"cohorts": COHORTS}):
+        check(crowd(), stacked("fedavg", PRIVATE, **tables), EvaluateAt())
 
 
-def test_old_names_are_stacks():
-    assert stacked("fedyogi", PLAIN, cohorts=COHORTS) == algorithms.make(
-        "auxo", PLAIN, inner="fedyogi", **COHORTS
-    )
-    assert stacked("fedavg", PLAIN, sizes={}) == algorithms.make("heterofl", PLAIN)
-    grouped = stacked("fedprox", PLAIN, {"mu": 0.3}, cohorts={"kind": "cfl"})
-    assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
-    assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
+@pytest.mark.parametrize(
+    ("base", "layers", "people", "regions", "where"),
+    [
+        ("fedavg", ["users"], 5, None, "cloud"),
+        ("fedavg", ["users", "edges"], 12, 5, "cloud"),  # two or three people an edge, and five edges
+        ("fedavg", ["users", "edges"], 12, 2, "edge"),  # six
+        ("fedavg", ["edges", "cohorts"], None, 2, "edge"),  # ten devices of as many people
+        ("fedavg", ["edges", "cohorts"], None, 8, "cloud"),
+        ("auxo", ["users"], 5, None, "cloud"),
+        ("fededge", ["users"], 12, 2, "edge"),
+        ("shufflefl", ["edges"], 12, 2, "edge"),
+    ],
+)
+def test_judges_stand_where_enough_people_are_heard(base, layers, people, regions, where):
+    crew = small([*SIZES, *SIZES], users=people, edges=regions)
+    made = guard(stacked(base, PLAIN, **{name: {} for name in layers}), Median())
+    placed = place_judge(made, crew.fleet)
+    assert placed.tier == where
+    found = {tier: _list_parts(placed.at(tier)) for tier in ("cloud", *placed.tiers)}
+    assert {tier for tier, parts in found.items() if "RobustRule" in parts} == {where}
+    for (
+        parts
+    ) in found.values():  # who groups is judged inside its groups: else a minority would be thrown out
+        assert "Auxo" not in parts[parts.index("RobustRule") :] if "RobustRule" in parts else True
 
 
-def test_one_size_is_fedavg():
-    one = {"rates": (1.0,), "weigh": "samples", "masked": False, "clip": False}
-    sized = finished(crowd(), stacked("fedavg", PLAIN, {"clients": 4}, sizes=one), rounds=4)
-    plain = finished(crowd(), algorithms.make("fedavg", PLAIN, clients=4), rounds=4)
-    torch.testing.assert_close(weights(sized), weights(plain), rtol=0, atol=1e-12)
+def _list_parts(rule):
+    """Names of a rule and of those inside, outermost first."""
+    inner = getattr(rule, "inner", None)
+    return [type(rule).__name__, *([] if inner is None else _list_parts(inner))]
 
 
-@pytest.mark.parametrize("base", ["fedavg", "fedyogi", "scaffold"])
-def test_one_cohort_is_the_base_rule(base):
-    """Who takes part, and which rows make a batch, is drawn otherwise; so it is everybody, and all rows."""
-    where = crowd()
-    grouped = finished(
-        where, stacked(base, WHOLE, cohorts={"clients": where.devices, "cohorts": 1}), rounds=4
-    )
-    plain = finished(where, algorithms.make(base, WHOLE, clients=where.devices), rounds=4)
-    assert plain.round == grouped.round == 4
-    torch.testing.assert_close(weights(grouped), weights(plain), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("base", ["fedavg", "fedyogi"])
-def test_one_edge_is_the_base_rule(base):
-    """A plain edge of all devices answers with their mean; FedAvg's is HierFL's of one edge, too."""
-    where = small(edges=1, compute=4e5)
-    edged = finished(where, stacked(base, WHOLE, {"clients": 1}, edges=PLAIN_EDGES), rounds=4)
-    plain = finished(where, algorithms.make(base, WHOLE, clients=where.devices), rounds=4)
-    torch.testing.assert_close(weights(edged), weights(plain), rtol=0, atol=1e-12)
-    if base == "fedavg":
-        hier = finished(where, algorithms.make("hierfl", WHOLE), rounds=4)
-        assert torch.equal(weights(edged), weights(hier))
-
-
-def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
-    """Were they compared by all that each has, changes of unequal forms would meet."""
-    made = build("fedavg", ("cohorts", "sizes"))
-    sim = finished(crowd(), made, rounds=5)
-    assert len(sim.cloud.own.state.model.cohorts) == 2
-    assert {name for name in sim.find_models() if name.startswith("cohort")} == {"cohort 0", "cohort 1"}
-    whole = sim.models[PLAIN.model].nbytes
-    assert {sum(t.nbytes for t in p.values()) for _, p in sim.find_models().values()} == {whole}
-    monkeypatch.setattr(type(made.inner), "comparable", lambda self, reply, ctx: reply.body["delta"])
-    with pytest.raises((RuntimeError, ValueError)):
-        finished(crowd(), made, rounds=5)
+def test_a_stack_is_not_its_papers_sum():
+    arms = [Arm("one", "fedavg"), Arm("both", "fedavg", changes={"layers": ["users"]})]
+    arms += [Arm("primed", "fedavg", changes={"layers": ["prior"]})]
+    told = _tell_fidelity(SimpleNamespace(plan=SimpleNamespace(arms=arms)))
+    assert told == "Rules: one, primed by the paper; both stacked by Potluck."
 
 
 # ----------------------------------------------------------------------------------------------- experiments
@@ -190,6 +129,36 @@ def test_an_experiment_names_its_layers(tmp_path):
     assert prepare(written).identity == prepare(wanted).identity
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"layers": ["cohorts", "edges"], "algorithm": "shufflefl"},
+        {"layers": ["cohorts"], "algorithm": "shufflefl", "algorithms": {"shufflefl": {"mode": "published"}}},
+        {"layers": ["users"], "algorithm": "fededge"},
+        {"layers": ["sizes"], "layer": {"sizes": {"kind": "fedrac", "time": {"kappa": 0.4}}}},
+        {"layers": ["edges", "users"], "algorithm": "scaffold"},
+        {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
+    ],
+)
+def test_what_a_run_writes_down_makes_the_same_rule(said):
+    full = resolve_run(Experiment(**FILE | said))
+    assert make_rule(full) == make_rule(Experiment(**FILE | said))
+    assert resolve_run(full) == full
+
+
+def test_a_rule_made_in_python_may_have_priors_and_nothing_else():
+    rule = algorithms.make("fedavg", PLAIN, clients=3)
+    primed = prepare(Experiment(**FILE, layers=["prior"]), rule)
+    assert (primed.experiment.layers, primed.experiment.layer) == (["prior"], {"prior": {"form": "causal"}})
+    assert primed.evaluate.prior == "causal"
+    with pytest.raises(ConfigError, match=r"layers = \['users'\]: stand around an algorithm that is named"):
+        prepare(Experiment(**FILE, layers=["users"]), rule)
+    with pytest.raises(
+        ConfigError, match=r"layers = \['prior', 'users'\]: prior is of whatever a run serves"
+    ):
+        stacked("fedavg", PLAIN, prior={}, users={})
+
+
 def test_sizes_can_be_read_again():
     wanted = Experiment(**FILE, layers=["sizes"], algorithms={"fedavg": {"clients": 3}})
     full = resolve_run(wanted)
@@ -199,6 +168,23 @@ def test_sizes_can_be_read_again():
 
 def test_without_layers_nothing_is_written():
     assert "layer" not in resolve_run(Experiment(**FILE)).to_toml()
+
+
+def test_a_layer_s_table_is_never_dropped():
+    unasked = Experiment(**FILE, algorithm="scaffold", layers=["users"], layer={"cohorts": {}})
+    for ask in (prepare, resolve_run, list_methods):
+        with pytest.raises(
+            ConfigError, match=r"layer\.cohorts = {}: layers doesn't name it; write layers = "
+        ):
+            ask(unasked)
+    entry = {"algorithm": "fedavg", "layers": ["cohorts"]}
+    asked = Experiment(**FILE, layer={"cohorts": {"clients": 4}}, compare=["fedavg", entry])
+    plain, stack = (each.lay_over(asked, compare=[]) for each in list_methods(asked))
+    assert (plain.layer, stack.layer) == ({}, {"cohorts": {"clients": 4}})
+    for each in (plain, stack):
+        prepare(each)
+    done = compare(asked, ["fedavg"], seeds=[1])  # a part of them
+    assert done.experiment.layer == {}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +212,21 @@ def test_without_layers_nothing_is_written():
         ),
         ({"layers": ["cohorts", "sizes"], "layer": {"cohorts": {"kind": "cfl"}}}, r"kind = 'cfl'.*'auxo'"),
         (
+            {"layers": ["cohorts", "sizes"], "layer": {"sizes": {"kind": "fedrac"}}},
+            r"layer\.sizes\.kind = 'fedrac': .*no one model",
+        ),
+        (
+            {"layers": ["sizes"], "layer": {"sizes": {"kind": "hetero"}}},
+            r"kind = 'hetero': .*heterofl, fedrac",
+        ),
+        ({"algorithm": "auxo", "layers": ["cohorts"]}, r"auxo takes no cohorts: it groups devices by itself"),
+        ({"algorithm": "shufflefl", "layers": ["users"]}, r"shufflefl takes no users: it has users already"),
+        ({"algorithm": "fededge", "layers": ["edges"]}, r"fededge takes no edges: it has edges already"),
+        (
+            {"algorithm": "shufflefl", "layers": ["cohorts"], "algorithms": {"shufflefl": {"gamma": 0.5}}},
+            r"algorithms\.shufflefl\.gamma = 0\.5",
+        ),
+        (
             {"algorithm": "ifca", "layers": ["users"]},
             r"layers = \['users'\]: ifca takes no users: it has several",
         ),
@@ -234,6 +235,21 @@ def test_without_layers_nothing_is_written():
 def test_wrong_layers_are_named(said, told):
     with pytest.raises(ConfigError, match=told):
         prepare(Experiment(**FILE | said))
+
+
+@pytest.mark.parametrize(
+    ("more", "edges", "told"),
+    [
+        ({}, 3, None),
+        ({}, 2, "cfl: no group is cut: 2 members a round, and min_members = 3; lower it"),
+        ({"clients": 2}, 5, "2 members a round, and min_members = 3; raise clients"),
+        ({"min_members": 2}, 2, None),
+    ],
+)
+def test_cuts_say_if_they_can_never_come(more, edges, told):
+    made = stacked("fedavg", PLAIN, cohorts={"kind": "cfl", **more}, edges=PLAIN_EDGES)
+    said = find_doubt(small([*SIZES, *SIZES], edges=edges), made)
+    assert said is None if told is None else told in said
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from rich.console import Console
 from bench import __main__ as command
 from bench import bare, central, deploy, memory, overheads, simulate, training
 from bench.contestants import BARE, LIMITS, OURS, Contestant, FailedError, run
-from bench.models import build, weights_of
-from bench.workload import CLASSES, SHAPE, SHAPES, Workload, make
+from bench.models import build, draw, weights_of
+from bench.workload import CLASSES, MODELS, SHAPE, SHAPES, Workload, make
 from potluck.algorithms.maverick.device import Contrast
 from potluck.core.codec import value
 from potluck.core.job import ModelSpec, Rows
@@ -23,6 +23,7 @@ from potluck.execute.reference import train
 from potluck.models import Models
 
 TINY = make(clients=8, cohort=3, rounds=2, smallest=12, largest=25)
+TINY.weights.update({name: draw(name, 1) for name in MODELS if name not in SHAPES})
 ZOO = {"lr": "linear", "lenet": "lenet5"}
 
 
@@ -73,7 +74,15 @@ def test_models_are_those_of_the_zoo(name, size):
     assert all(np.array_equal(a, b) for a, b in zip(weights_of(model), weights, strict=True))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ["lstm", "transformer", "resnet8"])
+def test_weights_that_pytorch_draws_come_from_their_seed(name):
+    again, other = draw(name, 1), draw(name, 2)
+    assert all(np.array_equal(a, b) for a, b in zip(TINY.weights[name], again, strict=True))
+    assert not np.array_equal(other[-1], again[-1])
+    assert sum(w.size for w in again) == {"lstm": 24_714, "transformer": 19_594, "resnet8": 78_042}[name]
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("executor", ["loop", "workers", "stacked"])
 def test_bare_and_potluck_come_to_the_same_model(name, executor):
     model = build(name, TINY.weights[name])

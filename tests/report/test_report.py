@@ -71,7 +71,8 @@ def test_curves_are_means_with_bands(compared):
     assert list(band.y) == pytest.approx([20, 60, 80, 60, 40, 0])  # greatest, then least backwards
     assert figure.layout.xaxis.title.text == "virtual time (seconds)"
     assert "accuracy" in figure.layout.yaxis.title.text
-    assert figure.layout.annotations[0].text == "target 60.0 %"
+    (target,) = figure.layout.shapes
+    assert (target.name, target.showlegend, target.y0) == ("target 60 %", True, 60)
 
 
 def test_units_of_time_fit_the_run():

@@ -10,6 +10,7 @@ from potluck.core.notes import Crowd
 from potluck.report import captions, crowds
 from potluck.report.canvas import make_figure, make_logarithmic, pick_size_unit
 from potluck.report.contents import draw_all
+from potluck.report.page import join_units
 from potluck.report.plain_labels import make_plain
 
 
@@ -36,6 +37,35 @@ def test_nobody_is_said_to_cross_a_line_that_nobody_reached():
     assert "nobody got there" in captions.tell_race(race)
     assert "crosses the dotted line first" in captions.tell_race(
         compared(looked("a", 0.0, 5.0), evaluate={"target": 0.6})
+    )
+
+
+def test_nothing_is_said_that_a_figure_does_not_show():
+    alone = compared(made(devices=crowd()))
+    several = compared(made(line(0.0, "attackers", [3])), made(seed=2), seeds=[1, 2])
+    assert "dots are seeds" not in captions.tell_times(alone)
+    assert "dots are seeds" in captions.tell_times(several)
+    assert "attackers" not in captions.tell_devices(alone)
+    assert captions.tell_devices(several).endswith("best tenth; attackers are left out.")
+    even = made(devices=crowd(rows=[[4, 6], [5, 5], [5, 5], [5, 5]]))
+    assert "Larger dots" not in captions.tell_speeds(even)
+    assert "Larger dots hold more rows." in captions.tell_speeds(alone.runs[0])
+
+
+def test_who_holds_what_says_how_much_and_in_which_order():
+    assert captions.tell_holdings(made()) == ""
+    assert captions.tell_holdings(made(devices=crowd())).endswith(
+        "On average they know 1.0 of 2, before anything is trained. "
+        "Devices stand in the order of their main class."
+    )
+    assert captions.tell_holdings(made(devices=crowd(user=[0, 0, 1, 1]))).endswith(
+        "of one user stand together."
+    )
+
+
+def test_numbers_and_their_units_stay_together():
+    assert join_units("10 s, 95.6 % and 2 MB of 3 seeds in 5 mins") == (
+        "10\N{NO-BREAK SPACE}s, 95.6\N{NO-BREAK SPACE}% and 2\N{NO-BREAK SPACE}MB of 3 seeds in 5 mins"
     )
 
 

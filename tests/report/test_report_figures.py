@@ -27,13 +27,13 @@ def line(time, metric, value, **whose):
     return {"round": int(time), "time": time, "metric": metric, "value": value, **whose}
 
 
-def made(*lines, algorithm="fedavg", seed=1, devices=None, end=100.0, **summary):
-    """A finished run with these records."""
+def made(*lines, algorithm="fedavg", seed=1, devices=None, end=100.0, of=None, **summary):
+    """A finished run with these records; `of`: its experiment."""
     told = {"algorithm": algorithm, "seed": seed, "view": "global", "virtual_seconds": end, "rounds": 10}
     told |= {"accuracy_mean": 0.5, "accuracy_worst10": 0.2, "accuracy_best10": 0.9, "global_accuracy": 0.5}
     told |= {"global_view": "global", "global_models": 1, "global_used": True}
     told |= {"bytes_up": 0.0, "bytes_down": 0.0, "device_seconds": 1.0, "finished": "now", "remarks": []}
-    return Run(Experiment(), {**told, **summary}, None, _lines=list(lines), _devices=devices)
+    return Run(of or Experiment(), {**told, **summary}, None, _lines=list(lines), _devices=devices)
 
 
 def compared(*runs, **tables):
@@ -90,11 +90,11 @@ def test_time_to_target_has_a_bar_for_those_that_got_there_and_a_dot_a_seed():
     slow = made(line(0.0, "accuracy_mean", 0.1, view="global"), algorithm="slow")
     race = compared(at(10.0, 1, "fast"), at(30.0, 2, "fast"), slow, evaluate={"target": 0.6}, seeds=[1, 2])
     figure = curves.draw_time_to_target(race)
-    assert axes(figure) == ("virtual time to 60.0 % (seconds)", "")
+    assert axes(figure) == ("virtual time to 60 % (seconds)", "")
     bars = named(figure)
-    assert (list(bars["fast"].x), bars["fast"].text) == ([20.0], ("20 s",))  # (10 + 30) / 2
+    assert (list(bars["fast"].x), bars["fast"].text) == ([20.0], (" 20 s",))  # (10 + 30) / 2
     assert list(bars["fast, each seed"].x) == [10.0, 30.0]
-    assert (list(bars["slow"].x), bars["slow"].text) == ([0.0], ("not reached",))
+    assert (list(bars["slow"].x), bars["slow"].text) == ([0.0], (" not reached",))
     assert curves.draw_time_to_target(compared(slow, evaluate={"target": 0.6})) is None
 
 
@@ -253,7 +253,7 @@ def test_the_rand_index_says_over_whom_it_is():
     assert (cohorts.count_seen(run), cohorts.count_evaluated(run)) == (5.0, 6.0)
     split = line(20.0, "split", {"into": ["0", "1"], "groups": 2, "sizes": [2, 3]}, group="")
     hints = " ".join(figure.hint for figure in draw_all(compared(made(*run.lines, split, algorithm="auxo"))))
-    assert "Rand index of 1.00 over the 5 devices ever seen and of 0.32 over all 6 evaluated" in hints
+    assert "by chance) of 1.00 over the 5 devices ever seen and of 0.32 over all 6 evaluated; who" in hints
 
 
 def test_more_cohorts_than_groups_cant_score_1_however_well_they_fit():
@@ -315,6 +315,28 @@ def test_whatever_was_noted_of_groups():
 def test_a_note_of_ones_own_keeps_its_name():
     figure = note_figures.draw_numbers(made(*(line(t, "my_note", t, group="a") for t in (1.0, 2.0))))
     assert [a.text for a in figure.layout.annotations] == ["my note"]
+
+
+def test_groups_that_have_a_number_alone_are_called_what_they_are():
+    records = [line(t, "chose", [0] * round(t), group=g) for t in (1.0, 2.0) for g in (0, 1)]
+    assert set(named(note_figures.draw_numbers(made(*records, of=Experiment(algorithm="ifca"))))) == {
+        "model 0",
+        "model 1",
+    }
+    parts = [line(t, "cohort", {"wild": t}, group=g) for t in (1.0, 2.0) for g in ("", "0", "0.1")]
+    drawn = named(note_figures.draw_numbers(made(*parts, of=Experiment(algorithm="auxo"))))
+    assert list(drawn) == ["all", "cohort 0", "cohort 0.1"]
+    assert drawn["all"].line.color == "#808080"  # as its branch of the tree
+
+
+def test_numbers_that_differ_by_rounding_have_no_panel():
+    steady = [line(t, "reward", 1 + 1e-8 * t, group="a") for t in (1.0, 2.0)]
+    changes = [line(t, "loss", t, group="a") for t in (1.0, 2.0)]
+    figure = note_figures.draw_numbers(made(*steady, *changes))
+    assert [a.text for a in figure.layout.annotations] == ["loss"]
+    assert "Always the same, so without a panel: reward (1)." in captions.tell_numbers(made(*steady))
+    zero = [line(t, "strays", 0, group="a") for t in (1.0, 2.0)]
+    assert note_figures.list_steady(made(*zero)) == {"strays": 0}
 
 
 def test_groups_are_listed_by_number_and_no_two_look_alike():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from edges_by_hand import Hand
-from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, values, weights
+from federations import LOCAL, finished, small, weights
+from stacks import run_every_way
 from support import SPEC, close, numbers
 
 from potluck import algorithms
@@ -14,12 +15,14 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.shufflefl.gateway import Solve
 from potluck.algorithms.shufflefl.hub import Hub
 from potluck.algorithms.shufflefl.planner.search import Search
+from potluck.algorithms.shufflefl.users import make_users
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
 from potluck.engine.acceptance import check
-from potluck.engine.schedule import EvaluateAt, StopAt
+from potluck.engine.schedule import EvaluateAt
 from potluck.fleet import OnOff, Profiles, Topology, pool_claims
 from potluck.jobs import SGD, Private, Prox, Train
+from potluck.layers.stacking import put_below
 from potluck.rules.edges import EVERYBODY, Edge, OwnModels
 from potluck.rules.layered import Layered
 from potluck.rules.relay import Relay
@@ -31,12 +34,12 @@ FEW = {"clients": 4}
 SPLITTING = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
 
 
-def users(local=PLAIN, shuffle=True, **more):
-    return Hub(local, Solve(Search()), True, shuffle, scaled=False, **more)
+def users(local=PLAIN, shuffle=True, cap=True):
+    return make_users(local, Search(), "pi4", None, 1.0, True, True, shuffle, cap, True)
 
 
-def above(name, local=PLAIN, shuffle=True, **params):
-    return Layered(algorithms.make(name, local, **params), (("user", users(local, shuffle)),))
+def above(name, local=PLAIN, shuffle=True, cap=True, **params):
+    return put_below(algorithms.make(name, local, **params), None, users(local, shuffle, cap))
 
 
 def people(count=5, **more):
@@ -58,7 +61,7 @@ def alone():
 def test_users_of_one_device_are_devices(name):
     where = alone()
     plain = finished(where, algorithms.make(name, WHOLE, clients=4), rounds=5)
-    layered = finished(where, above(name, WHOLE, shuffle=False, clients=4), rounds=5)
+    layered = finished(where, above(name, WHOLE, shuffle=False, cap=False, clients=4), rounds=5)
     assert plain.round == layered.round == 5
     torch.testing.assert_close(weights(layered), weights(plain), rtol=0, atol=1e-12)
 
@@ -73,7 +76,7 @@ def test_a_user_s_memory_is_its_devices():
             asked.extend(c for c in commands if isinstance(c, Task) and isinstance(c.job, Train))
             return m, commands
 
-    hub = Spied(PLAIN, Solve(Search()), True, False, scaled=False)
+    hub = Spied(PLAIN, Solve(Search()), True, False)
     where = people()
     cloud = algorithms.make("auxo", PLAIN, inner={"kind": "scaffold"}, **SPLITTING)
     sim = finished(where, Layered(cloud, (("user", hub),)), rounds=6)
@@ -109,22 +112,8 @@ STACKS = [
 def stack(name, params):
     if name == "flexcfl":
         params = params | {"pretrain_steps": 2}
-        return above(name, shuffle=False, **params)  # it sorts devices by a number of steps
+        return above(name, shuffle=False, cap=False, **params)  # it sorts devices by a number of steps
     return above(name, **params)
-
-
-def run_every_way(where, made):
-    """By loop, stored at every event, and stacked."""
-    terms = {"stop": StopAt(rounds=4, device_seconds=150), "often": EvaluateAt(rounds=2)}
-    plain = finished(where, made, plan=LOOP, **terms)
-    assert plain.round >= 2
-    assert np.isfinite(values(plain, "accuracy_mean")).all()
-    again, _ = chained(where, made, plan=LOOP, **terms)
-    assert lines(again) == lines(plain)
-    stacked = finished(where, made, plan=STACKED, **terms)
-    assert stacked.now == plain.now
-    torch.testing.assert_close(weights(stacked), weights(plain), rtol=0, atol=1e-10)
-    return plain
 
 
 QUICK = ("scaffold", "auxo")  # the others are for the night
@@ -138,7 +127,7 @@ QUICK = ("scaffold", "auxo")  # the others are for the night
     ],
 )
 def test_rules_above_users_run_stored_or_not(name, params):
-    run_every_way(people(availability=OnOff(3, 30.0, 0.8)), stack(name, params))
+    run_every_way(people(availability=OnOff(3, 30.0, 0.8)), stack(name, params), EvaluateAt(rounds=2))
 
 
 # ----------------------------------------------------------------------------------------------------- edges
@@ -179,8 +168,13 @@ def test_scaffold_stands_above_plain_edges_alone():
     where = region(3)
     sim = finished(where, plain_edges("scaffold", clients=3), rounds=4)
     assert any(float(t.abs().max()) > 0 for t in sim.cloud.own.state.model.control.values())
-    with pytest.raises(ConfigError, match=r"tell more than the change of a model \(Correct\).*go_on = false"):
+    told = r"tell more than the change of a model \(%s\).*go_on = false"
+    with pytest.raises(ConfigError, match=told % "Correct"):
         check(where, edges_that_go_on("scaffold", clients=3), EvaluateAt())
+    later = {"fedpvr": "Correct", "pyramidfl": "Thin"}  # whose jobs are made as they are planned
+    for name, job in later.items():
+        with pytest.raises(ConfigError, match=told % job):
+            finished(where, edges_that_go_on(name, clients=3), rounds=2)
     other = replace(PLAIN, model=replace(PLAIN.model, width=0.06))
     edge = Edge(FedAvg(EVERYBODY, other), passes=True)
     with pytest.raises(ConfigError, match="give all one model"):
@@ -221,14 +215,14 @@ EDGED = [
 @pytest.mark.parametrize(("make", "name", "params"), EDGED, ids=[f"{m.__name__} {n}" for m, n, _ in EDGED])
 def test_rules_above_edges_run_stored_or_not(make, name, params):
     where = region(5, availability=OnOff(3, 30.0, 0.8))
-    run_every_way(where, make(name, **params))
+    run_every_way(where, make(name, **params), EvaluateAt(rounds=2))
 
 
 @pytest.mark.nightly
 def test_users_stand_below_edges():
     where = small(users=5, edges=3, compute=4e5)
-    stack = Layered(algorithms.make("auxo", PLAIN, **SPLITTING), (("edge", Relay()), ("user", users())))
-    sim = run_every_way(where, stack)
+    stack = put_below(algorithms.make("auxo", PLAIN, **SPLITTING), Relay(), users())
+    sim = run_every_way(where, stack, EvaluateAt(rounds=2))
     gateways = [node for node, slots in sim.memories.slots.items() if "affinity" in slots]
     assert {sim.topology.tier(node) for node in gateways} == {"edge"}  # whom the cloud asks
 
@@ -266,7 +260,7 @@ def test_what_can_not_stand_above_users():
     with pytest.raises(ConfigError, match=r"train\.privacy.*rows leave devices as they are"):
         users(private)
     # The cloud's own training too, whoever made the hub.
-    made = Layered(algorithms.make("fedavg", private), (("user", users(PLAIN)),))
+    made = Layered(algorithms.make("fedavg", private), (("user", users(PLAIN).hub),))
     with pytest.raises(ConfigError, match=r"train\.privacy.*rows leave devices as they are"):
         check(where, made, EvaluateAt())
-    check(where, Layered(made.cloud, (("user", users(private, shuffle=False)),)), EvaluateAt())
+    check(where, Layered(made.cloud, (("user", users(private, shuffle=False).hub),)), EvaluateAt())

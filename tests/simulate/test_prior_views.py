@@ -1,4 +1,4 @@
-"""serve.prior: what is served is also weighed by devices' own priors, and no test label is read for it."""
+"""The layer prior: what is served is also weighed by devices' own priors, and no test label is read."""
 
 from dataclasses import replace
 
@@ -29,10 +29,12 @@ from potluck.core import keys
 from potluck.core.errors import ConfigError
 from potluck.data import Shift, StoredPartition, arrange, divide, order_of_stream
 from potluck.engine.schedule import EvaluateAt
-from potluck.experiment import Experiment
+from potluck.experiment import Experiment, run
+from potluck.experiment.prepare import prepare
+from potluck.experiment.schema.settings import as_recorded
 from potluck.fleet import place_attackers
 from potluck.jobs.calibrate import ROUNDS, begin_search, end_search, share_of, sum_up, take_step
-from potluck.jobs.prior import WEIGH, weigh_in_order, weigh_together
+from potluck.jobs.prior import WEIGH, weigh_by_labels, weigh_in_order, weigh_together
 from potluck.simulate import evaluate, prior_views
 from potluck.simulate.prior_views import join_halves, weigh_view
 from potluck.simulate.served_scores import Told
@@ -161,7 +163,7 @@ def test_shifts_are_weighed_too_by_the_fit_of_the_last_evaluation():
         Experiment(
             data={**data, "shift": 0.5},
             evaluate={"shifts": list(levels)},
-            serve={"prior": True},
+            layers=["prior"],
             model={"name": "linear"},
             stop={"rounds": 2},
             run={"executor": "loop"},
@@ -295,7 +297,7 @@ def test_shifts_are_rehearsed_with_others_rows_and_fitted_on_own_ones(monkeypatc
 def test_somebody_must_have_validation_rows():
     nobody = roomy(validation=(0,) * 6)
     with pytest.raises(
-        ConfigError, match=r"serve.prior = True: no device has validation rows.*data.validation"
+        ConfigError, match=r"layers = \['prior'\]: no device has validation rows.*data.validation"
     ):
         simulate(nobody, RULE, often=PRIOR)
     some = roomy(validation=(5, 0, 0, 0, 0, 0))
@@ -303,12 +305,66 @@ def test_somebody_must_have_validation_rows():
         sim = simulate(some, RULE, often=EvaluateAt(prior="causal", panel=2), seed=seed)
         if 0 not in sim.panel:
             break
-    with pytest.raises(ConfigError, match=r"serve.prior = True: no device of the panel has validation rows"):
+    with pytest.raises(
+        ConfigError, match=r"layers = \['prior'\]: no device of the panel has validation rows"
+    ):
         sim.run()
 
 
 def test_wrong_forms_are_named():
-    with pytest.raises(ConfigError, match=r"serve.form = 'online': must be 'causal', 'batch' or 'labels'"):
+    with pytest.raises(
+        ConfigError, match=r"layer.prior.form = 'online': must be 'causal', 'batch' or 'labels'"
+    ):
         EvaluateAt(prior="online")
-    with pytest.raises(ConfigError, match=r"serve.form = 'online': should be one of causal, batch, labels"):
-        Experiment(serve={"prior": True, "form": "online"})
+    with pytest.raises(ConfigError, match=r"layer.prior.form = 'online': .*'causal', 'batch' or 'labels'"):
+        prepare(Experiment(layers=["prior"], layer={"prior": {"form": "online"}}))
+
+
+@pytest.mark.parametrize(
+    ("old", "told"),
+    [
+        ({"prior": True}, r'serve\.prior = True: priors are a layer; write layers = \["prior"\] instead'),
+        ({"form": "labels"}, r"serve\.form = 'labels': .* and \[layer\.prior\] form = 'labels' instead"),
+        ({}, r"serve = {}: .*layers"),
+    ],
+)
+def test_the_key_of_before_says_how_it_is_written_now(old, told):
+    with pytest.raises(ConfigError, match=told):
+        Experiment(serve=old)
+    with pytest.raises(ConfigError, match=r"--set: serve\.prior = True: priors are a layer"):
+        Experiment().with_overrides(["serve.prior=true"])
+
+
+def test_runs_of_before_can_be_read():
+    with as_recorded():
+        plain = Experiment(serve={"prior": False, "form": "causal"})
+        primed = Experiment(serve={"prior": True, "form": "labels"})
+    assert (plain.layers, plain.layer) == ([], {})
+    assert (primed.layers, primed.layer) == (["prior"], {"prior": {"form": "labels"}})
+
+
+def test_who_knows_nothing_of_its_rows_answers_as_the_view_itself():
+    """A layer of no effort changes nothing: no row of its own, no row before."""
+    logs = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    logs = logs.log_softmax(-1)
+    known = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    torch.testing.assert_close(weigh_by_labels(logs, torch.zeros(3, 4), known), logs, rtol=0, atol=1e-12)
+    unread = torch.zeros(3, 5, dtype=torch.float64)
+    for weigh in (weigh_in_order, weigh_together):
+        torch.testing.assert_close(weigh(logs, unread, known).softmax(-1), logs.exp(), rtol=0, atol=1e-12)
+
+
+def test_a_layer_beside_changes_nothing_of_a_view():
+    """Nor of what is trained, whatever stands below."""
+    tables = {
+        "data": {"source": "digits", "limit": 300, "partition": "user_devices", "users": 5}
+        | {"devices_per_user": [2, 3]},
+        "model": {"width": 0.05},
+        "stop": {"rounds": 2},
+        "layer": {"cohorts": {"clients": 4, "cohorts": 2}},
+    }
+    plain = run(Experiment(**tables, layers=["users", "cohorts"]))
+    primed = run(Experiment(**tables, layers=["prior", "users", "cohorts"]))
+    assert primed.experiment.layers == ["users", "cohorts", "prior"]
+    assert primed.summary["view"] == "cohort+prior"
+    assert [r for r in primed.lines if not str(r.get("view")).endswith("+prior")] == plain.lines

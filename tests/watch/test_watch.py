@@ -189,6 +189,24 @@ def test_a_killed_run_is_told_from_one_that_is_computed(place, monkeypatch):
     assert verdict.endswith("2 of 4 runs have ended; the verdict comes when all have.")
 
 
+def test_groups_are_called_what_they_are_in_colours_of_their_own(place):
+    unfinish(place / "auxo-1")
+    with (place / "auxo-1" / "records.jsonl").open("ab") as records:
+        for time_, name in ((50.0, ""), (51.0, "0"), (52.0, "1")):
+            records.write(line("chosen", {"name": name}, time_, node=int(name or 0)) + b"\n")
+        records.write(line("split", {"into": ["0", "1"]}, 51.0, group="") + b"\n")
+        records.write(line("cohort", {"wild": 2}, 52.0, group="1") + b"\n")
+    told = find(look(place), path=str(place / "auxo-1"))
+    assert [(s["name"], s["colour"]) for s in told["groups"]["series"]] == [
+        ("cohort 0", "#44AA99"),  # as in its report
+        ("cohort 1", "#CC6677"),
+        ("all", "#808080"),
+    ]
+    assert told["splits"] == [{"time": 51.0, "group": "all", "into": ["cohort 0", "cohort 1"]}]
+    wild = next(note for note in told["notes"] if note["what"] == "updates too long to tell sides by")
+    assert wild["groups"]["cohort 1"] == 2
+
+
 def test_runs_of_other_machines_are_known_by_their_signs_of_life(place):
     unfinish(place / "auxo-1")
     crowd = {"devices": 8, "online": 6, "working": 3, "tiers": {"cloud": 8}}

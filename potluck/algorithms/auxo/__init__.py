@@ -10,13 +10,14 @@ Deviations: rewards of the paper's formula would count an explored cohort's accu
 instant one is used. Labels begin with a cohort, not with round 1, else no cohort would split twice. The split
 bonus goes by the parent's reward before the split. Epsilon decays by rounds, not by requests. A cohort has an
 equal share of the clients; in `Faithful` its learning rate follows that share (the paper's linear rule).
-`Calibrated` keeps updates out of the model that are like no cohort's or whose device falsely claims to fit;
-`Faithful` counts false claims alone. It measures the paper's criterion on the last layer, centred, over five
-rounds, or if asked on main directions, since on whole updates it never holds; `Calibrated` is Potluck's own
-way to tell sides and cohorts. `Faithful` isn't the authors' code either: of that it has gamma and how many
-members of each side must be known. `Authors` is: no criterion by heterogeneity, no guesses about cohorts
-never tried and no scaled rates; rewards add up, newcomers are labelled by their nearest neighbour, and splits
-go by counts or come at given rounds (but epsilon decays by rounds there too, and clustering never freezes).
+`Calibrated` keeps updates out of the model that are like no cohort's or whose device falsely claims to fit,
+and shuts devices out who claim what they weren't told; `Faithful` counts false claims alone. It measures the
+paper's criterion on the last layer, centred, over five rounds, or if asked on main directions, since on whole
+updates it never holds; `Calibrated` is Potluck's own way to tell sides and cohorts. `Faithful` isn't the
+authors' code either: of that it has gamma and how many members of each side must be known. `Authors` is: no
+criterion by heterogeneity, no guesses about cohorts never tried and no scaled rates; rewards add up,
+newcomers are labelled by their nearest neighbour, and splits go by counts or come at given rounds (but
+epsilon decays by rounds there too, and clustering never freezes).
 Devices are invited when a cohort lacks them, rather than turned away. A device never seen uses the cohort
 with the least loss on its own rows.
 """

@@ -1,6 +1,6 @@
 """When Auxo should help: where clients contradict each other."""
 
-from potluck.core.advice import MAY_FROM, Advice, Adviser, Arm, Measured, score
+from potluck.core.advice import MAY_FROM, Advice, Adviser, Arm, AsLayer, Measured, score
 from potluck.core.units import percent
 
 EVIDENCE = (
@@ -30,7 +30,8 @@ class Auxo(Adviser):
         groups = max(2, found.groups)
         clients = min(measured.devices, 15 * groups)
         chosen = {"cohorts": groups, "clients": clients}
-        return Advice("Auxo", "auxo", worth, why, EVIDENCE, chosen, clients=clients)
+        layer = AsLayer("cohorts", worth, why, chosen)
+        return Advice("Auxo", "auxo", worth, why, EVIDENCE, chosen, clients=clients, layer=layer)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
         return (Arm("auxo", {**advice.settings, "clients": clients}),)

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from potluck.algorithms.auxo.calibrated import Calibrated
+from potluck.algorithms.auxo.claims import watch
 from potluck.algorithms.auxo.criterion import Criterion, Evidence, Findings
 from potluck.algorithms.auxo.device import SLOT, ChooseCohort, Request, TakeFeedback
 from potluck.algorithms.auxo.door import drop_absent, invite, match
@@ -66,7 +67,9 @@ class Auxo:
         float | None, "check-ins per participant before a round; what inner asks for unless said"
     ] = None
     claim: Annotated[float, "a claimed reward from which on being an outlier is suspect"] = 0.5
-    strikes: Annotated[int, "such claims until a device is shut out"] = 3
+    strikes: Annotated[
+        int, "such claims, against what it was told if rounds tell it, until a device is shut out"
+    ] = 3
 
     recalls: ClassVar[tuple[str, ...]] = (SLOT,)
 
@@ -187,6 +190,8 @@ class Auxo:
         m = m.update(lane, CohortState(inner, cohort.learnt if findings is None else findings.state, m.round))
         if findings is None:
             return m, commands
+        if self.criterion.explore == "told":  # what a device knows is known, so that it needn't be guessed
+            m, lies = watch(m, nodes, requests, findings, lies, self.criterion.gamma)
         m, flagged = flag_claims(m, lane, nodes, lies, self.strikes)
         m, deserted = note_deserted(m)
         m, split = self._split(m, lane, findings, ctx)

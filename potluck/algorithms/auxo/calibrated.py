@@ -8,12 +8,14 @@ into sides by themselves (Cohen's kappa)? And is there space between sides, more
 evenly filled? Noise fails the first, and what varies by degrees the second; where several numbers pass both,
 the first one's peak says how many. Sides are carried from round to round by their centroids, not by members.
 A newcomer who lands in the wrong cohort would learn only that it is wrong: so every cohort remembers what
-visitors from each other cohort look like in it, and one visit tells a device about all of them. Last, at a
-high learning rate the training of some devices blows up: their updates are long and point anywhere, and a few
-of them hide what the others would show. So updates much longer than the median are not heard where sides are
-sought. And once there are several cohorts, everybody should be like one of them: an update that is like none,
-such as one with flipped signs or of wrong labels, stays out of the model, and so does one of a device that
-claims to fit and doesn't. Before that nobody can be told apart: kinds contradict each other as liars do.
+visitors from each other cohort look like in it, and one visit tells a device about all of them. As a model
+learns, all of these come to look otherwise, so what is remembered is how visitors differ from members. Last,
+at a high learning rate the training of some devices blows up: their updates are long and point anywhere, and
+a few of them hide what the others would show. So updates much longer than the median are not heard where
+sides are sought. And once there are several cohorts, everybody should be like one of them: an update that is
+like none, such as one with flipped signs or of wrong labels, stays out of the model, and so does one of a
+device that claims to fit and doesn't. Before that nobody can be told apart: kinds contradict each other as
+liars do.
 """
 
 from collections.abc import Mapping
@@ -29,7 +31,7 @@ from potluck.algorithms.auxo import clustering
 from potluck.algorithms.auxo.clustering import UNKNOWN, Points, Sides
 from potluck.algorithms.auxo.criterion import Evidence, Fact, Findings, check_rates
 from potluck.algorithms.auxo.device import Explore
-from potluck.algorithms.auxo.likeness import find_homes, find_strays, update_likeness
+from potluck.algorithms.auxo.likeness import Look, find_homes, take_look, update_likeness
 from potluck.algorithms.auxo.tree import name_children, replace_by_parts
 from potluck.authoring import Chance, Few, Many, Natural, Power, part, require, tmap, value
 from potluck.rules.vectors import flatten, normalise
@@ -102,62 +104,52 @@ class Calibrated:
         if len(calm) < LEAST:
             return Findings(s, [{}] * count, None, None, 0, {})
         rows = torch.from_numpy(normalise(vectors))
-        strays, away = None, np.zeros(count, bool)
-        if len(seen.learnt) > 1 and all(name in s.like for name in seen.learnt):
-            like = torch.stack([s.like[name] for name in seen.learnt])
-            strays = find_strays(rows, like, wild, self.stray)
-            away = (clustering.compare_fits(rows, like)[:, list(seen.learnt).index(seen.cohort)] < 0).numpy()
-        findings = self._learn_from(s, rows[torch.from_numpy(calm)], calm, strays, seen)
-        # The others hear nothing: what they know stays as it is.
+        seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
+        look = take_look(rows, wild, s.like, list(seen.learnt), seen.cohort, seen.requests, self.stray)
+        findings = self._learn_from(s, rows[torch.from_numpy(calm)], look, seen)
         side: list[Mapping[int, int]] = [{}] * count
         gain: list[float | None] = [None] * count
         others: list[Mapping[str, float]] = [{}] * count
+        visits, facts = [False] * count, {**findings.facts, "wild": int(wild.sum())}
         for place, i in enumerate(calm.tolist()):
             side[i] = findings.side[place]
-            if findings.gain is not None and findings.others is not None:
-                gain[i], others[i] = findings.gain[place], findings.others[place]
-        known = findings.gain is not None
-        facts = {**findings.facts, "wild": int(wild.sum())}
-        if strays is not None:
-            facts["strays"] = int(strays.sum())
-        visits: list[bool] = (wild & away).tolist()  # a model that isn't for a device trains it far
-        for place, i in enumerate(calm.tolist()):
             visits[i] = bool(findings.visits and findings.visits[place])
-        gains, fits = (gain, others) if known else (None, None)
-        odd = None if strays is None else strays.tolist()
-        return Findings(findings.state, side, gains, fits, findings.into, facts, visits, odd)
+        if look is None:
+            return Findings(findings.state, side, None, None, findings.into, facts, visits, None)
+        facts["strays"] = int(look.strays.sum())
+        for i, fits in enumerate(look.fits):
+            # A model that isn't for a device trains it far. Of the other wild ones, whose training may have
+            # blown up, nothing can be said: they hear nothing, and what they know stays as it is.
+            away = fits[seen.cohort] < 0
+            visits[i] = visits[i] or bool(wild[i] and away)
+            if not wild[i] or (away and not look.strays[i]):
+                gain[i], others[i] = fits[seen.cohort], fits
+        return Findings(
+            findings.state, side, gain, others, findings.into, facts, visits, look.strays.tolist()
+        )
 
     def _learn_from(
         self,
         s: CalibratedState,
         rows: Tensor,
-        calm: Sides,
-        strays: NDArray[np.bool_] | None,
+        look: Look | None,
         seen: Evidence[CalibratedState],
     ) -> Findings[CalibratedState]:
-        """What the rows tell, of participants at these places."""
+        """What the rows tell."""
         count = len(rows)
-        seen = seen._replace(requests=[seen.requests[i] for i in calm.tolist()])
         facts: dict[str, Fact] = {"heterogeneity": float((rows - rows.mean(0)).square().sum(1).mean() ** 0.5)}
-        gain, others, like, member = None, None, s.like, np.ones(count, bool)
+        like, member = s.like, np.ones(count, bool)
         if len(seen.learnt) > 1:
-            names = list(seen.learnt)
-            fits = None
-            if strays is not None:
-                fits = clustering.compare_fits(rows, torch.stack([s.like[name] for name in names])).tolist()
-                gain = [line[names.index(seen.cohort)] for line in fits]
-                others = [dict(zip(names, line, strict=True)) for line in fits]
-            home = find_homes(fits, names, seen.cohort, seen.requests, self.gamma)
-            known = [
-                None if strays is not None and strays[i] else name for i, name in zip(calm, home, strict=True)
-            ]
-            like = update_likeness(s.like, rows, known, seen.cohort, self.momentum)
+            fits = None if look is None else look.told
+            home = find_homes(fits, seen.cohort, seen.requests, self.gamma)
+            mine, whose = (rows, home) if look is None else (look.rows, look.home)
+            like = update_likeness(s.like, mine, whose, seen.cohort, self.momentum)
             member = np.array([name == seen.cohort for name in home])
             facts["members"] = int(member.sum())
         side: list[dict[int, int]] = [{} for _ in range(count)]
         if member.sum() < MEMBERS:
             state = CalibratedState(s.mean, s.centre, s.rounds, like)
-            return Findings(state, side, gain, others, 0, facts, (~member).tolist())
+            return Findings(state, side, None, None, 0, facts, (~member).tolist())
         places = np.flatnonzero(member)
         mine = rows[torch.from_numpy(places)]
         now = mine.mean(0)
@@ -186,7 +178,7 @@ class Calibrated:
         kept = into or max(found, key=lambda k: found[k], default=2)  # what a split would leave within sides
         sides = np.array([side[int(i)][kept] for i in places])
         facts["heterogeneity_after"] = (clustering.spread(mine.double().numpy(), sides) / len(mine)) ** 0.5
-        return Findings(state, side, gain, others, into, facts, (~member).tolist())
+        return Findings(state, side, None, None, into, facts, (~member).tolist())
 
     def split(
         self, learnt: Mapping[str, CalibratedState], cohort: str, into: int

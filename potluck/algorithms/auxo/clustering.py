@@ -159,10 +159,12 @@ def count_changes(old: Sides, new: Sides, sides: int) -> NDArray[np.float64]:
 
 
 def compare_fits(rows: Tensor, like: Tensor) -> Tensor:
-    """How much nearer than on average each is to what members of each cohort look like [rows, cohorts].
+    """How much nearer each is to what members of each cohort look like than to any other [rows, cohorts].
 
-    In units of the round's typical nearness, so that models that have learnt more don't speak more softly.
+    Above 0 for the nearest alone: that others are farther still doesn't make one fit. In units of the round's
+    typical nearness, so that models that have learnt more don't speak more softly.
     """
     far = torch.cdist(rows, like).square()
-    nearer = far.mean(1, keepdim=True) - far
+    least = far.topk(2, dim=1, largest=False).values
+    nearer = torch.where(far > least[:, :1], least[:, :1], least[:, 1:]) - far
     return nearer / nearer.max(1).values.mean().clamp_min(1e-12)

@@ -94,6 +94,14 @@ def _find_reward(record: AffinityRecord, leaf: str) -> float | None:
     return max((r for name, r in rewards.items() if name.startswith(leaf)), default=None)
 
 
+def blend_rewards(rewards: Mapping[str, float], fits: Mapping[str, float], gamma: float) -> dict[str, float]:
+    """Rewards after a word about all of them; a first word counts whole."""
+    after = dict(rewards)
+    for name, fit in fits.items():
+        after[name] = gamma * fit + (1 - gamma) * after[name] if name in after else fit
+    return after
+
+
 def update_record(
     record: AffinityRecord, feedback: Feedback, gamma: float, explore: Explore
 ) -> AffinityRecord:
@@ -105,9 +113,8 @@ def update_record(
     if gain is None:
         if feedback["side"]:  # a member, with nothing said yet of how well it fits
             reward.setdefault(cohort, 0.0)
-    elif explore == "told":  # the cohort could tell about all of them; a first word counts whole
-        for name, fit in {**feedback["others"], cohort: gain}.items():
-            reward[name] = gamma * fit + (1 - gamma) * reward[name] if name in reward else fit
+    elif explore == "told":  # the cohort could tell about all of them
+        reward = blend_rewards(reward, {**feedback["others"], cohort: gain}, gamma)
     elif explore == "sums":
         reward[cohort] = reward.get(cohort, 0.0) + gain
     else:

@@ -1,20 +1,55 @@
 """Which cohort participants are like: where each belongs, who belongs nowhere, and what members look like."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from potluck.algorithms.auxo.device import Request
+from potluck.algorithms.auxo.clustering import compare_fits, find_likest
+from potluck.algorithms.auxo.device import Request, blend_rewards
 
+LEAST = 3  # members, below which their mean says nothing of a round
+LOOKS = 3  # at who is a member, of those that were told nothing
 NORMAL = 1.4826  # deviations of a normal law that its median absolute one is short of
 TRUST = 5  # visitors of one kind in a round, at which their mean is worth as much as it ever is
 
 
-def find_homes(
-    fits: Sequence[Sequence[float]] | None,
+class Look(NamedTuple):
+    """A round's updates, as seen from its members' mean."""
+
+    rows: Tensor  # of those heard
+    home: Sequence[str | None]  # of which cohort's members each of these tells; None: of none
+    told: Sequence[Mapping[str, float]]  # how well each of these fits each cohort
+    fits: Sequence[Mapping[str, float]]  # and each of all
+    strays: NDArray[np.bool_]  # who is like none
+
+
+def take_look(
+    rows: Tensor,
+    wild: NDArray[np.bool_],
+    like: Mapping[str, Tensor],
     names: Sequence[str],
+    here: str,
+    heard: Sequence[Request],
+    share: float,
+) -> Look | None:
+    """What can be told once there are several cohorts, all known here; who is wild isn't heard."""
+    if len(names) < 2 or any(name not in like for name in names):
+        return None
+    table, calm = torch.stack([like[name] for name in names]), torch.from_numpy(~wild)
+    shift, home = follow_members(rows[calm], table, find_told(heard, names), names.index(here))
+    strays = find_strays(rows, table + shift, wild, share)
+    known = [None if stray else names[k] for stray, k in zip(strays[~wild], home, strict=True)]
+    fits = [dict(zip(names, line, strict=True)) for line in compare_fits(rows - shift, table).tolist()]
+    told = [fits[i] for i in np.flatnonzero(~wild).tolist()]
+    return Look(rows[calm] - shift, known, told, fits, strays)
+
+
+def find_homes(
+    fits: Sequence[Mapping[str, float]] | None,
     here: str,
     seen: Sequence[Request],
     gamma: float,
@@ -25,15 +60,56 @@ def find_homes(
     """
     homes = []
     for i, request in enumerate(seen):
-        after = dict(request["rewards"])
-        now = {} if fits is None else dict(zip(names, fits[i], strict=True))
-        for name, fit in now.items():
-            after[name] = gamma * fit + (1 - gamma) * after.get(name, fit)
+        now = {} if fits is None else fits[i]
+        after = blend_rewards(request["rewards"], now, gamma)
         home = max(after, key=lambda name: after[name]) if after else here
         if home == here and now.get(here, 0.0) < 0:
-            home = max(now, key=lambda name: now[name])
+            home = max(now, key=now.__getitem__)
         homes.append(home)
     return homes
+
+
+def find_told(seen: Sequence[Request], names: Sequence[str]) -> list[int | None]:
+    """Which of these cohorts each was told before that it suits best; None: it was told of none."""
+    known = [{k: r["rewards"][name] for k, name in enumerate(names) if name in r["rewards"]} for r in seen]
+    return [max(rewards, key=lambda k: rewards[k]) if rewards else None for rewards in known]
+
+
+def follow_members(
+    rows: Tensor, like: Tensor, told: Sequence[int | None], here: int
+) -> tuple[Tensor, list[int]]:
+    """How far a round's updates are, all of them, from where they would be known; and whose each is then.
+
+    As a model learns what its members want, their updates come to point elsewhere, and visitors' do too: what
+    lasts is how these differ from members. So a round is looked at from its members' mean. Members are who
+    were told so in other rounds. Were they who looks like it now, those whom the change has taken furthest
+    would count as visitors, what visitors look like would follow them, and the mistake would feed itself. Of
+    who was told nothing yet, looks have to decide; where hardly anybody was told, from where all together fit
+    best what all look like, whether nothing has changed or everybody's mean has.
+    """
+    members = [i for i, one in enumerate(told) if one == here]
+    if len(members) >= LEAST:
+        starts = [rows[members].mean(0) - like[here]]
+    else:
+        middle = torch.stack([like.mean(0) if one is None else like[one] for one in told])
+        starts = [torch.zeros_like(like[0]), (rows - middle).mean(0)]
+    found = [_settle(rows, like, told, here, start) for start in starts]
+    _, shift, home = min(found, key=lambda one: one[0])
+    return shift, home
+
+
+def _settle(
+    rows: Tensor, like: Tensor, told: Sequence[int | None], here: int, shift: Tensor
+) -> tuple[float, Tensor, list[int]]:
+    """The same from somewhere, looked at again; and how far rows are then from what they are taken for."""
+    home = list[int]()
+    for _ in range(LOOKS):
+        near = find_likest(rows - shift, like).tolist()
+        home = [now if before is None else before for before, now in zip(told, near, strict=True)]
+        members = [i for i, one in enumerate(home) if one == here]
+        if len(members) >= LEAST:
+            shift = rows[members].mean(0) - like[here]
+    return float((rows - shift - like[home]).square().sum()), shift, home
 
 
 def find_strays(rows: Tensor, like: Tensor, wild: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:

@@ -38,4 +38,4 @@ NOTES = Notes({
     "blacklisted": "number of a device that was shut out",
 }, tell=tell_cohorts, crowd=Crowd(
     "kinds", "For a few kinds of users who need different models, when nobody says who is who."
-))  # fmt: skip
+), group="cohort")  # fmt: skip

@@ -1,7 +1,7 @@
 """What Auxo's server remembers: cohorts, and who waits for one; nothing here grows with the population."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -25,18 +25,29 @@ class CohortState:
     deserted: bool = False  # and it was said so
 
 
+@value
+class Told:
+    """What a device that is watched said, and what it has been told since: how well it fits which cohort."""
+
+    times: int  # rounds that it had heard of
+    rewards: dict[str, float]
+    since: tuple[dict[str, float], ...]
+    sure: bool = False  # nothing else may be on its way, of what it was told before it was watched
+
+
 @value(name="auxo.Crowd", eq=False)
 class Crowd:
     """The tree of cohorts, by its leaves, and who waits."""
 
     cohorts: dict[str, CohortState]
     queue: dict[str, dict[Node, Request]]
-    flags: dict[Node, int]  # false claims, of those who made any
+    flags: dict[Node, int]  # false claims that count, of those who made any
     running: tuple[str, ...] = ()
     dry: bool = False  # nobody more could be invited
     round: int = 0
     messages: int = 0  # bytes of requests and feedback
     forced: int = 0  # splits at rounds that were given
+    told: dict[Node, Told] = field(default_factory=dict)  # of who made false claims
 
     def update(self, name: str, cohort: CohortState) -> "Crowd":
         """The same with one cohort changed."""
@@ -70,7 +81,7 @@ class Crowd:
         cohorts = {name: replace(one, learnt=learnt[name]) for name, one in cohorts.items()}
         empty: list[dict[Node, Request]] = [{} for _ in names]
         queue = replace_by_parts(self.queue, cohort, empty)
-        crowd = replace(self, cohorts=cohorts, queue=queue)
+        crowd = replace(self, cohorts=cohorts, queue=queue, told={})  # what they know is of other cohorts now
         for node, request in self.queue[cohort].items():
             leaf, request = crowd.find_leaf(request, bonus, rng)
             queue[leaf][node] = request

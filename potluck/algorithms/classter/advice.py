@@ -5,7 +5,7 @@ from potluck.core.units import percent
 
 EVIDENCE = (
     "confirmed here on Fashion-MNIST beside FedAvg as it comes: 80.0 % at full shift, FedAvg 72.6 %, "
-    "published 38.4 %; but FedAvg with a prior ([serve] prior = true) is level with it, so try that first"
+    'published 38.4 %; but FedAvg with a prior (layers = ["prior"]) is level with it, so try that first'
 )
 
 

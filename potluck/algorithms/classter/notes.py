@@ -49,11 +49,13 @@ NOTES = Notes(
             "counts",
             "updates",
             "How often classes were trained",
-            "Look for dark rows: classes whose detectors are trained less often than the others'.",
+            "Look for dark rows: classes whose detectors are trained less often than that of the class "
+            "trained most. Imbalance is how far the least trained one is below the mean, as a share of it.",
             each="class",
             number="imbalance",
         ),
     ),
     tell_learning,
     Crowd("classes", "For devices that hold few classes, and meet others when their model is used."),
+    group="class",
 )

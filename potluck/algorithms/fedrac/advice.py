@@ -1,6 +1,6 @@
 """When Fed-RAC should help: where devices can't train the full model."""
 
-from potluck.core.advice import Advice, Adviser, Arm, Measured, score
+from potluck.core.advice import Advice, Adviser, Arm, AsLayer, Measured, score
 from potluck.core.units import percent, size
 
 EVIDENCE = (
@@ -29,7 +29,8 @@ class FedRac(Adviser):
             why += "; this model has one width, so take another, such as mlp"
         if not memory.short and not memory.late:
             why = f"every device has the {size(memory.needed)} that training takes, and none is late"
-        return Advice("Fed-RAC", "fedrac", score(strength), why, EVIDENCE)
+        layer = AsLayer("sizes", score(strength), why) if memory.resizable else None
+        return Advice("Fed-RAC", "fedrac", score(strength), why, EVIDENCE, layer=layer)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
         return (Arm("fedrac", {"rounds": rounds}),)

@@ -49,7 +49,7 @@ NOTES = Notes({
     f"{TIER_ROUND} loss": "loss in training",
 }, tell=tell_tiers, crowd=Crowd(
     "sizes", "For devices so unequal that one size of model doesn't fit them all."
-), views={
+), group="tier", views={
     "tier": "the model of the device's tier",
-    "known": "that and all poorer tiers', each heeded by what it has learnt from",
+    "known": "the answer of its tier's and all poorer models, each heeded for classes it learnt",
 })  # fmt: skip

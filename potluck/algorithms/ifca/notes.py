@@ -10,5 +10,6 @@ NOTES = Notes(
         "uneven number": "the most even draw of first models; none was even enough",
         "uneven least": "its share of devices that chose the least chosen model",
         "uneven wanted": "the share that each first model should have had",
-    }
+    },
+    group="model",
 )

@@ -2,7 +2,7 @@
 
 from math import log2, log10
 
-from potluck.core.advice import Advice, Adviser, Arm, Measured, score
+from potluck.core.advice import Advice, Adviser, Arm, AsLayer, Measured, score
 from potluck.core.units import percent
 
 EVIDENCE = (
@@ -34,10 +34,11 @@ class Maverick(Adviser):
             f"task with the cloud takes {e.saves:.1f} times as long as one with the edge ({e.nearer:.1f} "
             f"times the latency), an edge's slowest device {e.straggling:.1f} times its median"
         )
+        layer = AsLayer("edges", score(strength), why)
         if even:
             why += "; labels are even, so FedEdge without Maverick's contrast will do"
-            return Advice("Maverick", "fededge", score(strength), why, EVIDENCE)
-        return Advice("Maverick", "maverick", score(strength), why, EVIDENCE)
+            return Advice("Maverick", "fededge", score(strength), why, EVIDENCE, layer=layer)
+        return Advice("Maverick", "maverick", score(strength), why, EVIDENCE, layer=layer)
 
     def plan_pilot(self, advice: Advice, measured: Measured, rounds: int, clients: int) -> tuple[Arm, ...]:
         """The same edges that train on, and such as wait."""

@@ -60,8 +60,6 @@ class Hub:
     shuffle: bool
     cap: bool = False
     transfer: bool = False
-    alpha: float | None = None  # unless the cloud sends one; None: what makes both terms equal here
-    scaled: bool = True  # whether the cloud makes alphas: it is told this user's then
 
     takes: ClassVar = (Gauge,)  # asked before a round, of devices that are there
 
@@ -147,7 +145,6 @@ class Hub:
         m = replace(m, level=0.0, told=None, weight=0.0, metrics={}, spared=0.0, moves=())
         m = replace(m, model_bytes=nbytes(task.send["params"]) if "params" in task.send else m.model_bytes)
         alpha, groups, limit, seconds, gateway = (task.send.get(key) for key in OWN)
-        alpha = self.alpha if alpha is None else alpha
         until = None if seconds is None else ctx.now + seconds
         m = replace(m, alpha=alpha, groups=groups, limit=limit, until=until, gateway=gateway)
         m = replace(m, split=m.split.resume(ctx.now))
@@ -165,7 +162,7 @@ class Hub:
                 return {"beta": m.beta}, 1.0
             least = expect_seconds(self._follow(m).values(), self.local.epochs, self.shuffle)
             return {"beta": m.beta, "least": least}, 1.0
-        level = {"level": m.level} if m.alpha is None and self.shuffle and self.scaled else {}
+        level = {"level": m.level} if m.alpha is None and self.shuffle else {}
         spared = {"spared": m.spared} if self.cap else {}
         told = answer_nothing(task) if m.told is None else m.told
         return {**told, **level, **spared}, m.weight, m.metrics

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from potluck.authoring import Context, Node, Params, Tree, nbytes, value
+from potluck.authoring import Context, Node, Tree, nbytes, value
 from potluck.fleet.cost import transfer_seconds
 
 
@@ -31,12 +31,15 @@ class Own:
         return sent
 
 
-def find_ways(sent: Mapping[Node, Tree], params: Params, ctx: Context) -> dict[Node, float]:
-    """Seconds that the model takes to each user and its answer takes back."""
-    nodes, model = list(sent), nbytes(params)
-    claims, answer = ctx.profiles(nodes), model + 2 * 8  # beside the change two numbers at most
+def find_ways(
+    plain: Mapping[Node, dict[str, Tree]], sent: Mapping[Node, Tree], ctx: Context
+) -> dict[Node, float]:
+    """Seconds that the model takes to each user, with what else it is sent, and its answer takes back."""
+    nodes = list(sent)
+    claims, models = ctx.profiles(nodes), [nbytes(plain[n]) for n in nodes]
+    pace = zip(nodes, models, claims.down, claims.up, claims.latency, strict=True)
     return {
         n: transfer_seconds(model + nbytes(sent[n]), float(down), float(latency))
-        + transfer_seconds(answer, float(up), float(latency))
-        for n, down, up, latency in zip(nodes, claims.down, claims.up, claims.latency, strict=True)
+        + transfer_seconds(model + 2 * 8, float(up), float(latency))  # beside the change two numbers at most
+        for n, model, down, up, latency in pace
     }

@@ -35,7 +35,11 @@ def columns(pool: Pool) -> dict[str, NDArray[np.int64]]:
 def from_flwr(
     partitioner: Partitioner, pool: Pool, key: int = 0, cut: Cut = Cut(), column: str = "index"
 ) -> StoredPartition:
-    """What a partitioner of flwr-datasets made of the pool; `column` of its dataset holds row numbers."""
+    """What a partitioner of flwr-datasets made of the pool.
+
+    `partitioner`: one whose dataset is `potluck.data.columns(pool)`, or has the numbers of the pool's rows in
+    `column`. `key`, `cut`: as for `from_rows`.
+    """
     shares = []
     for client in range(partitioner.num_partitions):
         share = partitioner.load_partition(client)
@@ -56,7 +60,11 @@ def from_rows(
     cut: Cut = Cut(),
     user: NDArray[np.integer] | None = None,
 ) -> StoredPartition:
-    """A partition from the rows of every client, cut into train, validation and test rows by key."""
+    """A partition from the rows of every client.
+
+    `rows`: of each client, the numbers of its rows in `pool`. `user`: whose device each client is, if that is
+    known. Each client's rows are cut into train, validation and test rows as `cut` says, drawn from `key`.
+    """
     free = np.zeros(len(pool), np.bool_)
     free[pool.free] = True
     owner = np.full(len(pool), -1)

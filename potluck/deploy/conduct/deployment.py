@@ -22,6 +22,7 @@ from potluck.experiment.prepare import make_rule, resolve_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.settings import Data, dump_all
+from potluck.layers import PRIOR
 from potluck.models import Models
 from potluck.rules import Rounds, as_algorithm
 
@@ -90,9 +91,10 @@ def make_models(roster: Roster) -> Models:
 def _refuse(experiment: Experiment, rule: object) -> None:
     """What isn't there yet on real devices."""
     name = experiment.algorithm
-    if experiment.serve.prior:
+    if PRIOR in experiment.layers:
         raise ConfigError(
-            "serve.prior = True: can't be deployed yet, since devices score each by itself; leave it out"
+            f"layers = {experiment.layers}: prior can't be deployed yet, since devices score each by itself; "
+            "leave it out"
         )
     if isinstance(rule, Tiered) and rule.tiers:
         raise ConfigError(

@@ -31,15 +31,15 @@ class StackedWorkers(Workers):
     def __init__(self, count: int, stacked: Stacked, on_shrink: Callable[[int], None] | None = None) -> None:
         super().__init__(count)
         self.stacked, self.on_shrink = stacked, on_shrink
-        self.unmapped: set[str] = set()  # what was said of jobs that must be trained one by one
+        self.unmapped: list[str] = []  # what was said of jobs that must be trained one by one
 
     @property
     def chunk(self) -> int:
         return self.stacked.chunk
 
     @property
-    def fell_back(self) -> bool:
-        return bool(self.unmapped)
+    def fell_back(self) -> str:
+        return self.unmapped[0] if self.unmapped else ""
 
     def _server(self, at: Local) -> Server:
         return _Stacker(self.inboxes, self.bodies.arena, at.pool, at.models, self.stacked)
@@ -53,7 +53,7 @@ class StackedWorkers(Workers):
     def heed(self, chunk: int, notices: list[str]) -> None:
         for text in notices:
             if text not in self.unmapped:
-                self.unmapped.add(text)
+                self.unmapped.append(text)
                 warnings.warn(text, stacklevel=2)
         if chunk < self.chunk:
             self.stacked.chunk = chunk

@@ -260,7 +260,11 @@ def _measure(sample: Sample, plans: Sequence[ExecutionPlan], begin: Begin | None
         best = timings[0]
     order = [best, *sorted((t for t in timings if t is not best), key=lambda t: t.seconds)]
     times = ", ".join(f"{describe(t.plan)} {_say_time(t.seconds)}" for t in order if not t.failure)
-    failed = "".join(f"; {describe(t.plan)}: {t.failure}" for t in order if t.failure)
+    failures: dict[str, list[str]] = {}  # mostly all stacks fail for one reason: it is said once
+    for t in order:
+        if t.failure:
+            failures.setdefault(t.failure, []).append(describe(t.plan))
+    failed = "".join(f"; {', '.join(plans)}: {why}" for why, plans in failures.items())
     of = "" if sample.enough == len(sample) else f"{sample.enough} of "
     choice = PlanChoice(best.plan, f"measured on {of}{len(sample)} clients: {times}{failed}", True)
     rivals = {t.plan.workers > 1: t.plan for t in order[::-1] if t.seconds < CLOSE * best.seconds}

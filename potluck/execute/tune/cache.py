@@ -17,7 +17,7 @@ import torch
 from potluck.core.folders import find_cache_folder
 
 FILE = "plans.json"
-VERSION = 3  # another one when executors have changed so much that old measurements mislead
+VERSION = 4  # another one when executors have changed so much that old measurements mislead
 MOST = 1000  # plans that are kept; the oldest go first
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"

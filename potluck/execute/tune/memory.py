@@ -10,6 +10,7 @@ from potluck.core.job import Batch
 from potluck.core.room import free_memory
 from potluck.core.trees import Tree, leaves, nbytes, tmap
 from potluck.execute.reference import Item, lay_out, look_at, recall
+from potluck.models import Model
 
 SHARE = 0.25  # of what is free: libraries take workspaces of their own, and others use this machine too
 MOST = 4096  # clients in a stack; beyond that a GPU is busy anyway
@@ -65,7 +66,8 @@ def measure_client(item: Item) -> Takes:
         pick, weight, step_keys = (table[0] for table in lay_out(item, draw))
         seen = None if own is None else tmap(lambda t: t[draw.index[0]], own.seen)
         batch = Batch(at.pool.x[pick], at.pool.y[pick], weight, step_keys, seen)
-        known = (params, held, batch, at.inbox, [at.pool.x, at.pool.y])
+        constants = net.constants if isinstance(net, Model) else ()
+        known = (params, held, batch, at.inbox, [at.pool.x, at.pool.y], constants)
         passing = _measure_saved(lambda: job.loss(net, params, batch, held), leaves(known))
     rows = min(len(at.rows), draw.index.size) * nbytes([at.pool.x[:1], at.pool.y[:1]])
     tables = 3 * 8 * draw.index.size  # which row, at which place, with which weight

@@ -100,7 +100,7 @@ def _time_plan(plan: ExecutionPlan, items: list[Item], scale: float, best: float
 
         first, taken = call(), []
         if isinstance(executor, StackingExecutor) and executor.fell_back:
-            return Timing(plan, math.inf, "can't be trained as a stack")
+            return Timing(plan, math.inf, executor.fell_back)
         if plan.graphs or scale * (first - SETUP) <= SLOWER * best:
             taken = [call()]
             while len(taken) < CALLS and sum(taken) < LONG and time.perf_counter() < until:

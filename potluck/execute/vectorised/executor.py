@@ -12,6 +12,7 @@ import torch
 from potluck.core.errors import PotluckError
 from potluck.core.job import Result, Rows
 from potluck.core.trees import form
+from potluck.execute.attention import pin_attention
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.reference import DrawsTogether, Item, recall, train
 from potluck.execute.vectorised.stack import Stack, StackResult
@@ -35,7 +36,7 @@ class Stacked:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
         self.replays = StepCache(streams) if graphs else None
         self.pieces = SHARED_OUT if graphs and streams > 1 else ONE_BY_ONE if graphs and chunk == 1 else 1
-        self.unmapped: set[Hashable] = set()  # kinds of jobs that must be trained one by one
+        self.unmapped: dict[Hashable, str] = {}  # kinds of jobs that must be trained one by one, and why
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
     def run(self, items: Sequence[Item]) -> list[Result]:
@@ -64,7 +65,8 @@ class Stacked:
             )
             alike.setdefault(kind, []).append(i)
         trained: list[tuple[list[int], StackResult | list[Result]]] = []
-        with use_way(self.conv):
+        device = items[0].at.pool.x.device if items else torch.device("cpu")
+        with use_way(self.conv), pin_attention(device):
             for named, group in alike.items():
                 while group:
                     places = group[: self.together]
@@ -78,8 +80,8 @@ class Stacked:
         self.replays = None
 
     @property
-    def fell_back(self) -> bool:
-        return bool(self.unmapped)
+    def fell_back(self) -> str:
+        return next(iter(self.unmapped.values()), "")
 
     @property
     def together(self) -> int:
@@ -122,10 +124,10 @@ class Stacked:
 
     def _one_by_one(self, kind: Hashable, items: list[Item], error: Exception) -> list[Result]:
         done = [train(item) for item in items]  # if this fails too, the error isn't the stack's
-        self.unmapped.add(kind)
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         job = type(items[0].job).__name__
-        self.tell(f"{job} can't be trained as a stack ({first}): one by one instead")
+        self.unmapped[kind] = why = f"{job} can't be trained as a stack ({first}): one by one instead"
+        self.tell(why)
         return done
 
 

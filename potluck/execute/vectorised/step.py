@@ -14,7 +14,7 @@ from potluck.core.job import Batch, Net, Samples, Training
 from potluck.core.trees import Tree
 from potluck.core.vmap import Part, over
 from potluck.execute.clip import clip_gradients
-from potluck.models.stacked_layers import FUSED, find_fusable
+from potluck.models.stacked_functions import FUSED, find_fusable
 
 Rebuild = Callable[[Sequence[Tensor]], Tree]
 Rates = float | Tensor  # for all clients, or one each
@@ -88,7 +88,8 @@ class Recipe(NamedTuple):
             grads = [torch.zeros_like(params[i]) if slopes[i] is None else slopes[i] for i in rest]
             if self.job.clip is not None:
                 grads = clip_gradients(grads, self.job.clip, stacked=True)
-            optim.step(targets, grads, state, _broadcast(rates, targets), count)
+            if targets:  # else all have descended in the backward pass
+                optim.step(targets, grads, state, _broadcast(rates, targets), count)
         found: dict[str, Tensor] = means
         return found
 

@@ -16,17 +16,22 @@ class GroupsWithin(Table):
 
     kind: Annotated[
         Literal["rotation", "permutation", "affine", "labels", "source"],
-        "images turned, labels renamed, features stretched; rows of classes of their own; or the populations "
-        "that the source knows of (of MNIST, two)",
+        "in what groups differ: images are turned, labels renamed, features stretched, rows of "
+        "classes of their own, or populations that the source knows of (of MNIST, two)",
     ]
-    count: Annotated[int, Field(ge=2, le=1000), "of groups"]
-    degrees: Annotated[Degrees | None, "of rotation, from one group to the next; even turns unless said"] = (
-        None
-    )
-    share: Annotated[Portion | None, "of labels: of a client's rows, those of its group's own classes"] = None
-    sizes: Annotated[list[Positive] | None, "of groups, as weights; even unless said"] = None
+    count: Annotated[int, Field(ge=2, le=1000), "how many groups there are"]
+    degrees: Annotated[
+        Degrees | None,
+        "of rotation: how far images turn from one group to the next; unless told, in even parts "
+        "of a whole turn",
+    ] = None
+    share: Annotated[
+        Portion | None, "of labels: the share of a client's rows that are of its group's own classes"
+    ] = None
+    sizes: Annotated[list[Positive] | None, "how large groups are, as weights; unless told, all alike"] = None
     by: Annotated[
-        Literal["user", "edge"] | None, "whose devices are of one group; left out: each device by itself"
+        Literal["user", "edge"] | None,
+        "who is of one group as a whole; left out: each device is dealt by itself",
     ] = None
 
 
@@ -39,19 +44,19 @@ class Groups(GroupsWithin):
 class Flip(Table):
     """[data.flip]: devices whose training labels are wrong; what they are tested on stays right."""
 
-    share: Annotated[Portion, "of the devices"]
-    kind: Annotated[Literal["random", "next"], "another class by chance for each row, or the next class"] = (
-        "random"
-    )
+    share: Annotated[Portion, "share of the devices"]
+    kind: Annotated[
+        Literal["random", "next"], "which wrong label a row gets: another class by chance, or the next class"
+    ] = "random"
 
 
 class Change(Table):
     """[[data.changes]]: what happens to the data of some clients in mid-run."""
 
-    at: Annotated[Seconds, "virtual seconds"]
-    kind: Annotated[Literal["labels", "rotation"], "rows are dealt anew, or images are turned"]
-    degrees: Annotated[Degrees | None, "of rotation, counter-clockwise"] = None
-    share: Annotated[Portion, "of the clients; of users, where there are some"] = 1.0
+    at: Annotated[Seconds, "when, in virtual seconds"]
+    kind: Annotated[Literal["labels", "rotation"], "what happens: rows are dealt anew, or images are turned"]
+    degrees: Annotated[Degrees | None, "of rotation: how far, counter-clockwise"] = None
+    share: Annotated[Portion, "share of the clients whose data change; of users, where there are some"] = 1.0
 
     @model_validator(mode="after")
     def _turns(self) -> Self:
@@ -67,10 +72,11 @@ class Shift(Table):
 
     kind: Annotated[
         Literal["unseen", "one", "least", "global", "onset", "gradual"],
-        "Which they are: of classes that aren't trained on; of one class; of the class that the device has "
-        "fewest of; of everybody's mix. Of classes that aren't trained on, but met last, or ever more often.",
+        "which rows come: of classes that the device doesn't train on; all of one class; of the "
+        "class that it has fewest of; of everybody's mix; or of classes that it doesn't train on, "
+        "met last (onset) or ever more often (gradual)",
     ]
-    share: Annotated[Chance, "of the test rows"]
+    share: Annotated[Chance, "share of the test rows that give way"]
 
 
 def _shorten(given: float | Shift) -> float | Shift:

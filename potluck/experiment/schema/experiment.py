@@ -16,9 +16,9 @@ from potluck.experiment.schema import config_errors
 from potluck.experiment.schema.compare_list import Entry, check_entry
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.log_table import Log
+from potluck.experiment.schema.old_keys import take_serve
 from potluck.experiment.schema.raw_values import check_values
 from potluck.experiment.schema.robust_table import Robustness
-from potluck.experiment.schema.serve_table import Serve
 from potluck.experiment.schema.settings import (
     Data,
     Deploy,
@@ -50,20 +50,28 @@ class Experiment(Table):
     Arguments are the keys of an experiment's file; its tables are dictionaries.
     """
 
-    name: Annotated[str, "folders are named after it"] = "experiment"
-    algorithm: Annotated[str, "which one `potluck run` runs"] = "fedavg"
+    name: Annotated[str, "what the experiment is called; folders and reports are named after it"] = (
+        "experiment"
+    )
+    algorithm: Annotated[str, "the algorithm that `potluck run` runs"] = "fedavg"
     layers: Annotated[
         list[str],
-        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes.",
+        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, prior.",
     ] = Field(default=[])
     layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
         list[Entry],
-        "Those of `potluck compare`, else the one algorithm. A table, `{ algorithm, mode, name }`, has what "
-        "is otherwise than in `[algorithms.NAME]`, and a name for tables and folders.",
+        "the algorithms that `potluck compare` runs; unless told, the one above. A table, "
+        "`{ algorithm, mode, name }`, has what differs from `[algorithms.NAME]`, and a name for tables and "
+        "folders.",
     ] = Field(default=[])
-    seed: Annotated[Seed, "of everything random"] = 1
-    seeds: Annotated[list[Seed], "of a comparison; else the one seed"] = Field(default=[])
+    seed: Annotated[
+        Seed, "the number that all chance follows from: who holds what, who is fast, who is asked"
+    ] = 1
+    seeds: Annotated[
+        list[Seed],
+        "the seeds of a comparison, each of which every algorithm runs with; unless told, the one seed",
+    ] = Field(default=[])
     data: Data = Data()
     model: Model = Model()
     fleet: Devices = Devices()
@@ -71,12 +79,11 @@ class Experiment(Table):
     robust: Annotated[Robustness | None, "how updates are judged before any algorithm merges them"] = None
     stop: Stop = Stop(rounds=50)
     evaluate: Evaluation = Evaluation()
-    serve: Serve = Serve()
-    tune: Annotated[Tune | None, "of `potluck tune` and `compare --tune`; no part of a run"] = None
+    tune: Annotated[Tune | None, "what `potluck tune` and `compare --tune` try; no part of a run"] = None
     run: Execution = Execution()
     log: Log = Log()
     deploy: Deploy = Deploy()
-    algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's parameters"] = Field(default={})
+    algorithms: Annotated[Parameters, "[algorithms.NAME]: an algorithm's own settings"] = Field(default={})
 
     _source: str = PrivateAttr(default="experiment")
     _recorded: bool = PrivateAttr(default=False)
@@ -85,6 +92,7 @@ class Experiment(Table):
         where = tables.pop("_source", "experiment")
         with error_context(where):
             check_values(tables)
+            take_serve(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:
@@ -158,6 +166,13 @@ class Experiment(Table):
         robust = None if self.robust is None else self.robust.with_defaults()
         found = {"data": data, "fleet": fleet, "evaluate": evaluate, "train": train, "robust": robust}
         return self.model_copy(update=found)  # all of it was validated: a file is parsed once
+
+    def check_layers(self) -> None:
+        """Refuse a table of a layer that neither this experiment nor an entry of `compare` asks for."""
+        asked = {*self.layers, *(n for e in self.compare if isinstance(e, dict) for n in e.get("layers", []))}
+        for name in sorted({*self.layer} - asked):
+            fix = f"write layers = {sort_layers([*self.layers, name])}, or leave it out"
+            raise ConfigError(f"layer.{name} = {self.layer[name]}: layers doesn't name it; {fix}")
 
     def to_toml(self) -> str:
         """The experiment as a file, defaults included."""

@@ -17,19 +17,26 @@ BelowHalf = Annotated[float, Field(gt=0, lt=0.5)]
 class Robustness(Table):
     """[robust]: for any algorithm; what it judges odd is not merged, or not as it is."""
 
-    kind: Annotated[str, "krum, multi_krum, adaptive_krum, trimmed_mean, median, clip"]
+    kind: Annotated[
+        str,
+        "how updates are judged: krum, multi_krum, adaptive_krum, trimmed_mean, median or clip, see below",
+    ]
     attackers: Annotated[
-        Natural | None, "of krums: odd ones of n updates; else a share, of adaptive_krum up to (n - 3) / 2"
+        Natural | None,
+        "of krums: how many of n updates may be odd; else a share; of adaptive_krum at most (n - 3) / 2",
     ] = None
     mode: Annotated[
-        Mode | None, "of adaptive_krum: which of them are odd: adaptive, gap, or fixed_f (all)"
+        Mode | None,
+        "of adaptive_krum: how many of them are odd: those whose score is far above the others "
+        "(adaptive), those from the widest gap on (gap), or all (fixed_f)",
     ] = None
     share: Annotated[
         BelowHalf | None,
-        "of krum, multi_krum: odd ones, of all updates; of trimmed_mean: left out at each end",
+        "of krum and multi_krum: share of updates that may be odd; of trimmed_mean: share left "
+        "out at each end",
     ] = None
     norm: Annotated[
-        Positive | None, "of clip: of the longest update; the median of a round's unless said"
+        Positive | None, "of clip: the longest that an update may be; unless told, the median of the round's"
     ] = None
 
     @field_validator("kind")

@@ -46,53 +46,62 @@ SOURCE_KEYS = ("path", "rows", "dimension", "classes", "normalise", "length", "s
 class Data(Table):
     """What there is to learn from, and who holds it."""
 
-    source: Annotated[str, "of the rows"] = "digits"
+    source: Annotated[str, "where rows come from: a data source, see below"] = "digits"
     root: Annotated[
-        str | None, "folder of the files; else $POTLUCK_DATA, ./data, here and the user's cache"
+        str | None, "the folder of data files; else $POTLUCK_DATA, ./data, here and the user's cache"
     ] = None
     path: Annotated[str | None, "of npz and idx: the file, or the folder"] = None
-    limit: Annotated[Count | None, "at most so many rows, beside the test set and users who validate"] = None
-    without: Annotated[Natural | None, "a class that is in the global test set only"] = None
-    rows: Annotated[Count | None, "of synthetic: how many there are"] = None
-    dimension: Annotated[Count | None, "of synthetic: numbers of a row"] = None
+    limit: Annotated[Count | None, "the most rows used, beside the test set and users who validate"] = None
+    without: Annotated[Natural | None, "a class of the global test set that nobody trains on"] = None
+    rows: Annotated[Count | None, "of synthetic: how many rows there are"] = None
+    dimension: Annotated[Count | None, "of synthetic: how many numbers a row has"] = None
     classes: Annotated[Many | None, "of synthetic: 10; of npz and idx: as many as the labels say"] = None
-    normalise: Annotated[bool | None, "of npz: features to mean 0 and deviation 1"] = None
-    length: Annotated[Many | None, "of shakespeare: characters of a row"] = None
-    stride: Annotated[Count | None, "of shakespeare: characters from one row to the next"] = None
+    normalise: Annotated[bool | None, "of npz: features are scaled to mean 0 and deviation 1"] = None
+    length: Annotated[Many | None, "of shakespeare: how many characters a row has"] = None
+    stride: Annotated[Count | None, "of shakespeare: characters from one row's beginning to the next's"] = (
+        None
+    )
     coarse: Annotated[bool | None, "of cifar-100: 20 classes instead of 100"] = None
-    partition: Annotated[str, "how rows are dealt to clients"] = "dirichlet"
+    partition: Annotated[str, "how rows are dealt to clients, see below"] = "dirichlet"
     clients: Annotated[
-        Count | None, "20; by_user, split_users: everybody; user_devices: all their devices"
+        Count | None, "devices: 20; by_user, split_users: everybody; user_devices: all their devices"
     ] = None
-    alpha: Annotated[Positive, "of dirichlet and user_devices"] = 0.5
-    classes_per_client: Annotated[Count | None, "of shards and procedural"] = None
+    alpha: Annotated[
+        Positive, "of dirichlet and user_devices: evenness of labels; 0.1: few classes a device"
+    ] = 0.5
+    classes_per_client: Annotated[Count | None, "of shards and procedural: classes that a client holds"] = (
+        None
+    )
     law: Annotated[Literal["lognormal", "powerlaw"], "of quantity: how many rows clients hold"] = "lognormal"
     skew: Annotated[float, Field(ge=0, le=10), "of quantity: deviation of log sizes, or exponent"] = 1.0
-    rows_per_client: Annotated[Count, "of split_users, about"] = 28
-    users: Annotated[Count | None, "of user_devices; all there are, where the data know users"] = None
+    rows_per_client: Annotated[Count, "of split_users: about how many rows a client gets"] = 28
+    users: Annotated[Count | None, "of user_devices: how many; all there are, where data know users"] = None
     devices_per_user: Annotated[list[Count], "of user_devices: fewest and most"] = Field(default=[2, 6])
-    smallest: Annotated[int, Field(ge=3, le=1_000_000_000), "rows of a client"] = 5
-    largest: Annotated[Count, "of procedural"] = 50
-    validation: Annotated[Share, "share of a client's rows, or of the users"] = 0.1
+    smallest: Annotated[int, Field(ge=3, le=1_000_000_000), "the fewest rows that a client may hold"] = 5
+    largest: Annotated[Count, "of procedural: the most rows that a client holds"] = 50
+    validation: Annotated[Share, "share of a client's rows to choose settings on; or of the users"] = 0.1
     validation_from: Annotated[
         Literal["rows", "users"],
-        "Whose validation rows are: the client's own, or users' on whose rows nobody trains, in even shares.",
+        "whose rows settings are chosen on: rows: each client's own; users: those of users on "
+        "whose rows nobody trains, in even shares",
     ] = "rows"
-    test: Annotated[Share, "share of a client's rows"] = 0.2
+    test: Annotated[Share, "share of a client's rows that it is tested on"] = 0.2
     test_from: Annotated[
         Literal["rows", "users", "time"],
-        "Which rows are tested on: drawn by chance; whole users, as the global test set; the last ones of "
-        "each user and of each client.",
+        "which rows are tested on: rows: drawn by chance; users: all rows of some users, as the "
+        "global test set; time: the last rows of each user and of each client",
     ] = "rows"
     server: Annotated[Share | None, "share of the rows that the server has for itself, and no client"] = None
     server_from: Annotated[
-        str | None, "what they are made of: data (as they are), noise, or another source"
+        str | None,
+        "what the server's rows are made of: data (rows that are set aside), noise, or another source",
     ] = None
     groups: Groups | None = None
     shift: Annotated[
-        ShiftLevel, "share of test rows whose classes aren't trained on, or another kind of shift"
+        ShiftLevel,
+        "share of test rows whose class the device doesn't train on; or a table with another kind of shift",
     ] = 0.0
-    changes: Annotated[list[Change], "by time"] = Field(default=[])
+    changes: Annotated[list[Change], "what happens to the data in mid-run"] = Field(default=[])
     flip: Flip | None = None
 
     # Other keys are options of a source or of a partition that was registered with them.
@@ -152,15 +161,15 @@ class Data(Table):
 class Model(Table):
     """Which model is trained."""
 
-    name: Annotated[str, "one of the zoo, or one that was registered"] = "mlp"
-    width: Annotated[Width, "factor on layers' widths, of models that can"] = 1.0
-    depth: Annotated[Depth, "factor on the number of layers, of models that can"] = 1.0
+    name: Annotated[str, "which model: one of the zoo, see below, or one that you registered"] = "mlp"
+    width: Annotated[Width, "factor on the widths of layers, of models that have it"] = 1.0
+    depth: Annotated[Depth, "factor on the number of layers, of models that have it"] = 1.0
 
 
 class Privacy(Table):
     """[train.privacy]: local differential privacy; devices clip their updates and add noise to them."""
 
-    clip: Annotated[Noise, "the longest that a whole update may be (L2 norm)"] = 1.0
+    clip: Annotated[Noise, "the longest that a whole update may be (L2 norm); longer ones are cut"] = 1.0
     # Has no default: how much is needed follows from how often a device takes part.
     sigma: Annotated[
         Noise,
@@ -173,16 +182,20 @@ class Privacy(Table):
 class Training(Table):
     """What a device does with its rows."""
 
-    lr: Annotated[LearningRate | None, "0.1; adam: 0.001"] = None
-    batch: Annotated[Many, "rows of a step"] = 10
-    epochs: Annotated[Many | None, "1"] = None
-    steps: Annotated[Many | None, "a number of batches instead of epochs"] = None
-    optimizer: Annotated[Literal["sgd", "adam"], "of local steps; anew in every task"] = "sgd"
-    momentum: Annotated[Momentum, "of sgd"] = 0.0
-    weight_decay: Annotated[Decay, "of sgd"] = 0.0
-    clip: Annotated[Length | None, "the longest that a step's gradient may be (L2 norm); left out: any"] = (
-        None
-    )
+    lr: Annotated[LearningRate | None, "learning rate; 0.1, with adam 0.001"] = None
+    batch: Annotated[Many, "how many rows a step of training takes"] = 10
+    epochs: Annotated[
+        Many | None, "how often a device goes over its rows in a task; 1, unless steps are given"
+    ] = None
+    steps: Annotated[Many | None, "how many steps a task has, instead of epochs"] = None
+    optimizer: Annotated[
+        Literal["sgd", "adam"], "how a device takes its steps; it begins anew in every task"
+    ] = "sgd"
+    momentum: Annotated[Momentum, "of sgd: how much of the last step is taken again"] = 0.0
+    weight_decay: Annotated[Decay, "of sgd: how strongly weights are pulled to 0"] = 0.0
+    clip: Annotated[
+        Length | None, "the longest that a step's gradient may be (L2 norm); left out: as long as it is"
+    ] = None
     privacy: Privacy | None = None
 
     @model_validator(mode="after")
@@ -197,10 +210,10 @@ class Training(Table):
 class Stop(Table):
     """When a run ends: at the first of these."""
 
-    rounds: Annotated[Count | None, "as the algorithm counts them"] = None
-    seconds: Annotated[Seconds | None, "on the virtual clock"] = None
-    device_seconds: Annotated[Seconds | None, "of all devices' work together"] = None
-    target: Annotated[Share | None, "mean accuracy over devices"] = None
+    rounds: Annotated[Count | None, "after so many rounds, as the algorithm counts them"] = None
+    seconds: Annotated[Seconds | None, "after so many seconds on the virtual clock"] = None
+    device_seconds: Annotated[Seconds | None, "when devices have worked so many seconds, all together"] = None
+    target: Annotated[Share | None, "when the mean accuracy over devices is there"] = None
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -212,16 +225,20 @@ class Stop(Table):
 class Evaluation(Table):
     """When models are evaluated, and on how many devices."""
 
-    rounds: Annotated[Count | None, "every so many; unless told, 20 times a run"] = None
-    seconds: Annotated[Often | None, "every so many, on the virtual clock"] = None
-    panel: Annotated[Count, "devices; all of them where there are fewer"] = 200
-    on: Annotated[Literal["test", "validation"], "devices' rows; on validation, no test row is touched"] = (
-        "test"
+    rounds: Annotated[Count | None, "every so many rounds; unless told, 20 times a run"] = None
+    seconds: Annotated[Often | None, "every so many seconds on the virtual clock"] = None
+    panel: Annotated[
+        Count, "how many devices are evaluated, always the same ones; all, where there are fewer"
+    ] = 200
+    on: Annotated[
+        Literal["test", "validation"], "on which of devices' rows; with validation no test row is touched"
+    ] = "test"
+    target: Annotated[Share | None, "a mean accuracy: the time until it is reported, and the run goes on"] = (
+        None
     )
-    target: Annotated[Share | None, "time to this accuracy is reported; the run goes on"] = None
     shifts: Annotated[
         list[ShiftLevel],
-        "At the end also at these shifts, whatever data.shift is; not on validation rows.",
+        "shifts at which models are tested at the end too, whatever data.shift is; not with validation rows",
     ] = Field(default=[])
 
     @field_validator("shifts")
@@ -235,28 +252,39 @@ class Evaluation(Table):
 class Execution(Table):
     """How a run is computed."""
 
-    executor: Annotated[Literal["auto", "loop", "workers", "stacked"], "auto: what measures fastest here"] = (
-        "auto"
-    )
-    device: Annotated[Literal["cpu", "cuda"], "cuda: rows and models on a GPU, with loop or stacked"] = "cpu"
-    workers: Annotated[Few | None, "processes: at most one a core, unless told"] = None
-    chunk: Annotated[Count | None, "clients in one stack; as many as fit into a share of free memory"] = None
-    graphs: Annotated[bool | None, "stacks' steps captured and replayed; what is faster, unless told"] = None
-    dtype: Annotated[Literal["float32", "float64"], "of rows and models"] = "float32"
-    snapshot_every: Annotated[Positive, "seconds of real time"] = 30.0
+    executor: Annotated[
+        Literal["auto", "loop", "workers", "stacked"],
+        "how devices' training is computed: one by one (loop), in processes (workers), many in "
+        "one (stacked), or by what measures fastest here (auto)",
+    ] = "auto"
+    device: Annotated[
+        Literal["cpu", "cuda"], "where: with cuda, rows and models are on a GPU, with loop or stacked"
+    ] = "cpu"
+    workers: Annotated[Few | None, "how many processes; unless told, at most one for each core"] = None
+    chunk: Annotated[
+        Count | None,
+        "how many clients one stack holds; unless told, as many as fit into a share of free memory",
+    ] = None
+    graphs: Annotated[
+        bool | None, "whether steps of stacks are recorded and replayed; unless told, what is faster"
+    ] = None
+    dtype: Annotated[Literal["float32", "float64"], "how rows and models are stored"] = "float32"
+    snapshot_every: Annotated[
+        Positive, "seconds of real time between two snapshots, from which a run can go on"
+    ] = 30.0
 
 
 class Deploy(Table):
     """Of `potluck deploy`; no part of a simulated run."""
 
-    start_with: Annotated[Count | None, "devices to wait for; all that the federation names, unless told"] = (
-        None
-    )
-    patience: Annotated[Positive, "seconds that a device may be away before its work is given up"] = 60.0
-    timeout: Annotated[Positive, "seconds that a device that is there may take for one piece of work"] = (
+    start_with: Annotated[
+        Count | None, "how many devices it waits for; unless told, all that the federation names"
+    ] = None
+    patience: Annotated[Positive, "how many seconds a device may be away before its work is given up"] = 60.0
+    timeout: Annotated[Positive, "how many seconds a device that is there may take for one piece of work"] = (
         3600.0
     )
-    largest: Annotated[Count, "bytes of what a device may send at once"] = 512 << 20
+    largest: Annotated[Count, "how many bytes a device may send at once"] = 512 << 20
 
 
 def dump_given(table: Table) -> dict[str, Any]:

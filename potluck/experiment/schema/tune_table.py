@@ -17,24 +17,29 @@ RATES = [0.01, 0.03, 0.1, 0.3]
 class Tune(Table):
     """Which settings are tried: as many trials for every algorithm, judged on validation rows."""
 
-    trials: Annotated[Few, "settings that every algorithm may try, each with every seed"] = 6
-    seeds: Annotated[list[Seed], "of every trial; two that the experiment's own aren't"] = Field(default=[])
-    length: Annotated[Portion, "of a trial, as a share of a whole run"] = 1.0
+    trials: Annotated[Few, "how many settings every algorithm may try, each with every seed"] = 6
+    seeds: Annotated[
+        list[Seed], "the seeds that each trial runs with; unless told, two that no result is of"
+    ] = Field(default=[])
+    length: Annotated[Portion, "how long a trial is, as a share of a whole run"] = 1.0
     refine: Annotated[
         Annotated[int, Field(ge=0, le=1000)] | None,
-        "trials kept for settings around the best so far: beyond an end of the grid, or between its values; "
-        "a third unless told; 0: the grid alone",
+        "how many trials are kept for settings around the best so far, beyond an end of the grid "
+        "or between its values; unless told, a third; 0: the grid alone",
     ] = None
     shifts: Annotated[
         bool,
-        "Judged by the mean over evaluate.shifts instead, rehearsed with other devices' validation rows.",
+        "whether trials are judged by the mean over evaluate.shifts, rehearsed with other "
+        "devices' validation rows",
     ] = False
     grid: Annotated[
         dict[str, Any],
-        "lists of values by key, as in [algorithms.NAME] (train.lr, clients), for all that have the key",
+        "lists of values by key, as in [algorithms.NAME] (train.lr, clients), for all algorithms "
+        "that have the key",
     ] = Field(default={"train": {"lr": RATES}})
     own: Annotated[
-        dict[str, dict[str, Any]], "[tune.own.NAME]: of one algorithm alone, in the grid's place or beside it"
+        dict[str, dict[str, Any]],
+        "[tune.own.NAME]: lists for one algorithm alone, in place of the grid's or beside them",
     ] = Field(default={})
 
     @model_validator(mode="before")
