@@ -4,6 +4,7 @@ To the last bit as `Devices` does it one by one. Where a row needs more than col
 answer is a lie or is refused) its flight is ended there, by itself.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from potluck.core.columns import CostsTogether, Results, costs_together
 from potluck.core.job import Job, find_noise, trains
-from potluck.core.messages import Node, Task
+from potluck.core.messages import Lost, Node, Reply, Task
 from potluck.core.replies import Replies, Sheet
 from potluck.core.trees import nbytes
 from potluck.engine.checks import find_first_problem
 from potluck.engine.flight import Flight, count_all_bytes
 from potluck.engine.flock import Flock
 from potluck.engine.local import LazyLocal, find_places
+from potluck.engine.point import Point
 from potluck.engine.timeline import KEPT
 from potluck.fleet import DEVICE, REFERENCE_OPS, slow_all_by_swapping
 
@@ -140,6 +142,23 @@ class Flocks:
         due = flock.find_next()
         if due is not None:
             self.clock.put(*due, flock.id)
+
+    def go_on(
+        self, flock: Flock, points: Mapping[Node, Point], seconds: float | None
+    ) -> tuple[Node, Reply | Lost | Replies] | None:
+        """Ends of a flock's rows: as many as one event may tell of, or one by itself; and who hears it."""
+        rows = self.find_due(flock)
+        heard: tuple[Node, Reply | Lost | Replies] | None = None
+        if len(rows):
+            wanted = points[flock.sender].count_wanted(flock.lane, flock.serial)
+            replies = self.end(flock, rows[:wanted], seconds) if wanted else None
+            if replies is not None:
+                heard = flock.sender, replies
+            else:
+                self.clock.now = float(flock.ends[rows[0]])
+                heard = self.devices.end(flock.id + int(rows[0]))
+        self.wait(flock)
+        return heard
 
     def find_due(self, flock: Flock) -> NDArray[np.int64]:
         """Rows that end before anything else happens; none, if that whose turn it was has been called off."""

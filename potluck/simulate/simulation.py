@@ -18,7 +18,6 @@ from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
 from potluck.engine.acceptance import check
-from potluck.engine.flock import Flock
 from potluck.engine.memories import Memories
 from potluck.engine.point import LOOK, Point, find_moving, find_topology, place_algorithms
 from potluck.engine.records import Records
@@ -151,7 +150,10 @@ class Simulation:
         what = self.clock.pop()
         if type(what) is int:
             flock = self.devices.queues.flocks.get(what)
-            heard = self.devices.end(what) if flock is None else self._end_together(flock)
+            if flock is None:
+                heard: tuple[Node, Event | Replies] | None = self.devices.end(what)
+            else:
+                heard = self.devices.flocks.go_on(flock, self.points, self.stop.device_seconds)
             if heard is not None:
                 self._hear(*heard)
         elif isinstance(what, tuple):
@@ -207,21 +209,6 @@ class Simulation:
             self.memories.close()
 
     # --------------------------------------------------------------------------------------- ends and looks
-
-    def _end_together(self, flock: Flock) -> tuple[Node, Event | Replies] | None:
-        """Ends of a flock's rows: as many as one event may tell of, or one by itself."""
-        rows, flocks = self.devices.flocks.find_due(flock), self.devices.flocks
-        heard: tuple[Node, Event | Replies] | None = None
-        if len(rows):
-            wanted = self.points[flock.sender].count_wanted(flock.lane, flock.serial)
-            replies = flocks.end(flock, rows[:wanted], self.stop.device_seconds) if wanted else None
-            if replies is not None:
-                heard = flock.sender, replies
-            else:
-                self.clock.now = float(flock.ends[rows[0]])
-                heard = self.devices.end(flock.id + int(rows[0]))
-        flocks.wait(flock)
-        return heard
 
     def _hear(self, node: Node, event: Event | Replies) -> None:
         point = self.points[node]
