@@ -26,7 +26,7 @@ from potluck.authoring import (
     require,
 )
 from potluck.core.notes import Notes
-from potluck.rules.served import Served
+from potluck.rules.serve import Served
 
 NOTES = Notes(
     views={
