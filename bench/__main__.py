@@ -15,6 +15,7 @@ from bench import (
     cluster,
     deploy,
     engine,
+    host,
     matching,
     memory,
     overheads,
@@ -27,7 +28,17 @@ from potluck.experiment.launch.hardware import describe_machine
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Performance, measured in one run.")
-    speed = ("engine", "population", "matching", "planner", "memory", "overheads", "asynchronous", "training")
+    speed = (
+        "engine",
+        "host",
+        "population",
+        "matching",
+        "planner",
+        "memory",
+        "overheads",
+        "asynchronous",
+        "training",
+    )
     known = (*speed, "advice", "deploy", "cluster")
     parser.add_argument(
         "names",
@@ -61,6 +72,7 @@ def main() -> None:
     print(header)
     benchmarks: dict[str, Callable[[], None]] = {
         "engine": engine.main,
+        "host": host.main,
         "population": population.main,
         "matching": matching.main,
         "planner": planner.main,

@@ -57,14 +57,14 @@ class Runner:
         )
         self.seconds, self.tasks = 0.0, 0
         self.batches: list[int] = []
-        devices = self.sim.devices
-        begin: Callable[..., None] = devices._begin
+        training = self.sim.devices.training
+        begin: Callable[..., None] = training.begin
 
         def counted(shape: Hashable, *due: Any) -> None:
-            self.batches.append(len(devices.pending[shape]))
+            self.batches.append(len(training.pending[shape]))
             begin(shape, *due)
 
-        devices._begin = counted  # type: ignore[method-assign]
+        training.begin = counted  # type: ignore[method-assign]
         self.sim.start()
 
     def turn(self, tasks: int, timed: bool = True) -> None:

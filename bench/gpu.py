@@ -30,7 +30,7 @@ from potluck.data import Cut, Pool, from_rows
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.plan import ExecutionPlan, make_executor
-from potluck.execute.reference import Item
+from potluck.execute.reference import Item, Items
 from potluck.execute.vectorised.stack import Stack
 from potluck.federation import Federation
 from potluck.fleet import build
@@ -120,9 +120,11 @@ def plans(clients: int, model: str) -> dict[str, ExecutionPlan]:
 
 def steps(cohort: list[Item], plan: ExecutionPlan, of: Callable[[Callable[[], Any]], Any]) -> Any:
     """Something (seconds, a profile) of all steps of a cohort, its rows drawn and its models begun."""
-    drawn = sorted(((item.job.draw(item.at), item) for item in cohort), key=lambda pair: -len(pair[0].index))
+    items = Items.of(cohort)
+    drawn = items.draw()
+    order = np.argsort(-drawn.steps, kind="stable")
     with use_way(plan.conv):
-        stack = Stack([item for _, item in drawn], [draw for draw, _ in drawn])
+        stack = Stack(items.take(order), drawn.take(order))
         if not plan.graphs:
             return of(stack.train)
         replays = StepCache(plan.streams)

@@ -18,6 +18,7 @@ from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.job import ModelSpec
 from potluck.core.messages import Node
+from potluck.core.replies import list_weights
 from potluck.core.rule import Got
 from potluck.data import Pool, StoredPartition
 from potluck.engine.schedule import EvaluateAt, StopAt
@@ -58,7 +59,7 @@ class Given:
         return [local] * len(nodes)
 
     def learn(self, picks: Seen, got: Got, ctx: Context) -> Seen:
-        return Seen(picks.planned, (*picks.samples, round(sum(r.weight for r in got.replies))))
+        return Seen(picks.planned, (*picks.samples, round(sum(list_weights(got.replies)))))
 
 
 def simulation(

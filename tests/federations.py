@@ -1,10 +1,12 @@
 """Small federations for tests: few rows, unequal devices, double precision."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 
 from potluck import fleet
@@ -19,7 +21,7 @@ from potluck.federation import Federation
 from potluck.fleet import Always
 from potluck.jobs import SGD, Train
 from potluck.models import Models
-from potluck.simulate import Simulation
+from potluck.simulate import Simulation, flocks
 
 torch.set_num_threads(1)  # as Simulation.run does; here for those that step by hand
 
@@ -72,11 +74,31 @@ def finished(federation, algorithm, **settings):
     return sim
 
 
+@contextmanager
+def one_by_one():
+    """Replies that nothing comes between are heard one by one, and not together as one event."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flocks, "MOST", 1)
+        yield
+
+
+def under_way(sim):
+    """All flights of a simulation."""
+    queues = sim.devices.queues
+    rows = [(flock, row) for flock in queues.flocks.values() for row in np.flatnonzero(flock.there)]
+    return [*queues.flights.values(), *(flock.make_flight(int(row)) for flock, row in rows)]
+
+
 def chained(federation, algorithm, every=1, **settings):
     """A finished simulation that was stored, thrown away and restored before every single event, or so many.
 
     As a new process would find it: through bytes, and with nothing but the logs beside them. Also how often.
     """
+    with one_by_one():
+        return _chained(federation, algorithm, every, **settings)
+
+
+def _chained(federation, algorithm, every, **settings):
     sim, events = simulate(federation, algorithm, **settings), 0
     sim.start()
     while True:

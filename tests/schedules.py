@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from federations import under_way
 
 from potluck.core.messages import Lost, Move, Node, Reply, Spent, Wake
 from potluck.data import Pool
@@ -35,14 +36,23 @@ class Moment(NamedTuple):
 def record(federation, algorithm, *, rounds, seed=0):
     """A simulation that has run to its end, and what happened in it."""
     sim = Simulation(federation, algorithm, seed=seed, stop=StopAt(rounds=rounds))
-    script, end, hear = [], sim.devices.end, sim._hear
+    script, end, hear, end_together = [], sim.devices.end, sim._hear, sim.devices.flocks.end
 
     def end_and_note(fid):
-        there = fid in sim.devices.queues.flights
+        there = fid in {flight.id for flight in under_way(sim)}
         heard = end(fid)
         if there:
             script.append(Moment(sim.now, fid, None if heard is None else heard[1]))
         return heard
+
+    def end_together_and_note(flock, *given):
+        replies = end_together(flock, *given)
+        rows = [] if replies is None else replies.places.tolist()
+        script.extend(
+            Moment(float(flock.ends[row]), flock.id + row, e)
+            for row, e in zip(rows, replies or (), strict=True)
+        )
+        return replies
 
     def hear_and_note(node, event):
         if isinstance(event, Wake):
@@ -50,6 +60,7 @@ def record(federation, algorithm, *, rounds, seed=0):
         hear(node, event)
 
     sim.devices.end, sim._hear = end_and_note, hear_and_note
+    sim.devices.flocks.end = end_together_and_note
     sim.run()
     return sim, script
 

@@ -7,7 +7,6 @@ position plus a multiple of the key that sets keys far apart (else seed 1 at 2 c
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -62,13 +61,11 @@ def permute(key: int, n: int) -> NDArray[np.intp]:
     return np.argsort(hash_all(key, np.arange(n)), kind="stable")
 
 
-def permute_all(many: Sequence[int], sizes: Sequence[int]) -> NDArray[np.intp]:
+def permute_all(many: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.intp]:
     """`permute` for many keys at once, a row each: its first entries, as many as its size, are the order."""
-    if not many:
-        return np.zeros((0, 0), np.intp)
-    positions = np.arange(max(sizes))
-    table = hash_all(np.array(many, np.uint64)[:, None], positions[None])
-    table[positions >= np.array(sizes)[:, None]] = _MASK  # after all others; the sort is stable
+    positions = np.arange(sizes.max(initial=0))
+    table = hash_all(many[:, None], positions[None])
+    table[positions >= sizes[:, None]] = _MASK  # after all others; the sort is stable
     return np.argsort(table, axis=1, kind="stable")
 
 

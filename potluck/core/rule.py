@@ -6,7 +6,7 @@ clock or keeps hidden state, so each can be tested by hand, stored between any t
 runtime.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -47,7 +47,7 @@ class Algorithm(Protocol[S]):
 class Got(NamedTuple):
     """What a closed barrier brought: replies in task order, and what was lost."""
 
-    replies: list[Reply]
+    replies: Sequence[Reply]
     lost: list[Lost]
 
     def find_lost(self, why: Why) -> list[Task]:

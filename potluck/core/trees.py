@@ -273,12 +273,21 @@ def weighted_sum(trees: Sequence[Tree], weights: Tensor) -> Tree:
     The rows are laid side by side first, so the result has the same bytes whether they come from one stack
     or from many.
     """
+    return sum_rows(stack_trees(trees), weights)
 
-    def combine(*rows: Tensor) -> Tensor:
-        table = _stack(rows)
-        return (weights.to(table.device, table.dtype) @ table.reshape(len(rows), -1)).reshape(rows[0].shape)
 
-    return tmap(combine, trees[0], *trees[1:])
+def sum_rows(table: Tree, weights: Tensor) -> Tree:
+    """The same of a tree whose tensors count in their first axis what is summed."""
+
+    def combine(t: Tensor) -> Tensor:
+        return (weights.to(t.device, t.dtype) @ t.reshape(len(t), -1)).reshape(t.shape[1:])
+
+    return tmap(combine, table)
+
+
+def stack_trees(trees: Sequence[Tree]) -> Tree:
+    """Trees of one form as one, whose tensors count them in their first axis."""
+    return tmap(lambda *rows: _stack(rows), trees[0], *trees[1:])
 
 
 def _stack(rows: Sequence[Tensor]) -> Tensor:

@@ -1,9 +1,15 @@
 """What is refused: results that must not reach an aggregate. A device asks this of its own results too."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
+import numpy as np
+from numpy.typing import NDArray
+
+from potluck.core.columns import Results
 from potluck.core.job import Cost, Result
-from potluck.core.trees import finite, is_dense, is_number, same_form, within
+from potluck.core.trees import finite, is_dense, is_number, same_form, tmap, within
 
 MOST_METRIC = 1e30  # what rules make of a metric, its square and sums of it, is still a number
 
@@ -31,6 +37,33 @@ def find_problem(result: Result, cost: Cost, *, trusted: bool) -> str | None:
             return wrong
     if cost.metrics or type(told) is not dict or told:
         return _find_metrics_problem(result, cost.metrics)
+    return None
+
+
+def find_first_problem(
+    results: Sequence[Result], rows: NDArray[np.int64], cost: Cost, weights: NDArray[np.float64]
+) -> int | None:
+    """Which of an executor's own results is the first with a problem; `weights`: the largest of each.
+
+    Columns are looked at first: what passes there has none.
+    """
+    doubtful: list[int] = list(range(len(rows)))
+    if isinstance(results, Results):
+        told, good = results.weights[rows], results.finite[rows]
+        good &= (told >= 0.0) & (told <= weights) & np.isfinite(weights)
+        if not same_form(tmap(lambda t: t[0], results.body), cost.sends) and cost.sends is not None:
+            good[:] = False
+        if not results.metrics.keys() <= set(cost.metrics):
+            good[:] = False
+        for column in results.metrics.values():
+            good &= np.abs(column[rows]) <= MOST_METRIC
+        if len(results.metrics) < len(cost.metrics):
+            good &= told <= 0.0
+        doubtful = np.flatnonzero(~good).tolist()
+    for i in doubtful:
+        promised = replace(cost, weight=float(weights[i]))
+        if find_problem(results[int(rows[i])], promised, trusted=True) is not None:
+            return i
     return None
 
 

@@ -198,3 +198,39 @@ class EventContext:
             owing = host.owing(self.me).difference(freed)
             free = [node for node in free if node not in owing]
         return free
+
+
+class Glimpse(EventContext):
+    """A context that notes whether it was asked for anything that is of this moment or event alone."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, host: Host, me: Node, stream: tuple[int, ...]) -> None:
+        super().__init__(host, me, stream)
+        self.asked = False
+
+    @property
+    def now(self) -> float:
+        self.asked = True
+        return super().now
+
+    @property
+    def key(self) -> int:
+        self.asked = True
+        return super().key
+
+    def rows(self, nodes: Sequence[Node]) -> NDArray[np.int64]:
+        self.asked = True
+        return super().rows(nodes)
+
+    def only(self, nodes: Iterable[Node]) -> EventContext:
+        self.asked = True
+        return super().only(nodes)
+
+    def _draw(self, count: int, but: Collection[Node]) -> list[Node]:
+        self.asked = True
+        return super()._draw(count, but)
+
+    def _ready(self, children: Children, places: NDArray[np.int64], but: Collection[Node]) -> list[Node]:
+        self.asked = True
+        return super()._ready(children, places, but)

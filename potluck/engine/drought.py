@@ -28,7 +28,7 @@ class Drought:
     def lose(self, why: Why, queues: QueueState, now: float) -> None:
         """A task was lost; too many barren waves in a row end the run."""
         self.last = self.last or queues.serial
-        oldest = next(iter(queues.flights), None)
+        oldest = queues.find_oldest()
         if oldest is not None and oldest <= self.last:
             return  # some of it may still be answered
         self.waves, self.last = self.waves + 1, 0

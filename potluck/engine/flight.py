@@ -1,5 +1,8 @@
 """An item on its way through a device, and what its job sees there."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from potluck.core.codec import value
 from potluck.core.job import Cost, Result
 from potluck.core.messages import Move, Node, Task, Tell
@@ -36,3 +39,12 @@ def count_bytes(size: int, elapsed: float, seconds: float) -> int:
     if seconds <= 0 or elapsed >= seconds:
         return size if elapsed > 0 else 0
     return int(size * max(0.0, elapsed) / seconds)
+
+
+def count_all_bytes(
+    size: int, elapsed: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """`count_bytes` of many transfers."""
+    whole = (seconds <= 0) | (elapsed >= seconds)
+    part = (size * np.maximum(0.0, elapsed) / np.where(whole, 1.0, seconds)).astype(np.int64)
+    return np.where(whole, np.where(elapsed > 0, size, 0), part)

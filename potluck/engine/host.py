@@ -46,6 +46,7 @@ class Carrier(Protocol):
     """Does what an aggregation point commands."""
 
     def accept(self, me: Node, item: Task | Tell | Move) -> None: ...  # for a device, or for the point itself
+    def accept_all(self, me: Node, tasks: list[Task]) -> None: ...  # for devices, one after another
     def ask(self, me: Node, item: Task | Tell) -> None: ...  # an aggregator below
     def answer(self, me: Node, answer: Answer) -> None: ...  # the parent
     def wake(self, me: Node, wake: Wake, serial: int) -> None: ...  # the serial tells if it counts

@@ -1,17 +1,18 @@
 """What a job sees on a device, looked up when it is read."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from potluck.core.columns import Looked, Places
 from potluck.core.job import Local, Nets, Samples
 from potluck.core.messages import Node, Task, Tell
 from potluck.core.trees import Tree
 from potluck.engine.flight import Flight
 from potluck.engine.memories import Memories
-from potluck.engine.seeds import seed_work
+from potluck.engine.seeds import seed_all, seed_work
 
 
 class Home(Protocol):
@@ -27,6 +28,10 @@ class Home(Protocol):
     def seed(self) -> int: ...  # of the run
 
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]: ...  # now unless said
+    def find_sizes(self, nodes: NDArray[np.int64], at: float) -> NDArray[np.int64]: ...  # of their rows
+    def lay_rows(
+        self, nodes: NDArray[np.int64], at: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...  # rows of all, and where each one's begin
 
 
 class LazyLocal(Local):
@@ -56,6 +61,26 @@ class LazyLocal(Local):
         if self._seeded is None:
             self._seeded = seed_work(self._home.seed, self._flight, self._item)
         return self._seeded
+
+
+def find_places(
+    home: Home,
+    sender: Node,
+    tasks: Sequence[Task],
+    nodes: NDArray[np.int64],
+    began: float,
+    one: Callable[[int], Local],
+) -> Places:
+    """What a barrier's tasks see that started together, of one model; `one`: what one of them sees."""
+
+    def look() -> Looked:
+        slots, nobody = [task.slot for task in tasks], [None] * len(tasks)
+        source, first = home.lay_rows(nodes, began)
+        seeds = seed_all(home.seed, tasks, nodes, sender)
+        return Looked(seeds, source, first, home.memories.get_all(nodes.tolist(), slots), nobody)
+
+    sizes, inboxes = home.find_sizes(nodes, began), [tasks[0].send] * len(tasks)
+    return Places(one, sizes, inboxes, home.models, home.pool, look)
 
 
 def look_up(

@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -85,6 +85,12 @@ class Memories:
         tree = snapshot.read(self._read_bytes(name), self.device, f"what device {node} remembers")
         self._cache(name, tree)
         return tree
+
+    def get_all(self, nodes: Sequence[Node], slots: Sequence[Hashable]) -> list[Tree]:
+        """What many remember, each in a slot."""
+        if not self.slots:  # as mostly
+            return [None] * len(nodes)
+        return [self.get(node, slot) for node, slot in zip(nodes, slots, strict=True)]
 
     def put(self, node: Node, slot: Hashable, tree: Tree) -> None:
         name = (node, slot)

@@ -21,8 +21,9 @@ from potluck.core.messages import (
     Until,
     Wake,
 )
+from potluck.core.replies import Replies
 from potluck.core.rule import Algorithm, Relays, Rule, Runnable, Tiered
-from potluck.engine.context import EventContext
+from potluck.engine.context import EventContext, Glimpse
 from potluck.engine.host import Carrier, Host
 from potluck.fleet import Fleet, Topology
 from potluck.rules import Rounds, as_algorithm
@@ -59,12 +60,24 @@ class Point:
         self.own.state, commands = self.algorithm.init(EventContext(self.host, self.node, (0,)))
         self.obey(commands)
 
-    def hear(self, event: Event) -> None:
+    def count_wanted(self, lane: Lane, serial: int) -> int:
+        """How many replies of a barrier may be heard as one event; 0: not even one as a table."""
+        if not isinstance(self.algorithm, Rounds):
+            return 0
+        ctx = Glimpse(self.host, self.node, (self.own.tick + 1,))
+        wanted = self.algorithm.count_wanted(self.own.state, lane, serial, ctx)
+        return min(wanted, 1) if ctx.asked else wanted
+
+    def hear(self, event: Event | Replies) -> None:
         """Hand an event to the algorithm and obey what it commands."""
-        own = self.own
-        tick = own.tick = own.tick + 1
+        own, algorithm = self.own, self.algorithm
+        tick = own.tick = own.tick + (len(event) if type(event) is Replies else 1)
         ctx = EventContext(self.host, self.node, (tick,))
-        own.state, commands = self.algorithm.receive(own.state, event, ctx)
+        if isinstance(event, Replies):
+            assert isinstance(algorithm, Rounds)
+            own.state, commands = algorithm.receive(own.state, event, ctx)
+        else:
+            own.state, commands = algorithm.receive(own.state, event, ctx)
         if commands:
             self.obey(commands)
 
@@ -76,9 +89,16 @@ class Point:
     def obey(self, commands: list[Command]) -> None:
         """Hand commands to the carrier, in their order."""
         me, carrier, devices = self.node, self.carrier, self.devices
+        tasks: list[Task] = []  # for devices, in a row
         for c in commands:
+            if type(c) is Task and c.to < devices:
+                tasks.append(c)
+                continue
+            if tasks:
+                self._ask(tasks)
+                tasks = []
             if type(c) is Task:
-                if c.to < devices or c.to == me:
+                if c.to == me:
                     carrier.accept(me, c)
                 else:
                     carrier.ask(me, c)
@@ -99,6 +119,14 @@ class Point:
                 carrier.lose(me, c)
             else:
                 assert isinstance(c, Until), f"not a command: {c!r}"  # outside Rounds it means nothing
+        if tasks:
+            self._ask(tasks)
+
+    def _ask(self, tasks: list[Task]) -> None:
+        if len(tasks) == 1:
+            self.carrier.accept(self.node, tasks[0])
+        else:
+            self.carrier.accept_all(self.node, tasks)
 
     def _sign(self, note: Note) -> Note:
         """Of a point below others, by its path: several may note the same of groups that are called alike."""

@@ -1,5 +1,10 @@
 """Seeds: by who asked whom for what, never by when or where it is computed."""
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from potluck.core import keys
 from potluck.core.messages import Move, Node, Task, Tell
 from potluck.engine.flight import Flight
@@ -13,6 +18,14 @@ def seed_work(seed: int, flight: Flight, item: Task | Tell) -> int:
     if type(item) is Task and item.id is not None:
         return keys.derive(seed, item.to, flight.sender, item.id[1], item.id[2])
     return _seed_by_count(seed, item.to, flight)
+
+
+def seed_all(seed: int, tasks: Sequence[Task], nodes: NDArray[np.int64], sender: Node) -> NDArray[np.uint64]:
+    """What tasks of one barrier draw from: `seed_work` of each."""
+    at = [task.id for task in tasks if task.id is not None]
+    places = np.array([place for _, _, place in at], np.int64)
+    keyed = keys.hash_all(keys.hash_all(seed, nodes), np.array([sender]))
+    return keys.hash_all(keys.hash_all(keyed, np.array([at[0][1]])), places)
 
 
 def seed_move(seed: int, flight: Flight, move: Move) -> int:

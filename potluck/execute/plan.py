@@ -41,7 +41,7 @@ class ExecutionPlan:
 class Executor(Protocol):
     """Runs training jobs of one shape; results come in the order of the items."""
 
-    def run(self, items: Sequence[Item]) -> list[Result]: ...
+    def run(self, items: Sequence[Item]) -> Sequence[Result]: ...
     def close(self) -> None: ...
 
 
@@ -51,7 +51,7 @@ class ParallelExecutor(Executor, Protocol):
 
     count: int  # processes
 
-    def begin(self, items: Sequence[Item], ahead: bool) -> Callable[[], list[Result]]: ...
+    def begin(self, items: Sequence[Item], ahead: bool) -> Callable[[], Sequence[Result]]: ...
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core import keys
+from potluck.core.columns import Draws, Places
 from potluck.core.errors import JobError, PotluckError
 from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training, runs, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
@@ -17,7 +18,7 @@ from potluck.execute.attention import pin_attention
 from potluck.execute.clip import clip_gradients
 
 SCORING_BATCH = 2048  # rows a forward pass when scoring; bounds memory
-SENDING = -3  # stream of a task's seed for what it sends; -1 and -2 are of its batches and of all its rows
+BATCHES, WHOLE, SENDING = -1, -2, -3  # streams of a task's seed: for its steps, all its rows, what it sends
 
 
 class Halted(Exception):  # noqa: N818 - nothing went wrong
@@ -31,12 +32,72 @@ class Item(NamedTuple):
     at: Local
 
 
+class Items(Sequence[Item]):
+    """Items in columns."""
+
+    def __init__(self, jobs: Sequence[Training], at: Places, kept: list[Tree] | None = None) -> None:
+        self.jobs, self.at = jobs, at
+        self._kept = kept
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> "Items":
+        """Of those that are there one by one."""
+        if isinstance(items, Items):
+            return items
+        return cls([item.job for item in items], Places.of([item.at for item in items]))
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    @overload
+    def __getitem__(self, i: int) -> Item: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Item]: ...
+    def __getitem__(self, i: int | slice) -> Item | list[Item]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(len(self))[i]]
+        return Item(self.jobs[i], self.at[i])
+
+    def take(self, order: NDArray[np.intp]) -> "Items":
+        """Some of them, in this order."""
+        who: list[int] = order.tolist()
+        return Items([self.jobs[i] for i in who], self.at.take(order), [self.recall()[i] for i in who])
+
+    def recall(self) -> list[Tree]:
+        """What each device kept, or what one starts from that kept nothing."""
+        if self._kept is None:
+            self._kept = self._recall()
+        return self._kept
+
+    def _recall(self) -> list[Tree]:
+        blank: dict[tuple[int, int], Tree] = {}  # without tensors: all may share them
+
+        def start(job: Training, inbox: Tree) -> Tree:
+            name = id(job), id(inbox)
+            if name in blank:
+                return blank[name]
+            made = job.blank(inbox)
+            if not leaves(made):
+                blank[name] = made
+            return made
+
+        columns = zip(self.jobs, self.at.inboxes, self.at.looked.keeps, strict=True)
+        return [start(job, inbox) if keep is None else keep for job, inbox, keep in columns]
+
+    def draw(self) -> Draws:
+        """What every job draws; all at once if their class can. They are of one shape."""
+        job = self.jobs[0]
+        if isinstance(job, DrawsTogether) and all(type(other) is type(job) for other in self.jobs):
+            return job.draw_all(self.jobs, self.at)
+        return Draws.of([item.job.draw(item.at) for item in self])
+
+
 @runtime_checkable
 class DrawsTogether(Protocol):
     """A class of training jobs that draws for many at once, several times as fast."""
 
     @staticmethod
-    def draw_all(jobs: Sequence[Training], places: Sequence[Local]) -> list[Rows]: ...
+    def draw_all(jobs: Sequence[Training], places: Places) -> Draws: ...  # jobs of one shape
 
 
 def find_shape(job: Job) -> Hashable | None:
@@ -134,7 +195,7 @@ def lay_out(item: Item, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of the pool, weights and keys of every step."""
     x = item.at.pool.x
     steps = len(rows.index)
-    hashes = keys.hash_all(keys.derive(item.at.seed, -1), np.arange(steps)).view(np.int64)
+    hashes = keys.hash_all(keys.derive(item.at.seed, BATCHES), np.arange(steps)).view(np.int64)
     pick = item.at.rows[rows.index] if steps else rows.index
     return (
         torch.from_numpy(pick).to(x.device),
@@ -162,7 +223,7 @@ def make_batch(item: Item, rows: NDArray[np.int64]) -> Batch:
     """All given rows of a device as one batch."""
     pool = item.at.pool
     ones = torch.ones(len(rows), dtype=weight_dtype(pool.x), device=pool.x.device)
-    key = keys.as_tensor(keys.derive(item.at.seed, -2)).to(pool.x.device)
+    key = keys.as_tensor(keys.derive(item.at.seed, WHOLE)).to(pool.x.device)
     pick = torch.tensor(rows, device=pool.x.device)
     return Batch(pool.x[pick], pool.y[pick], ones, key, None)
 

@@ -9,6 +9,7 @@ from potluck.fleet.cost import (
     TRAINING_FACTOR,
     compute_seconds,
     list_machines,
+    slow_all_by_swapping,
     slow_by_swapping,
     transfer_seconds,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "mobile",
     "place_attackers",
     "pool_claims",
+    "slow_all_by_swapping",
     "slow_by_swapping",
     "table",
     "trace",

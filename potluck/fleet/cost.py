@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from potluck.core.errors import ConfigError
 from potluck.core.keys import derive, uniforms
-from potluck.fleet.profiles import COLUMNS, Fleet, Profiles
+from potluck.fleet.profiles import COLUMNS, Column, Fleet, Profiles
 from potluck.fleet.topology import CLOUD, Topology
 
 REFERENCE_OPS = 416_520  # multiply-accumulates of one forward pass of LeNet-5 on 28x28, padded by 2
@@ -44,6 +44,11 @@ def transfer_seconds(nbytes: float, rate: Number, latency: Number) -> Number:
 def slow_by_swapping(needs: float, memory: float) -> float:
     """How many times longer work takes that needs so many bytes: what memory lacks is fetched from flash."""
     return 1.0 + (SWAP - 1.0) * max(0.0, 1.0 - memory / needs) if needs > 0 else 1.0
+
+
+def slow_all_by_swapping(needs: float, memory: Column) -> Column:
+    """The same on many devices, to the last bit."""
+    return 1.0 + (SWAP - 1.0) * np.maximum(0.0, 1.0 - memory / needs) if needs > 0 else np.ones_like(memory)
 
 
 def list_machines(fleet: Fleet, topology: Topology, *, claimed: bool = False) -> Profiles:

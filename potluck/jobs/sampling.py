@@ -1,14 +1,17 @@
 """Which rows a device trains on, in which order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from potluck.core import keys
 from potluck.core.codec import value
+from potluck.core.columns import Draws, Places
 from potluck.core.job import Local, Rows
+
+ENDLESS = np.iinfo(np.int64).max  # batches, where no number of them is said
 
 
 class Sampler(Protocol):
@@ -19,14 +22,24 @@ class Sampler(Protocol):
     def most(self, at: Local, batch: int) -> float: ...  # the largest `Rows.count`, a reply's weight
 
 
-class Draw(NamedTuple):
-    """What one task asks a sampler for."""
+class Asked(NamedTuple):
+    """What many tasks ask of samplers of one class, in columns."""
 
-    sampler: Sampler
-    at: Local
+    samplers: Sequence[Sampler]
+    at: Places
     batch: int
-    epochs: int
-    steps: int | None
+    epochs: Sequence[int]
+    steps: Sequence[int | None]
+
+    @classmethod
+    def alone(cls, sampler: Sampler, at: Local, batch: int, epochs: int, steps: int | None) -> "Asked":
+        """What one asks."""
+        return cls([sampler], Places.of([at]), batch, [epochs], [steps])
+
+    def each(self) -> list[tuple[Local, int, int, int | None]]:
+        """One by one: what a sampler is given."""
+        batches = [self.batch] * len(self.at)
+        return list(zip(self.at, batches, self.epochs, self.steps, strict=True))
 
 
 @runtime_checkable
@@ -34,7 +47,16 @@ class ManySampler(Sampler, Protocol):
     """A sampler that draws for many tasks at once, faster than one by one."""
 
     @staticmethod
-    def draw_all(asked: Sequence[Draw]) -> list[Rows]: ...  # all by samplers of this kind
+    def draw_all(asked: Asked) -> Draws: ...  # all by samplers of this kind
+
+
+@runtime_checkable
+class CountsRows(Sampler, Protocol):
+    """A sampler whose numbers follow from how many rows a device has."""
+
+    def count_all(
+        self, sizes: NDArray[np.int64], batch: int, epochs: int, steps: int | None
+    ) -> tuple[list[int], list[float]]: ...  # `passes` and `most` of each
 
 
 @value
@@ -44,28 +66,41 @@ class Shuffled:
     limit: int | None = None  # use at most this many rows
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
-        return self.draw_all([Draw(self, at, batch, epochs, steps)])[0]
+        return self.draw_all(Asked.alone(self, at, batch, epochs, steps)).rows(0)
 
     @staticmethod
-    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
+    def draw_all(asked: Asked) -> Draws:
         """What each would draw, all orders at once."""
-        counts = [ask.sampler.passes(ask.at, ask.batch, 1, None) for ask in asked]  # rows of an epoch
-        wholes = [_epochs(n, b, e, steps) for n, (_, _, b, e, steps) in zip(counts, asked, strict=True)]
-        seeds = [keys.derive(a[1].seed, e) for a, n in zip(asked, wholes, strict=True) for e in range(n)]
-        sizes = [len(a[1].rows) for a, n in zip(asked, wholes, strict=True) for _ in range(n)]
-        orders = keys.permute_all(seeds, sizes)
-        # One table for all, a row an epoch, of which everybody's batches are a part.
-        widths = [-(-n // a[2]) * a[2] for n, a in zip(counts, asked, strict=True)]
-        real = np.arange(max(widths, default=0)) < np.repeat(counts, wholes)[:, None]
-        index, weight = np.zeros(real.shape, np.int64), real.astype(np.float32)
-        filled = min(orders.shape[1], real.shape[1])
+        _, at, batch, _, _ = asked
+        limits = [s.limit for s in asked.samplers if isinstance(s, Shuffled)]
+        most = np.array([ENDLESS if limit is None else limit for limit in limits], np.int64)
+        counts = np.minimum(at.sizes, most)  # rows of an epoch
+        batches = -(-counts // batch)  # of an epoch
+        whole = batches * np.array(asked.epochs, np.int64)
+        wanted = np.array([ENDLESS if n is None else n for n in asked.steps], np.int64)
+        steps = np.where(batches > 0, np.where(wanted < ENDLESS, wanted, whole), 0)
+        turns = -(-steps // np.maximum(batches, 1))  # epochs that are begun
+        # A row an epoch: whose it is, and which of theirs.
+        owner = np.repeat(np.arange(len(at)), turns)
+        turn = np.arange(len(owner)) - np.repeat(np.cumsum(turns) - turns, turns)
+        orders = keys.permute_all(keys.hash_all(at.looked.seeds[owner], turn), at.sizes[owner])
+        width = int(batches.max(initial=0)) * batch
+        real = np.arange(width) < counts[owner][:, None]
+        index, filled = np.zeros(real.shape, np.int64), min(orders.shape[1], width)
         np.copyto(index[:, :filled], orders[:, :filled], where=real[:, :filled])
-        out, first = [], 0
-        for (_, _, batch, _, steps), n, width, epochs in zip(asked, counts, widths, wholes, strict=True):
-            mine, first = slice(first, first + epochs), first + epochs
-            places = index[mine, :width].reshape(-1, batch)[:steps]
-            out.append(Rows(places, weight[mine, :width].reshape(-1, batch)[:steps], float(n)))
-        return out
+        shape = len(at), int(steps.max(initial=0)), batch
+        pieces = len(owner), width // batch, batch
+        if len(owner) == len(at) and (turns == 1).all() and (steps == batches).all():
+            # As mostly: one epoch, whose batches are in their places.
+            return Draws(index.reshape(shape), real.reshape(shape).astype(np.float32), steps, counts * 1.0)
+        place, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        step = turn[:, None] * batches[owner][:, None] + np.arange(pieces[1])
+        taken = (np.arange(pieces[1]) < batches[owner][:, None]) & (step < steps[owner][:, None])
+        row, piece = np.nonzero(taken)
+        to = owner[row], step[taken]
+        place[to] = index.reshape(pieces)[row, piece]
+        weight[to] = real.reshape(pieces)[row, piece]
+        return Draws(place, weight, steps, counts * 1.0)
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         n = len(at.rows) if self.limit is None else min(self.limit, len(at.rows))
@@ -74,6 +109,13 @@ class Shuffled:
     def most(self, at: Local, batch: int) -> float:
         """Its rows, each counted once however often it comes."""
         return float(self.passes(at, batch, 1, None))
+
+    def count_all(
+        self, sizes: NDArray[np.int64], batch: int, epochs: int, steps: int | None
+    ) -> tuple[list[int], list[float]]:
+        """`passes` and `most` of many."""
+        rows = (sizes if self.limit is None else np.minimum(sizes, self.limit)).tolist()
+        return [count_passes(n, batch, epochs, steps) for n in rows], [float(n) for n in rows]
 
 
 @value
@@ -87,12 +129,15 @@ class AtMost:
         return self.sampler.draw(at, batch, epochs, self._stop(at, batch, epochs, steps))
 
     @staticmethod
-    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
+    def draw_all(asked: Asked) -> Draws:
         """What each would draw; all orders at once where the samplers within are shuffled."""
-        inner = [ask.sampler._within(ask) for ask in asked if isinstance(ask.sampler, AtMost)]
-        if all(type(ask.sampler) is Shuffled for ask in inner):
+        mine = [s for s in asked.samplers if isinstance(s, AtMost)]
+        steps = [s._stop(*each) for s, each in zip(mine, asked.each(), strict=True)]
+        inner = asked._replace(samplers=[s.sampler for s in mine], steps=steps)
+        if all(type(sampler) is Shuffled for sampler in inner.samplers):
             return Shuffled.draw_all(inner)
-        return [d.sampler.draw(d.at, d.batch, d.epochs, d.steps) for d in inner]
+        pairs = zip(inner.samplers, inner.each(), strict=True)
+        return Draws.of([sampler.draw(*each) for sampler, each in pairs])
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         return self.sampler.passes(at, batch, epochs, self._stop(at, batch, epochs, steps))
@@ -100,9 +145,6 @@ class AtMost:
     def most(self, at: Local, batch: int) -> float:
         """Its rows, also those that it has no time for."""
         return self.sampler.most(at, batch)
-
-    def _within(self, ask: Draw) -> Draw:
-        return ask._replace(sampler=self.sampler, steps=self._stop(*ask[1:]))
 
     def _stop(self, at: Local, batch: int, epochs: int, steps: int | None) -> int | None:
         """The batches to draw; None: whole epochs, which are fewer."""
@@ -118,15 +160,17 @@ class InPart:
     batches: int = 1
 
     def draw(self, at: Local, batch: int, epochs: int, steps: int | None) -> Rows:
-        return self.draw_all([Draw(self, at, batch, epochs, steps)])[0]
+        return self.draw_all(Asked.alone(self, at, batch, epochs, steps)).rows(0)
 
     @staticmethod
-    def draw_all(asked: Sequence[Draw]) -> list[Rows]:
+    def draw_all(asked: Asked) -> Draws:
         """What each would draw; all orders at once where the samplers within are shuffled."""
-        parts = [(ask, ask.sampler) for ask in asked if isinstance(ask.sampler, InPart)]
-        drawn = AtMost.draw_all([ask._replace(sampler=part._less) for ask, part in parts])
-        shares = [part.passes(*ask[1:]) / max(1, ask.epochs) for ask, part in parts]
-        return [replace(rows, count=share) for rows, share in zip(drawn, shares, strict=True)]
+        parts = [s for s in asked.samplers if isinstance(s, InPart)]
+        drawn = AtMost.draw_all(asked._replace(samplers=[part._less for part in parts]))
+        shares = [
+            part.passes(*each) / max(1, each[2]) for part, each in zip(parts, asked.each(), strict=True)
+        ]
+        return drawn._replace(counts=np.array(shares, np.float64))
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
         return self._less.passes(at, batch, epochs, steps)
@@ -155,10 +199,3 @@ def count_batches(passes: int, rows: int, batch: int) -> int:
     """
     epochs, rest = divmod(passes, rows) if rows else (0, passes)
     return epochs * -(-rows // batch) + rest // batch
-
-
-def _epochs(rows: int, batch: int, epochs: int, steps: int | None) -> int:
-    """Epochs that are begun."""
-    if rows == 0:
-        return 0
-    return epochs if steps is None else -(-steps // -(-rows // batch))

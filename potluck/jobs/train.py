@@ -4,9 +4,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
+import numpy as np
 from torch import Tensor
 
 from potluck.core.codec import value
+from potluck.core.columns import Costs, Draws, Places
 from potluck.core.errors import ConfigError, require
 from potluck.core.job import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
 from potluck.core.trees import Params, Tree, sub
@@ -14,7 +16,7 @@ from potluck.fleet import TRAINING_FACTOR
 from potluck.jobs.objective import CrossEntropy, Objective
 from potluck.jobs.optim import SGD, Adam
 from potluck.jobs.privacy import Private
-from potluck.jobs.sampling import Draw, ManySampler, Sampler, Shuffled
+from potluck.jobs.sampling import Asked, CountsRows, ManySampler, Sampler, Shuffled
 from potluck.models.footprint import training_bytes
 
 
@@ -76,15 +78,30 @@ class Train:
     def draw(self, at: Local) -> Rows:
         return self.sampler.draw(at, self.batch, self.epochs, self.steps)
 
+    def cost_all(self, places: Places) -> Costs:
+        """`cost` at many places that were sent the same."""
+        net, sampler, objective = places.models[self.model], self.sampler, self.objective
+        if isinstance(sampler, CountsRows):
+            passes, most = sampler.count_all(places.sizes, self.batch, self.epochs, self.steps)
+        else:
+            passes = [sampler.passes(at, self.batch, self.epochs, self.steps) for at in places]
+            most = [sampler.most(at, self.batch) for at in places]
+        ops = [TRAINING_FACTOR * count * net.ops + 0.0 for count in passes]
+        if type(objective).ops is not Objective.ops:
+            beside = (objective.ops(net, at, n) for at, n in zip(places, passes, strict=True))
+            ops = [TRAINING_FACTOR * n * net.ops + more for n, more in zip(passes, beside, strict=True)]
+        same = replace(self.cost(places[0]), ops=0.0, weight=0.0)
+        return Costs(same, np.array(ops), np.array(most))
+
     @staticmethod
-    def draw_all(jobs: "Sequence[Train]", places: Sequence[Local]) -> list[Rows]:
-        """`draw` of each job at its place; at once where their samplers can."""
+    def draw_all(jobs: "Sequence[Train]", places: Places) -> Draws:
+        """`draw` of each job at its place; at once where their samplers can. They have the same batch."""
         sampler = jobs[0].sampler
         alike = all(type(job.sampler) is type(sampler) for job in jobs)
         if not (alike and isinstance(sampler, ManySampler)):
-            return [job.draw(at) for job, at in zip(jobs, places, strict=True)]
-        asked = [Draw(j.sampler, at, j.batch, j.epochs, j.steps) for j, at in zip(jobs, places, strict=True)]
-        return sampler.draw_all(asked)
+            return Draws.of([job.draw(at) for job, at in zip(jobs, places, strict=True)])
+        epochs, steps = [job.epochs for job in jobs], [job.steps for job in jobs]
+        return sampler.draw_all(Asked([job.sampler for job in jobs], places, jobs[0].batch, epochs, steps))
 
     def blank(self, sent: Tree) -> Tree:
         return self.objective.blank(sent)

@@ -40,6 +40,8 @@ class KeyedDropout(nn.Module):
         if self.draws.key is None:
             return x
         self.draws.count += 1
+        if self.p == 0:  # as in published modules that are told to drop nothing
+            return x
         return self.drop(x, fold_in(self.draws.key, self.draws.count))
 
     def drop(self, x: Tensor, key: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 `torch.func.functional_call` swaps every parameter in and out of the module, which costs more than a small
 layer itself. A Sequential needs none of that: its layers are called one after another, straight into torch.
-Whatever isn't known by its type still goes through functional_call, layer by layer.
+Whatever isn't known by its type is lent its parameters for a call, layer by layer.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from potluck.core.keys import fold_in
@@ -23,7 +22,6 @@ from potluck.models.stacked_functions import embed
 from potluck.models.zoo.blocks import PlainLSTM, Residual, lstm
 
 Step = Callable[[Params, Tensor, Tensor | None], Tensor]
-_call: Callable[[nn.Module, dict[str, Tensor], tuple[Tensor]], Tensor] = functional_call
 Name = Callable[[Tensor | None], str]  # a parameter's name in the whole model; "" for one that isn't there
 
 
@@ -86,26 +84,41 @@ def is_known(leaf: nn.Module) -> bool:
 
 
 def wrap_module(module: nn.Module, name: Name, draws: Draws, stream: int) -> Step:
-    """Any module, by functional_call. It lends the module its tensors, so threads can't share it."""
-    names = [(inner, name(parameter)) for inner, parameter in module.named_parameters()]
-    buffers = dict(module.named_buffers())
-    on: dict[torch.device, dict[str, Tensor]] = {}
+    """Any module. It is lent its tensors, so threads can't share it; `functional_call` would do that too, but
+    looks for their places each time."""
+    places: list[tuple[dict[str, Any], str, str]] = [
+        (part._parameters, inner, name(parameter))  # tied ones have several
+        for part in module.modules()
+        for inner, parameter in part._parameters.items()
+        if parameter is not None
+    ]
+    constants = [
+        (part._buffers, inner, buffer)
+        for part in module.modules()
+        for inner, buffer in part._buffers.items()
+        if buffer is not None
+    ]
+    on: dict[torch.device, list[Tensor]] = {}
     draws_any = any(isinstance(part, KeyedDropout) for part in module.modules())
 
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        state = {inner: params[outer] for inner, outer in names}
-        if buffers:
-            if x.device not in on:
-                with temporarily_clear_interpreter_stack():  # what is kept mustn't belong to a passing vmap
-                    on[x.device] = {inner: buffer.to(x.device) for inner, buffer in buffers.items()}
-            state.update(on[x.device])
-        if key is None or not draws_any:
-            return call(_call, module, state, (x,))
-        draws.key, draws.count = fold_in(key, stream), 0
+        if constants and x.device not in on:
+            with temporarily_clear_interpreter_stack():  # what is kept mustn't belong to a passing vmap
+                on[x.device] = [buffer.to(x.device) for _, _, buffer in constants]
+        if key is not None and draws_any:
+            draws.key, draws.count = fold_in(key, stream), 0
+        own = [there[inner] for there, inner, _ in places]
         try:
-            return call(_call, module, state, (x,))
+            for there, inner, outer in places:
+                there[inner] = params[outer]
+            for (there, inner, _), buffer in zip(constants, on.get(x.device, ()), strict=True):
+                there[inner] = buffer
+            out: Tensor = call(module, x)
+            return out
         finally:
             draws.key = None
+            for (there, inner, _), parameter in zip(places, own, strict=True):
+                there[inner] = parameter
 
     return step
 
@@ -137,7 +150,7 @@ def _residual(leaf: Residual, name: Name, draws: Draws, streams: Iterator[int]) 
 
 def _dropout(leaf: KeyedDropout, stream: int) -> Step:
     def step(params: Params, x: Tensor, key: Tensor | None) -> Tensor:
-        return x if key is None else leaf.drop(x, fold_in(key, stream))
+        return x if key is None or leaf.p == 0 else leaf.drop(x, fold_in(key, stream))
 
     return step
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from potluck.core.messages import Reply
-from potluck.core.trees import Tree, weighted_sum
+from potluck.core.replies import list_weights, stack_entry
+from potluck.core.trees import Tree, sum_rows
 
 
 def by_weight(replies: Sequence[Reply]) -> list[float]:
     """As many votes as samples."""
-    return [r.weight for r in replies]
+    return list_weights(replies)
 
 
 def equally(replies: Sequence[Reply]) -> list[float]:
@@ -28,4 +29,4 @@ def fold(
     total = float(weights.sum())
     if total <= 0:
         return None
-    return weighted_sum([r.body[entry] for r in replies], weights / total)
+    return sum_rows(stack_entry(replies, entry), weights / total)

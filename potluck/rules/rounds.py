@@ -9,10 +9,12 @@ asks for is an errand.
 A merge that makes a number NaN or infinite is undone: the rule merges again, with all answers lost as bad.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import filterfalse
 from typing import Generic
+
+import numpy as np
 
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -37,6 +39,7 @@ from potluck.core.messages import (
     Until,
     Wake,
 )
+from potluck.core.replies import Replies, Sheet
 from potluck.core.rule import Algorithm, Got, M, Rule, S
 from potluck.rules.errands import ERRAND, Errand, begin_errand, drop, is_errand, pass_on, take_in
 from potluck.rules.sound import NOT_FINITE, find_cause, find_largest, is_sound
@@ -45,6 +48,22 @@ from potluck.rules.wrap import is_inner
 _ALL = Until()  # unless a plan says otherwise
 MOST_UNDONE = 3  # merges in a row: then the run ends
 NAMED = 5  # updates, the largest, that are told of an undone merge
+
+
+@value(frozen=False, eq=False)
+class Heard:
+    """Replies of one sheet."""
+
+    sheet: Sheet
+    places: list[int]
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [self.sheet.tasks[i] for i in self.places]
+
+    @property
+    def replies(self) -> Replies:
+        return Replies(self.sheet, np.array(self.places))
 
 
 @value(frozen=False, eq=False)
@@ -58,12 +77,30 @@ class Barrier:
     got: dict[int, Reply]
     lost: dict[int, Lost]
     astray: list[Lost]  # moves that came to nothing
+    many: list[Heard] = field(default_factory=list)  # replies of tasks that started together
+
+    @property
+    def answered(self) -> int:
+        """How many have answered."""
+        return len(self.got) + sum(len(heard.places) for heard in self.many)
 
     @property
     def missing(self) -> dict[int, Task]:
-        if len(self.got) + len(self.lost) == len(self.due):
+        if self.answered + len(self.lost) == len(self.due):
             return {}  # as mostly: one task, and its reply
-        return {i: t for i, t in enumerate(self.due) if i not in self.got and i not in self.lost}
+        there = {*self.got, *self.lost, *(task.id[2] for h in self.many for task in h.tasks if task.id)}
+        return {i: t for i, t in enumerate(self.due) if i not in there}
+
+    def is_closed(self) -> bool:
+        """Whether nobody is waited for any more."""
+        return self.answered >= self.enough or self.answered + len(self.lost) == len(self.due)
+
+    def list_replies(self) -> Sequence[Reply]:
+        """In the order of the plan; as one table, if all came of one."""
+        if len(self.many) == 1 and not self.got:
+            return Replies(self.many[0].sheet, np.sort(np.array(self.many[0].places)))
+        found = self.got | {r.task.id[2]: r for h in self.many for r in h.replies if r.task.id is not None}
+        return [found[i] for i in sorted(found)]
 
 
 @value(frozen=False, eq=False)
@@ -91,11 +128,15 @@ class Rounds(Generic[M]):
         s = LoopState(self.rule.start(ctx), {})
         return s, self._fill(s, ctx)
 
-    def receive(self, s: LoopState[M], e: Event, ctx: Context) -> tuple[LoopState[M], list[Command]]:
+    def receive(
+        self, s: LoopState[M], e: Event | Replies, ctx: Context
+    ) -> tuple[LoopState[M], list[Command]]:
         out: list[Command] = []
         match e:
             case Reply():
                 out = self._arrive(s, e.task.id, e, ctx)
+            case Replies():
+                out = self._arrive_together(s, e, ctx)
             case Lost(what=Task() as task):
                 out = self._arrive(s, task.id, e, ctx)
             case Wake(tag=(lane, int(serial))) if lane in s.open and s.open[lane].serial == serial:
@@ -152,21 +193,47 @@ class Rounds(Generic[M]):
             b.got[place] = e
         else:
             b.lost[place] = e
-        closed = len(b.got) >= b.enough or len(b.got) + len(b.lost) == len(b.due)
-        return self._close(s, lane, ctx) if closed else []
+        return self._close(s, lane, ctx) if b.is_closed() else []
+
+    def count_wanted(self, s: LoopState[M], lane: Lane, serial: int, ctx: Context) -> int:
+        """How many replies of a barrier may be heard as one event: all but the last change nothing else.
+
+        0: none, not even one by itself, as `Replies`. What follows from what `ctx` says of this moment may be
+        otherwise when the next reply comes: whoever asks must see to that.
+        """
+        b = s.open.get(lane)
+        if b is None or b.serial != serial or lane == ERRAND:
+            return 0
+        seen = ctx.holding(s.owed, s.stop)
+        waits = s.fresh or all(other in s.open for other in self.rule.lanes(s.model, seen))
+        left = len(b.due) - b.answered - len(b.lost)
+        return min(left, b.enough - b.answered) if waits else 1
+
+    def _arrive_together(self, s: LoopState[M], e: Replies, ctx: Context) -> list[Command]:
+        at = e.sheet.tasks[int(e.places[0])].id
+        assert at is not None
+        lane, serial, _ = at
+        b = s.open[lane]
+        assert b.serial == serial, "only replies that `count_wanted` allows come together"
+        same = next((heard for heard in b.many if heard.sheet is e.sheet), None)
+        if same is None:
+            b.many.append(same := Heard(e.sheet, []))
+        same.places += e.places.tolist()
+        return self._close(s, lane, ctx) if b.is_closed() else []
 
     def _close(self, s: LoopState[M], lane: Lane, ctx: Context) -> list[Command]:
         b = s.open.pop(lane)
         missing = b.missing
         lost = b.lost | {i: Lost(t, "late") for i, t in missing.items()} if missing else b.lost
-        heard = [_unpack(b.got[i], ctx) for i in sorted(b.got)]
+        heard = _unpack_all(b.list_replies(), ctx)
         got = Got(heard, [lost[i] for i in sorted(lost)] + b.astray)
         if missing:
             ctx.release(t.to for t in missing.values())
         seen = ctx.holding(s.owed, s.stop)
         made, commands = self.rule.merge(s.model, lane, got, seen)
         if not is_sound(made, s.model):
-            bad = {i: Lost(reply.task, "bad") for i, reply in b.got.items()}
+            tasks = [*(r.task for r in b.got.values()), *(task for h in b.many for task in h.tasks)]
+            bad = {task.id[2]: Lost(task, "bad") for task in tasks if task.id is not None}
             lost = lost | bad
             again = Got([], [lost[i] for i in sorted(lost)] + b.astray)
             made, commands = self._undo(s, lane, again, heard, seen)
@@ -177,7 +244,7 @@ class Rounds(Generic[M]):
         return [*_cancel_rest(lane, b), *commands] if missing or b.alarm else commands
 
     def _undo(
-        self, s: LoopState[M], lane: Lane, again: Got, heard: list[Reply], ctx: Context
+        self, s: LoopState[M], lane: Lane, again: Got, heard: Sequence[Reply], ctx: Context
     ) -> tuple[M, list[Command]]:
         """What the rule makes of the state before, with nothing in place of what was heard."""
         s.undone += 1
@@ -250,6 +317,17 @@ def _cancel_rest(lane: Lane, b: Barrier) -> list[Command]:
 def _name_round(s: LoopState[M], ctx: Context) -> str:
     """The round that is at hand, and whose it is."""
     return f"round {s.model.round + 1} of " + ("the cloud" if ctx.parent is None else f"node {ctx.me}")
+
+
+def _unpack_all(replies: Sequence[Reply], ctx: Context) -> Sequence[Reply]:
+    """Replies as rules read them; a table stays one unless its job packs: it does for all, or for none."""
+    if isinstance(replies, Replies):
+        sheet, place = replies.sheet, int(replies.places[0])
+        task, first = sheet.tasks[place], sheet.find_result(place)
+        assert first is not None
+        if not unpacks(task.job) or task.job.unpack(first.body, task.send, ctx.models) is first.body:
+            return replies
+    return [_unpack(reply, ctx) for reply in replies]
 
 
 def _unpack(reply: Reply, ctx: Context) -> Reply:

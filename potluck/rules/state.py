@@ -5,6 +5,7 @@ from typing import Generic
 
 from potluck.core.codec import value
 from potluck.core.messages import Task
+from potluck.core.replies import list_weights
 from potluck.core.rule import Got
 from potluck.core.trees import Params, Tree, sub
 from potluck.rules.select import Picks
@@ -25,7 +26,7 @@ class GlobalState(Generic[Picks, Opt]):
     def advance(self, got: Got, server: ServerOptim[Opt], picks: Picks) -> "GlobalState[Picks, Opt]":
         """One round later: the server optimiser has taken its step."""
         params, opt = server.step(self.params, self.opt, got.replies)
-        weight = sum(r.weight for r in got.replies)
+        weight = sum(list_weights(got.replies))
         return GlobalState(params, opt, picks, self.round + 1, self.since + 1, weight)
 
     def adopt(self, task: Task) -> "GlobalState[Picks, Opt]":

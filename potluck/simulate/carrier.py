@@ -10,11 +10,12 @@ from potluck.simulate.links import Links
 class Carrier:
     """Work goes to devices' queues, what passes between points over their links, and notes to the records."""
 
-    __slots__ = ("accept", "devices", "links", "queues", "record")
+    __slots__ = ("accept", "accept_all", "devices", "links", "queues", "record")
 
     def __init__(self, devices: Devices, links: Links, record: Callable[..., None]) -> None:
         self.devices, self.queues, self.links, self.record = devices, devices.queues, links, record
         self.accept: Callable[[Node, Task | Tell | Move], None] = devices.queues.accept
+        self.accept_all: Callable[[Node, list[Task]], None] = devices.flocks.accept
 
     def ask(self, me: Node, item: Task | Tell) -> None:
         if type(item) is Task:

@@ -8,7 +8,7 @@ from potluck.core.codec import value
 from potluck.core.messages import Event, Node
 
 Heard = tuple[Node, Event, int]  # who hears what; of an alarm, its serial
-Happening = int | Heard | Literal["evaluate", "stop"]  # an int: the end of that flight
+Happening = int | Heard | Literal["evaluate", "stop"]  # an int: an end of that flight, or flock
 
 
 @value(frozen=False, eq=False)
@@ -22,6 +22,15 @@ class Clock:
     def push(self, at: float, what: Happening) -> None:
         self.serial += 1
         heapq.heappush(self.heap, (at, self.serial, what))
+
+    def reserve(self, count: int) -> int:
+        """Places in the order for so many entries that will be put there later: the first."""
+        self.serial += count
+        return self.serial - count + 1
+
+    def put(self, at: float, serial: int, what: Happening) -> None:
+        """An entry at a place that was reserved."""
+        heapq.heappush(self.heap, (at, serial, what))
 
     def pop(self) -> Happening:
         self.now, _, what = heapq.heappop(self.heap)

@@ -78,7 +78,7 @@ class Crew:
         group = self.state.groups.get(name, [])
         if flight.id in group:  # else another of its group was first
             del self.state.groups[name]
-            self._conspire([flight if fid == flight.id else self.training.flights[fid] for fid in group])
+            self._conspire([flight if fid == flight.id else self.training.queues.look(fid) for fid in group])
         return self.state.lies.pop(flight.id, result)
 
     def _conspire(self, group: list[Flight]) -> None:

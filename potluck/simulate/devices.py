@@ -26,6 +26,7 @@ from potluck.fleet import DEVICE, REFERENCE_OPS, Always, Attack, Profiles, Topol
 from potluck.simulate.attack import falsify, forge
 from potluck.simulate.clock import Clock
 from potluck.simulate.crew import Crew, CrewState
+from potluck.simulate.flocks import Flocks
 from potluck.simulate.holdings import Holdings, Moved
 from potluck.simulate.moves import draw_rows
 from potluck.simulate.training import PendingTraining
@@ -69,19 +70,21 @@ class Devices:
         self.always = isinstance(federation.fleet.availability, Always)
         # Scalars out of a memoryview come as Python floats, several times faster than out of an array.
         self.size, self.root = topology.devices, topology.root
+        self.machines = machines
         self.compute_ms, self.up_rate = machines.compute.data, machines.up.data
         self.down_rate, self.latency = machines.down.data, machines.latency.data
         self.memory = machines.memory.data
         self.jitter, self.forget = federation.fleet.jitter, federation.fleet.forget
         self.attack, self.attackers = federation.fleet.attack, federation.fleet.attackers
         self.queues = Queues(state.queues, self._start)
-        self.training = PendingTraining(executor, self, self.queues.flights, state.pending)
+        self.training = PendingTraining(executor, self, self.queues, state.pending)
         self.crew: Crew | None = None
         if self.attack is not None and self.attackers is not None and self.attack.colludes:
             self.crew = Crew(self.attack, self.attackers, self.training, seed, state.crew)
         self.holdings = Holdings(federation, topology, state.moved)
         self.timeline = Timeline(state.timeline, maxlen=KEPT)
         self.drought = state.drought
+        self.flocks = Flocks(self)
         self._sent: tuple[Tree, int] = (None, 0)  # last tree sent, and its bytes
 
     def make_state(self) -> DeviceState:
@@ -93,6 +96,14 @@ class Devices:
     def rows(self, node: Node, at: float | None = None) -> NDArray[np.int64]:
         """The rows that a device trains on, now unless told."""
         return self.holdings.rows(node, self.clock.now if at is None else at)
+
+    def find_sizes(self, nodes: NDArray[np.int64], at: float) -> NDArray[np.int64]:
+        """How many rows devices train on."""
+        return self.holdings.find_sizes(nodes, at)
+
+    def lay_rows(self, nodes: NDArray[np.int64], at: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All rows that devices train on, and where in them each one's begin."""
+        return self.holdings.lay_rows(nodes, at)
 
     def count_rows(self, nodes: Sequence[Node]) -> list[int]:
         """How many train rows these have; nobody lies about them."""
@@ -107,7 +118,7 @@ class Devices:
         if self.crew is not None:
             self.crew.leave(flight)
         if flight.began >= 0:
-            self.training.remove(flight)
+            self.training.remove(flight.id, flight.item.job)
             self._charge(flight)
             if flight.item.to < self.size and not over:
                 self.timeline.append(make_leg(flight, flight.item, self.clock.now, "late"))
@@ -159,7 +170,7 @@ class Devices:
         if not self.always:
             end = self._find_end(flight, nodes, end)
             if flight.gone and type(item) is not Move:
-                self.training.remove(flight)
+                self.training.remove(flight.id, item.job)
         if self.crew is not None and not flight.gone:
             self.crew.join(flight)
         self.clock.push(end, flight.id)
@@ -167,7 +178,7 @@ class Devices:
     def _start_work(self, flight: Flight, item: Task | Tell) -> None:
         node, job = item.to, item.job
         if self.forget and node < self.size and type(item) is Task:
-            self._forget(node, flight.id)
+            self.forget_some(node, flight.id)
         cost = job.cost(LazyLocal(self, flight, item))
         ms: float = self.compute_ms[node]
         down: float = self.down_rate[node]
@@ -187,9 +198,9 @@ class Devices:
                 flight.bytes_up = nbytes(cost.sends) if cost.sends else 0
                 flight.up = self.latency[node] + 8 * flight.bytes_up / up
         flight.cost = cost
-        self.training.add(flight, job)
+        self.training.add(flight.id, job)
 
-    def _forget(self, node: Node, count: int) -> None:
+    def forget_some(self, node: Node, count: int) -> None:
         """With some chance a device has lost all its memory before it begins; by counter, so never again."""
         chance = keys.chance(keys.derive(self.seed, FORGET, node), count)
         if chance < self.forget and self.memories.forget(node):
@@ -209,14 +220,17 @@ class Devices:
 
     def _find_end(self, flight: Flight, nodes: tuple[Node, ...], end: float) -> float:
         """The item's end, or the moment when a device of it goes (if it is there at all)."""
-        availability, now = self.federation.fleet.availability, self.clock.now
         for node in nodes:
-            if node < self.size:
-                leaves = availability.until(node, now) if availability.online(node, now) else now
-                if leaves < end:
-                    # Noticing takes time too, else a loop of failures would stand still on the clock.
-                    flight.gone, end = True, max(leaves, now + self.latency[node] + 1e-3)
+            if node < self.size and (leaves := self.find_leave(node, end)) is not None:
+                flight.gone, end = True, leaves
         return end
+
+    def find_leave(self, node: Node, end: float) -> float | None:
+        """When it is noticed that a device has gone which starts something now, if it goes before the end."""
+        availability, now = self.federation.fleet.availability, self.clock.now
+        leaves = availability.until(node, now) if availability.online(node, now) else now
+        # Noticing takes time too, else a loop of failures would stand still on the clock.
+        return max(leaves, now + self.latency[node] + 1e-3) if leaves < end else None
 
     # ---------------------------------------------------------------------------------------------- ending
 

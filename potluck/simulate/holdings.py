@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from potluck.core.codec import value
 from potluck.core.messages import Node
+from potluck.data import StoredPartition
 from potluck.federation import Federation
 from potluck.fleet import Topology
 
@@ -58,6 +59,22 @@ class Holdings:
             return len(self.rows(node, at))
         return self.federation.find_partition(at).size(node)
 
+    def find_sizes(self, nodes: NDArray[np.int64], at: float) -> Rows:
+        """How many train rows each of these devices has."""
+        partition = self._find_stored(nodes, at)
+        if partition is None:
+            return np.array([self.count(node, at) for node in nodes.tolist()], np.int64)
+        return np.asarray(partition.offsets[3 * nodes + 1] - partition.offsets[3 * nodes])
+
+    def lay_rows(self, nodes: NDArray[np.int64], at: float) -> tuple[Rows, Rows]:
+        """Train rows of all these devices, and where in them each one's begin."""
+        partition = self._find_stored(nodes, at)
+        if partition is not None:
+            return partition.order, np.asarray(partition.offsets[3 * nodes])
+        rows = [self.rows(node, at) for node in nodes.tolist()]
+        sizes = np.array([len(own) for own in rows])
+        return np.concatenate(rows), np.cumsum(sizes) - sizes
+
     def move(self, src: Node, dst: Node, go: NDArray[np.intp], now: float) -> None:
         """Hand over the rows at these places of the sender's."""
         have, had = self.rows(src, now), self.rows(dst, now)
@@ -67,6 +84,15 @@ class Holdings:
         user = self.federation.fleet.user
         if max(src, dst) >= self.devices or not user[src] == user[dst] >= 0:
             self.moved.far[self.federation.count_changes(now)] = None
+
+    def _find_stored(self, nodes: NDArray[np.int64], at: float) -> StoredPartition | None:
+        """The arrays that these devices' rows are slices of, if they are."""
+        partition = self.federation.find_partition(at)
+        if not isinstance(partition, StoredPartition) or not self.moved.rows.keys().isdisjoint(
+            nodes.tolist()
+        ):
+            return None
+        return partition
 
     def _lasts(self, node: Node, at: float) -> bool:
         """Whether no change up to a time has undone what moves left a node with."""

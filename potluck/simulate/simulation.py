@@ -13,6 +13,7 @@ from potluck.core.errors import SnapshotError, StalledError
 from potluck.core.job import ModelSpec, trains
 from potluck.core.messages import Event, Node, Task, Wake
 from potluck.core.records import Record, Whose
+from potluck.core.replies import Replies
 from potluck.core.rule import Runnable
 from potluck.core.trees import Params
 from potluck.engine import snapshot
@@ -140,15 +141,19 @@ class Simulation:
             self.save()
 
     def step(self) -> bool:
-        """One event; False when the run is over."""
+        """One event, or replies that nothing comes between; False when the run is over."""
         if self.finished:
             return False
-        if not self.devices.queues.flights and self.links.state.messages == 0 and self._is_over():
+        if not self.busy and self.links.state.messages == 0 and self._is_over():
             self._finish()
             return False
         what = self.clock.pop()
         if type(what) is int:
-            heard = self.devices.end(what)
+            flock = self.devices.queues.flocks.get(what)
+            if flock is None:
+                heard: tuple[Node, Event | Replies] | None = self.devices.end(what)
+            else:
+                heard = self.devices.flocks.go_on(flock, self.points, self.stop.device_seconds)
             if heard is not None:
                 self._hear(*heard)
         elif isinstance(what, tuple):
@@ -205,7 +210,7 @@ class Simulation:
 
     # --------------------------------------------------------------------------------------- ends and looks
 
-    def _hear(self, node: Node, event: Event) -> None:
+    def _hear(self, node: Node, event: Event | Replies) -> None:
         point = self.points[node]
         point.hear(event)
         if not self.always:

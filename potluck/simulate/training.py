@@ -4,58 +4,70 @@ Nothing touches a device while an item runs on it, so its rows and its memory ar
 it is computed: together with all others of the same shape that have started by then.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from potluck.core.job import Job, Result, trains
 from potluck.core.messages import Move, Task, Tell
 from potluck.engine.flight import Flight
-from potluck.engine.local import Home, LazyLocal
+from potluck.engine.flock import Flock
+from potluck.engine.local import Home, LazyLocal, find_places
+from potluck.engine.queues import Queues
 from potluck.execute.plan import Executor, ParallelExecutor
-from potluck.execute.reference import Item, find_shape, run_alone
+from potluck.execute.reference import Item, Items, find_shape, run_alone
 
 
 class Begun(NamedTuple):
     """Training that others do."""
 
-    batch: list[Flight]
-    results: Callable[[], list[Result]]  # waits for them
+    batch: list["Flight | Part"]
+    results: Callable[[], Sequence[Result]]  # waits for them
+
+
+class Part(NamedTuple):
+    """Rows of a flock."""
+
+    flock: Flock
+    rows: NDArray[np.int64]
 
 
 class PendingTraining:
     """What has started and isn't computed yet, and what others compute."""
 
-    def __init__(
-        self, executor: Executor, home: Home, flights: dict[int, Flight], pending: list[list[int]]
-    ) -> None:
-        self.executor, self.home, self.flights = executor, home, flights
+    def __init__(self, executor: Executor, home: Home, queues: Queues, pending: list[list[int]]) -> None:
+        self.executor, self.home, self.queues = executor, home, queues
         self.aside = executor if isinstance(executor, ParallelExecutor) else None
         self.begun: dict[int, Begun] = {}  # training that is under way there, by flight
         self._last: tuple[Job | None, Hashable] = (None, None)  # job and its shape
         self.pending: dict[Hashable, dict[int, None]] = {}  # flights that have started, by shape
-        for flight in (flights[fid] for fids in pending for fid in fids):
-            assert not isinstance(flight.item, Move)
-            self.add(flight, flight.item.job)
+        for fid in (fid for fids in pending for fid in fids):
+            item = queues.look(fid).item
+            assert not isinstance(item, Move)
+            self.add(fid, item.job)
 
     def list_pending(self) -> list[list[int]]:
         """Flights that wait, in groups of one shape: what a snapshot stores."""
         return [list(fids) for fids in self.pending.values()]
 
-    def add(self, flight: Flight, job: Job) -> None:
+    def add(self, fid: int, job: Job) -> None:
         """A flight has started; if it trains, it waits until it is due."""
-        if job is not self._last[0]:
-            self._last = job, find_shape(job)
-        if self._last[1] is not None:
-            self.pending.setdefault(self._last[1], {})[flight.id] = None
+        if (shape := self._find_shape(job)) is not None:
+            self.pending.setdefault(shape, {})[fid] = None
 
-    def remove(self, flight: Flight) -> None:
-        """Nobody will see what it computes."""
-        assert not isinstance(flight.item, Move)
-        self.begun.pop(flight.id, None)
-        shape = find_shape(flight.item.job)
+    def add_all(self, fids: range, job: Job) -> None:
+        """The same of a flock that trains."""
+        self.pending.setdefault(self._find_shape(job), {}).update(dict.fromkeys(fids))
+
+    def remove(self, fid: int, job: Job) -> None:
+        """Nobody will see what a flight computes."""
+        self.begun.pop(fid, None)
+        shape = self._find_shape(job)
         waiting = self.pending.get(shape, {})
-        waiting.pop(flight.id, None)
+        waiting.pop(fid, None)
         if not waiting:
             self.pending.pop(shape, None)
 
@@ -69,15 +81,17 @@ class PendingTraining:
         if flight.id not in self.begun:
             self.begin(shape, flight)
         self._fetch(self.begun[flight.id])
+        if flight.result is None and (flock := self.queues.find_flock(flight.id)) is not None:
+            flight.result = flock.sheet.find_result(flight.id - flock.id)
         assert flight.result is not None
         return flight.result
 
     def begin(self, shape: Hashable, due: Flight | None = None) -> None:
         """Train all that wait with this one."""
-        batch = [due if due and due.id == fid else self.flights[fid] for fid in self.pending.pop(shape)]
-        items = [self._make_item(flight) for flight in batch]
+        fids = list(self.pending.pop(shape))
+        batch, items = self._gather(fids, due)
         results = self.aside.begin(items, due is None) if self.aside else partial(self.executor.run, items)
-        self.begun |= dict.fromkeys((f.id for f in batch), Begun(batch, results))
+        self.begun |= dict.fromkeys(fids, Begun(batch, results))
 
     def look_ahead(self) -> None:
         """Begin training before it is due, if other processes do it: each of them has a part of what is in
@@ -85,17 +99,65 @@ class PendingTraining:
 
         By what is in the air alone, never by how fast anybody is: what is stacked with what must not change.
         """
-        if self.aside is not None:
-            air, parts = len(self.flights), self.aside.count + 1
+        if self.aside is not None and self.pending:
+            air, parts = self.queues.count(), self.aside.count + 1
             waiting = [(shape, len(flights)) for shape, flights in self.pending.items()]
             for shape in [shape for shape, count in waiting if count < air <= parts * count]:
-                if self.begun or any(flight.result is not None for flight in self.flights.values()):
+                if self.begun or self._has_results():
                     self.begin(shape)
 
     def settle(self) -> None:
         """Wait for all training that is under way."""
         while self.begun:
             self._fetch(next(iter(self.begun.values())))
+
+    def _has_results(self) -> bool:
+        """Whether anything was computed that hasn't ended yet."""
+        if any(flock.sheet.results is not None for flock in self.queues.flocks.values()):
+            return True
+        return any(flight.result is not None for flight in self.queues.flights.values())
+
+    def _find_shape(self, job: Job) -> Hashable:
+        if job is not self._last[0]:
+            self._last = job, find_shape(job)
+        return self._last[1]
+
+    def _gather(self, fids: list[int], due: Flight | None) -> tuple[list[Flight | Part], Sequence[Item]]:
+        """What flights are by now, and what they compute: in columns, if all are of one flock."""
+        if not self.queues.flocks:
+            flights = self.queues.flights
+            alone = [due if due is not None and due.id == fid else flights[fid] for fid in fids]
+            return [*alone], [self._make_item(flight) for flight in alone]
+        batch: list[Flight | Part] = []
+        at = 0
+        while at < len(fids):
+            first, flock = at, self.queues.find_flock(fids[at])
+            at += 1
+            if flock is None:
+                fid = fids[first]
+                batch.append(due if due is not None and due.id == fid else self.queues.flights[fid])
+                continue
+            while at < len(fids) and flock.id <= fids[at] < flock.id + len(flock):
+                at += 1
+            batch.append(Part(flock, np.array(fids[first:at]) - flock.id))
+        parts = [self._list_items(each) for each in batch]
+        return batch, parts[0] if len(parts) == 1 else [item for part in parts for item in part]
+
+    def _list_items(self, each: "Flight | Part") -> Sequence[Item]:
+        if isinstance(each, Flight):
+            return [self._make_item(each)]
+        flock, rows = each
+        who = rows.tolist()
+        tasks = [flock.sheet.tasks[row] for row in who]
+
+        def one(i: int) -> LazyLocal:
+            return LazyLocal(self.home, flock.make_flight(who[i]), tasks[i])
+
+        places = find_places(self.home, flock.sender, tasks, flock.nodes[rows], flock.began, one)
+        job = tasks[0].job
+        assert trains(job)
+        items = Items([job] * len(tasks), places)
+        return items if self.aside is None else list(items)
 
     def _make_item(self, flight: Flight) -> Item:
         item = flight.item
@@ -105,6 +167,16 @@ class PendingTraining:
         return Item(job, LazyLocal(self.home, flight, item))
 
     def _fetch(self, begun: Begun) -> None:
-        for flight, result in zip(begun.batch, begun.results(), strict=True):
-            flight.result = result
-            self.begun.pop(flight.id, None)
+        results, at = begun.results(), 0
+        alone = any(isinstance(each, Flight) for each in begun.batch)
+        apart = list(results) if alone else results
+        for each in begun.batch:
+            if isinstance(each, Flight):
+                each.result = apart[at]
+                self.begun.pop(each.id, None)
+                at += 1
+                continue
+            each.flock.sheet.take(results, each.rows, at)
+            at += len(each.rows)
+            for fid in range(each.flock.id, each.flock.id + len(each.flock)):
+                self.begun.pop(fid, None)

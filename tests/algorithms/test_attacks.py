@@ -281,9 +281,10 @@ def test_one_update_that_slips_through_would_be_seen(monkeypatch):
     monkeypatch.setattr("potluck.engine.checks.finite", lambda tree: True)
     with pytest.raises(DivergedError):  # what slips through is merged, and that is looked at
         outcome("fedavg", "loop", "nan", 50)
-    monkeypatch.setattr(
-        "potluck.simulate.devices.find_problem", lambda result, cost, trusted: "bad" if cost.sends else None
-    )
+    for room in ("simulate.devices", "engine.checks"):
+        monkeypatch.setattr(
+            f"potluck.{room}.find_problem", lambda result, cost, trusted: "bad" if cost.sends else None
+        )
     with pytest.raises(AssertionError):  # nobody did
         outcome("fedavg", "loop", None, 50)
     monkeypatch.undo()

@@ -112,7 +112,7 @@ def test_groups_share_the_devices_of_one_model(rule, clients):
     sim.start()
     most = 0
     while sim.step():
-        most = max(most, len(sim.devices.queues.flights))
+        most = max(most, sim.devices.queues.count())
     sim.close()
     state = sim.points[sim.root].own.state.model
     assert most == clients

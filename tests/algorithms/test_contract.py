@@ -156,9 +156,12 @@ def test_receive_is_pure(name):
 @cache
 def dispatched(name):
     """A finished run, and all tasks and tells that it sent to devices or to points themselves."""
-    asked, accept = [], Queues.accept
+    asked, accept, together = [], Queues.accept, Queues.accept_together
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Queues, "accept", lambda *given: (asked.append(given[2]), accept(*given))[1])
+        patched.setattr(
+            Queues, "accept_together", lambda *given: (asked.extend(given[2]), together(*given))[1]
+        )
         sim = finished(federation(), make(name), stop=enough(name), often=OFTEN)
     return sim, [item for item in asked if isinstance(item, Task | Tell)]
 

@@ -16,7 +16,7 @@ from potluck.core import codec
 from potluck.data import StoredPartition
 from potluck.federation import Federation
 from potluck.fleet import Profiles
-from potluck.jobs.sampling import AtMost, Draw
+from potluck.jobs.sampling import Asked, AtMost
 from potluck.models import Models
 
 JOB = Train(SPEC, optim=SGD(0.1), batch=4, epochs=2)
@@ -149,7 +149,7 @@ def test_at_most_is_the_beginning_of_the_whole(batches, steps, n):
     assert part.count == whole.count == AtMost(Shuffled(), batches).most(at, 4)
     assert AtMost(Shuffled(), batches).passes(at, 4, 2, steps) == part.weight.sum()
     twice = AtMost(AtMost(Shuffled(), 50), batches)  # within which isn't the usual one
-    assert np.array_equal(twice.draw_all([Draw(twice, at, 4, 2, steps)])[0].index, part.index)
+    assert np.array_equal(twice.draw_all(Asked.alone(twice, at, 4, 2, steps)).rows(0).index, part.index)
 
 
 # ----------------------------------------------------------------------------------------------------- runs

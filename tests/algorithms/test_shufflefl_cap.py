@@ -28,7 +28,7 @@ from potluck.core.trees import nbytes
 from potluck.data import reserve_rows
 from potluck.fleet import Jitter
 from potluck.jobs import InPart, Shuffled, Train
-from potluck.jobs.sampling import Draw, count_batches, count_passes
+from potluck.jobs.sampling import Asked, count_batches, count_passes
 from potluck.rules import Rounds, Uniform
 
 JOB = Train(SPEC, batch=4)
@@ -58,7 +58,7 @@ def test_a_part_of_the_training_weighs_what_was_drawn():
         assert rows.count <= part.most(at, 4) == min(10, 4 * batches)
         whole = Shuffled().draw(at, 4, 2, None)
         assert np.array_equal(rows.index, whole.index[: len(rows.index)])  # the same batches, but fewer
-        assert np.array_equal(part.draw_all([Draw(part, at, 4, 2, None)])[0].index, rows.index)
+        assert np.array_equal(part.draw_all(Asked.alone(part, at, 4, 2, None)).rows(0).index, rows.index)
 
 
 def test_batches_are_counted_as_passes_are():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import torch
+from federations import under_way
 from interrupted import same
 
 from campaign._worlds import draw_world
@@ -18,6 +19,7 @@ from potluck.experiment.prepare import prepare
 from potluck.experiment.record_check import find_record_fault
 from potluck.experiment.summary import summarise_run
 from potluck.simulate.devices import Devices
+from potluck.simulate.flocks import Flocks
 
 TITLE = "worlds of loss, churn, jitter, forgetting, deadlines, attackers and drift; twice, and resumed"
 COUNT, QUICK = 330, 12
@@ -38,10 +40,20 @@ class Book:
     @contextmanager
     def kept(self):
         accept, end, cancel = Queues.accept, Devices.end, Devices.cancel
+        accept_together, end_together = Queues.accept_together, Flocks.end
 
         def on_accept(queues, sender, item):
             self.sent += type(item) is Task
             accept(queues, sender, item)
+
+        def on_accept_together(queues, sender, tasks, nodes):
+            self.sent += len(tasks)
+            return accept_together(queues, sender, tasks, nodes)
+
+        def on_end_together(flocks, *given):
+            replies = end_together(flocks, *given)
+            self.answered += 0 if replies is None else len(replies)
+            return replies
 
         def on_end(devices, fid):
             heard = end(devices, fid)
@@ -58,6 +70,8 @@ class Book:
 
         with (
             patch.object(Queues, "accept", on_accept),
+            patch.object(Queues, "accept_together", on_accept_together),
+            patch.object(Flocks, "end", on_end_together),
             patch.object(Devices, "end", on_end),
             patch.object(Devices, "cancel", on_cancel),
         ):
@@ -162,7 +176,7 @@ def plain(value):
 
 def check_accounts(sim, book):
     """What was sent was answered, lost or called off, or is on its way where a run ended before its time."""
-    flying = [f for f in sim.devices.queues.flights.values() if type(f.item) is Task]
+    flying = [f for f in under_way(sim) if type(f.item) is Task]
     assert book.sent == book.answered + sum(book.lost.values()) + book.cancelled + len(flying)
     assert not (sim.finished and flying)
     lost = sim.accounts.lost

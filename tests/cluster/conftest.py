@@ -64,9 +64,6 @@ def list_spawned():
 
 @pytest.fixture(scope="session")
 def machines(tmp_path_factory):
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
     room = tmp_path_factory.mktemp("node")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
@@ -76,6 +73,9 @@ def machines(tmp_path_factory):
         patch.setenv("POTLUCK_CACHE", str(room / "cache"))
         patch.setenv("POTLUCK_DATA", str(room / "data"))  # there is none
         patch.setenv("OMP_NUM_THREADS", "1")
+        ray = pytest.importorskip("ray")  # reads its settings when it is imported
+        from ray.cluster_utils import Cluster
+
         head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
         cluster = Cluster(True, head_node_args={**head, "node_ip_address": "127.0.0.1"})
         try:

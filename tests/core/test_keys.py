@@ -120,6 +120,8 @@ def test_a_rewound_generator_is_a_fresh_one():
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 30)), max_size=6))
 def test_orders_drawn_together_are_those_drawn_alone(asked):
-    rows = keys.permute_all([key for key, _ in asked], [size for _, size in asked])
+    rows = keys.permute_all(
+        np.array([key for key, _ in asked], np.uint64), np.array([size for _, size in asked], np.int64)
+    )
     for row, (key, size) in zip(rows, asked, strict=True):
         assert row[:size].tolist() == keys.permute(key, size).tolist()

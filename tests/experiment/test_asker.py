@@ -241,9 +241,9 @@ def test_a_write_that_breaks_off_leaves_the_older_snapshot(tmp_path, here, name,
     place, write, add = tmp_path / "run", asked_run.write_changes, []
 
     def break_off(at, changes):
-        if snapshot.list_all(at):
-            turn = sorted(changes.files, key=lambda each: (each != "records.jsonl", is_late(each), each))
-            (until,) = [each for each in turn if each.startswith(name)]
+        turn = sorted(changes.files, key=lambda each: (each != "records.jsonl", is_late(each), each))
+        until = next((each for each in turn if each.startswith(name)), None)
+        if snapshot.list_all(at) and until is not None:
             write(at, Changes({each: changes.files[each] for each in turn[: turn.index(until)]}))
             (at / f".{Path(until).name}.partial").write_bytes(b"half")
             add.append(name)

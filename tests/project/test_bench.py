@@ -11,16 +11,18 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import bare, central, deploy, memory, overheads, simulate, training
+from bench import bare, central, deploy, host, memory, overheads, simulate, training
 from bench.contestants import BARE, LIMITS, OURS, Contestant, FailedError, run
 from bench.models import build, draw, weights_of
 from bench.workload import CLASSES, MODELS, SHAPE, SHAPES, Workload, make
 from potluck.algorithms.maverick.device import Contrast
 from potluck.core.codec import value
 from potluck.core.job import ModelSpec, Rows
+from potluck.execute.captured.buffers import StepBuffers
 from potluck.execute.plan import ExecutionPlan
 from potluck.execute.reference import train
 from potluck.models import Models
+from potluck.simulate import flocks
 
 TINY = make(clients=8, cohort=3, rounds=2, smallest=12, largest=25)
 TINY.weights.update({name: draw(name, 1) for name in MODELS if name not in SHAPES})
@@ -139,7 +141,7 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
         command.main()
     assert ended.value.code == 2
     assert (
-        "no benchmark 'trainin'; known: engine, population, matching, planner, memory, overheads, "
+        "no benchmark 'trainin'; known: engine, host, population, matching, planner, memory, overheads, "
         "asynchronous, training, advice, deploy" in capsys.readouterr().err
     )
 
@@ -173,3 +175,12 @@ def test_a_mark_that_is_missed_says_so(capsys):
     good, bad = capsys.readouterr().out.splitlines()
     assert "MISSED" not in good
     assert "2.1 ms       2.0 ms   MISSED" in bad
+
+
+def test_the_host_part_is_measured_beside_tasks_that_start_one_by_one():
+    few, step = flocks.FEW, StepBuffers.step
+    ((clients, (together, alone)),) = host.measure(sizes=(12,), turns=1).items()
+    assert clients == 12
+    assert together > 0
+    assert alone > 0
+    assert (flocks.FEW, StepBuffers.step) == (few, step)

@@ -7,7 +7,6 @@ from federations import LOCAL, LOOP, finished, small
 from test_report_figures import compared, crowd, line, made, named
 
 from potluck.algorithms import find_notes
-from potluck.core.notes import Notes
 from potluck.engine.judges import place_judge
 from potluck.experiment import Experiment, Run
 from potluck.layers import describe_stack, stacked
@@ -340,4 +339,4 @@ def test_notes_of_a_stack_are_those_of_its_parts():
     run = run_of(layers=["users", "cohorts"])
     found = find_notes()
     assert floors.list_rules(run) == ["fedavg", "auxo", "shufflefl"]
-    assert note_figures.read_own(run) == [Notes(), found["auxo"], found["shufflefl"]]
+    assert note_figures.read_own(run) == [found["auxo"], found["shufflefl"]]

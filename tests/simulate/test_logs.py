@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, finished, simulate, small, weights
+from federations import LOCAL, finished, one_by_one, simulate, small, weights
 
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.scaffold import scaffold
@@ -40,10 +40,11 @@ def broken_off(tmp_path):
     """A run that has got some way, with snapshots at its beginning and at events 7 and 10."""
     sim = Simulation(small(), RULE, folder=tmp_path, **SETTINGS)
     sim.start()
-    for event in range(1, 13):
-        assert sim.step()
-        if event in (7, 10):
-            sim.save()
+    with one_by_one():
+        for event in range(1, 13):
+            assert sim.step()
+            if event in (7, 10):
+                sim.save()
     sim.close()
     return tmp_path
 
@@ -214,10 +215,11 @@ def test_a_kill_at_any_moment_resumes_without_a_difference(tmp_path, straight, m
     monkeypatch.setattr(os, "fsync", copy_first)
     sim.start()
     event = 0
-    while sim.step():
-        event += 1
-        if event % 2 == 0:
-            sim.save()
+    with one_by_one():
+        while sim.step():
+            event += 1
+            if event % 2 == 0:
+                sim.save()
     sim.close()
     monkeypatch.setattr(os, "fsync", real)
     assert [path.name for path in run.glob("keep*")] == ["keep.1.log"]

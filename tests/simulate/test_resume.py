@@ -12,7 +12,20 @@ import interrupted
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, LOOP, SIZES, STACKED, chained, dealt, finished, lines, pool, small, weights
+from federations import (
+    LOCAL,
+    LOOP,
+    SIZES,
+    STACKED,
+    chained,
+    dealt,
+    finished,
+    lines,
+    one_by_one,
+    pool,
+    small,
+    weights,
+)
 
 from potluck.algorithms.fedasync import fedasync
 from potluck.algorithms.fedavg import FedAvg
@@ -51,10 +64,11 @@ def broken_off(tmp_path):
     """A run that has got some way, with snapshots at events 4, 7 and 10 and more in its logs."""
     sim = Simulation(small(), RULE, folder=tmp_path, **SETTINGS)
     sim.start()
-    for event in range(1, 13):
-        assert sim.step()
-        if event in (4, 7, 10):
-            sim.save()
+    with one_by_one():
+        for event in range(1, 13):
+            assert sim.step()
+            if event in (4, 7, 10):
+                sim.save()
     sim.logs.file.flush()
     sim.memories.flush()
     sim.close()
@@ -84,7 +98,8 @@ def test_a_folder_changes_nothing(straight):
 
 def test_snapshots_only_look(tmp_path, straight):
     sim = Simulation(small(), RULE, folder=tmp_path, snapshot_every=0.0, **SETTINGS)
-    assert ends_like(sim, straight)
+    with one_by_one():
+        assert ends_like(sim, straight)
     assert sim.snapshots > 20
     assert len(snapshots(tmp_path)) == 3  # older ones are cleared away
     assert len(list((tmp_path / "snapshots").iterdir())) == 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from federations import LOCAL, SIZES, finished, pool, simulate, small, values, weights
+from federations import LOCAL, SIZES, finished, one_by_one, pool, simulate, small, values, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Script
@@ -21,6 +21,7 @@ from potluck.core.codec import value
 from potluck.core.errors import ConfigError, PotluckError, StalledError
 from potluck.core.job import Cost, ModelSpec, Result
 from potluck.core.messages import Cancel, Lost, Move, Note, Reply, Task, Tell, Until, Wake
+from potluck.core.replies import Replies
 from potluck.data import procedural
 from potluck.engine.kept_records import KeptRecords
 from potluck.engine.schedule import EvaluateAt, StopAt
@@ -173,7 +174,7 @@ def test_cancelling_frees_the_device_and_charges_what_was_used():
     assert script.of(Reply)[0][1].task is tasks[2]
     assert sim.accounts.seconds == pytest.approx(4 + DOWN + 10 + UP)
     assert (sim.accounts.down["device"], sim.accounts.up["device"]) == (1000, 500)
-    assert not sim.devices.queues.flights
+    assert not sim.devices.queues.count()
     assert sim.memories.get(0, None)["runs"] == 1
 
 
@@ -322,7 +323,7 @@ def test_no_sequence_of_moves_makes_or_loses_a_row(moves, leaving):
     sim = play(Script(*(Move(*move) for move in moves)), federation)
     everything = sorted(row for node in range(4) for row in federation.partition.rows(node, "train").tolist())
     assert held(sim, range(5)) == everything
-    assert not sim.devices.queues.flights
+    assert not sim.devices.queues.count()
     assert not sim.devices.queues.first
 
 
@@ -448,8 +449,9 @@ def test_over_commitment_goes_on_with_the_first():
             heard.append((ctx.now, e))
             return super().receive(s, e, ctx)
 
-    sim = finished(federation, Watched(FedAvg(clients=3, local=FULL, overcommit=8 / 3)), rounds=1)
-    replies = [(now, e.task.to) for now, e in heard if isinstance(e, Reply)]
+    with one_by_one():
+        sim = finished(federation, Watched(FedAvg(clients=3, local=FULL, overcommit=8 / 3)), rounds=1)
+    replies = [(now, reply.task.to) for now, e in heard if isinstance(e, Replies) for reply in e]
     assert [node for _, node in replies] == [0, 1, 2]
     assert sim.accounts.tasks == 3
     assert sim.accounts.seconds == pytest.approx(sum(t for t, _ in replies) + 5 * replies[-1][0])
@@ -621,7 +623,7 @@ def test_stop_by_rounds():
 def test_stop_by_seconds():
     sim = finished(small(), FedAvg(clients=2, local=LOCAL), stop=StopAt(rounds=10_000, seconds=3.0))
     assert sim.now == 3.0
-    assert not sim.devices.queues.flights
+    assert not sim.devices.queues.count()
     assert 0 < sim.round < 100
     assert sim.progress().done == 1.0
 
@@ -737,8 +739,8 @@ def test_devices_that_were_too_late_can_be_asked_again_at_once():
     federation = replace(federation, fleet=replace(federation.fleet, true=slow, claimed=slow))
     sim = simulate(federation, FedAvg(clients=4, local=LOCAL, deadline=60.0), rounds=3)
     sim.start()
-    asked = {0: len(sim.devices.queues.flights)}
+    asked = {0: sim.devices.queues.count()}
     while sim.step():
-        asked[sim.round] = max(asked.get(sim.round, 0), len(sim.devices.queues.flights))
+        asked[sim.round] = max(asked.get(sim.round, 0), sim.devices.queues.count())
     assert [asked[r] for r in range(3)] == [4, 4, 4]
     assert sim.accounts.lost == {"late": 6}

@@ -1,5 +1,6 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import ceil
@@ -208,7 +209,7 @@ class Auxo:
         return m, [*commands, *notes, *split, *tells]
 
     def _gather_evidence(
-        self, m: Crowd, lane: str, replies: list[Reply], requests: list[Request], ctx: Context
+        self, m: Crowd, lane: str, replies: Sequence[Reply], requests: list[Request], ctx: Context
     ) -> Evidence[Learnt]:
         updates = [take_comparable(self.inner, r, ctx) for r in replies]
         head, people = ctx.models[find_model(replies[0].task)].head_names, len(ctx.children)

@@ -1,5 +1,6 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import cos, pi
 from typing import Annotated
@@ -104,7 +105,7 @@ class DualMasks:
             params, mask = self.take_votes(m, change, got.replies)
         return DualMaskState(params, mask, m.round + 1), notes
 
-    def take_votes(self, m: DualMaskState, change: Tree, replies: list[Reply]) -> tuple[Params, Masks]:
+    def take_votes(self, m: DualMaskState, change: Tree, replies: Sequence[Reply]) -> tuple[Params, Masks]:
         """The model and the mask that devices have agreed upon; `change` counts 0 where a place is closed."""
         params, mask, votes = add(m.params, change), dict(m.mask), fold(replies, "mask")
         assert votes is not None

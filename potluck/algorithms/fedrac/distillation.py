@@ -10,7 +10,21 @@ from potluck.algorithms.fedrac.device.teach import Teach
 from potluck.algorithms.fedrac.schedule import find_teacher
 from potluck.algorithms.fedrac.settings import FedRACSettings
 from potluck.algorithms.fedrac.state import Tiers
-from potluck.authoring import Context, Got, Job, ModelSpec, Move, Node, Shuffled, Task, Train, Tree, value
+from potluck.authoring import (
+    Context,
+    Got,
+    Job,
+    Lost,
+    ModelSpec,
+    Move,
+    Node,
+    Reply,
+    Shuffled,
+    Task,
+    Train,
+    Tree,
+    value,
+)
 from potluck.models.footprint import inference_bytes
 
 SLOT: Final = "lesson"  # the device's memory of what the teacher said
@@ -46,12 +60,12 @@ def plan_help(s: FedRACSettings, m: Tiers, tiers: Sequence[int], nodes: Sequence
 
 def split_tiers(got: Got) -> dict[int, Got]:
     """What came of each tier's tasks."""
-    parts: dict[int, Got] = {}
+    parts: dict[int, tuple[list[Reply], list[Lost]]] = {}
     for reply in got.replies:
-        parts.setdefault(_find_remark(reply.task).tier, Got([], [])).replies.append(reply)
+        parts.setdefault(_find_remark(reply.task).tier, ([], []))[0].append(reply)
     for lost in got.lost:
-        parts.setdefault(_find_remark(lost.what).tier, Got([], [])).lost.append(lost)
-    return dict(sorted(parts.items()))
+        parts.setdefault(_find_remark(lost.what).tier, ([], []))[1].append(lost)
+    return {tier: Got(*parts[tier]) for tier in sorted(parts)}
 
 
 def leave_out_help(got: Got) -> Got:

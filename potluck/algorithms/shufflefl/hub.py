@@ -4,6 +4,7 @@ One task of the cloud takes three barriers: gauge, solve, train. What is kept fr
 next is how fast devices were then, to tell how much longer a user will take now.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -172,7 +173,9 @@ class Hub:
 
     # ------------------------------------------------------------------------------------------- its steps
 
-    def _take_gauges(self, m: HubState, replies: list[Reply], ctx: Context) -> tuple[HubState, list[Command]]:
+    def _take_gauges(
+        self, m: HubState, replies: Sequence[Reply], ctx: Context
+    ) -> tuple[HubState, list[Command]]:
         nodes = [r.task.to for r in replies]
         latency = ctx.profiles(nodes).latency
         found = {n: read_gauge(r, float(t)) for n, r, t in zip(nodes, replies, latency, strict=True)}
@@ -193,7 +196,9 @@ class Hub:
         own = find_level([problem]) if uneven else 0.0
         return replace(m, level=own, keen=keen, doing=SOLVE if self.shuffle and len(m.found) > 1 else TRAIN)
 
-    def _take_plan(self, m: HubState, replies: list[Reply], ctx: Context) -> tuple[HubState, list[Command]]:
+    def _take_plan(
+        self, m: HubState, replies: Sequence[Reply], ctx: Context
+    ) -> tuple[HubState, list[Command]]:
         m = replace(m, doing=TRAIN)
         if not replies:
             return m, []

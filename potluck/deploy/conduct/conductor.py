@@ -95,6 +95,10 @@ class Conductor:
             raise ConfigError(f"algorithm: it moves rows between devices, which can't be deployed yet; {fix}")
         self.queues.accept(me, item)
 
+    def accept_all(self, me: Node, tasks: list[Task]) -> None:
+        for task in tasks:
+            self.accept(me, task)
+
     def ask(self, me: Node, item: Task | Tell) -> None:
         raise AssertionError("a flat federation has no aggregators below")
 

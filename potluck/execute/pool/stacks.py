@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from potluck.core.columns import Results
 from potluck.core.job import Local, Nets, Samples, Training
 from potluck.core.trees import Tree
 from potluck.execute.pool.arena import Arena, Name, Where, pack, unpack
@@ -22,7 +23,6 @@ from potluck.execute.pool.results import Heads, ResultTable, Writer, find_form
 from potluck.execute.process import Failure
 from potluck.execute.reference import Item
 from potluck.execute.vectorised.executor import Stacked
-from potluck.execute.vectorised.stack import StackResult
 
 
 class StackedWorkers(Workers):
@@ -85,7 +85,7 @@ class _Stacks(TaskBatch):
             raise content.as_error(f"{type(mine[0].job).__name__} on devices {[i.at.node for i in mine]}")
         trained, chunk, notices = content
         for places, done in trained:
-            apart = done.split() if isinstance(done, StackResult) else done
+            apart = done.split() if isinstance(done, Results) else done
             self.done.update(zip((place + self.count * p for p in places), apart, strict=True))
         self.missing -= len(mine)
         self.pool.heed(chunk, notices)
@@ -144,7 +144,7 @@ class _Stacker:
         self.stacked.tell = self.notices.append
         asked, share, count, tables, self.stacked.chunk = unpack(message[1:], self.inboxes[message[0]].at)
         trained = self.stacked.train(asked.items(self.models, self.pool))
-        whole = len(trained) == 1 and isinstance(trained[0][1], StackResult)
+        whole = len(trained) == 1 and isinstance(trained[0][1], Results)
         writer = _Writer(self.bodies, tables if whole else [], share, count, slot.answer)
         answer = pack((trained, self.stacked.chunk, self.notices), writer.put)
         self.notices.clear()

@@ -7,15 +7,18 @@ mapped over clients (a loss that asks for a tensor's value, say) is trained in a
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from potluck.core.columns import Draws, Results
 from potluck.core.errors import PotluckError
-from potluck.core.job import Result, Rows
+from potluck.core.job import Result, Training
 from potluck.core.trees import form
 from potluck.execute.attention import pin_attention
 from potluck.execute.captured.buffers import StepCache
-from potluck.execute.reference import DrawsTogether, Item, recall, train
-from potluck.execute.vectorised.stack import Stack, StackResult
+from potluck.execute.reference import Item, Items, train
+from potluck.execute.vectorised.stack import Stack
 from potluck.models.convolve import use_way
 
 SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
@@ -39,41 +42,43 @@ class Stacked:
         self.unmapped: dict[Hashable, str] = {}  # kinds of jobs that must be trained one by one, and why
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
-    def run(self, items: Sequence[Item]) -> list[Result]:
+    def run(self, items: Sequence[Item]) -> Sequence[Result]:
+        if not items:
+            return []
+        trained = self.train(items)
+        stacks = [(places, done) for places, done in trained if isinstance(done, Results)]
+        if len(stacks) == len(trained):
+            return Results.join(stacks, len(items))
         results: dict[int, Result] = {}
-        for places, done in self.train(items):
-            results.update(zip(places, done.split() if isinstance(done, StackResult) else done, strict=True))
+        for places, done in trained:
+            results.update(zip(places, done.split() if isinstance(done, Results) else done, strict=True))
         return [results[i] for i in range(len(items))]
 
-    def train(self, items: Sequence[Item]) -> list[tuple[list[int], StackResult | list[Result]]]:
-        """What came of items, by their places: stacks aren't taken apart yet."""
-        draws = _draw(items)
-        alike: dict[Hashable, list[int]] = {}
-        jobs = {id(item.job): item.job for item in items}  # mostly one
-        shapes = {name: job.shape() for name, job in jobs.items()}
-        forms: dict[int, Hashable] = {}  # of trees that many were sent
-        for i in sorted(range(len(items)), key=lambda i: -len(draws[i].index)):
-            item, trains = items[i], len(draws[i].index) > 0  # no steps, no means of them
-            if id(item.at.inbox) not in forms:
-                forms[id(item.at.inbox)] = form(item.at.inbox)
-            kind = (
-                shapes[id(item.job)],
-                trains,
-                item.at.test is None,
-                forms[id(item.at.inbox)],
-                form(recall(item)),
-            )
-            alike.setdefault(kind, []).append(i)
-        trained: list[tuple[list[int], StackResult | list[Result]]] = []
+    def train(self, items: Sequence[Item]) -> list[tuple[list[int], Results | list[Result]]]:
+        """What came of items, by their places: stacks aren't taken apart."""
+        given = Items.of(items)
+        trained: list[tuple[list[int], Results | list[Result]]] = []
         device = items[0].at.pool.x.device if items else torch.device("cpu")
         with use_way(self.conv), pin_attention(device):
-            for named, group in alike.items():
-                while group:
-                    places = group[: self.together]
-                    done = self._train(named, [items[i] for i in places], [draws[i] for i in places], places)
-                    if done is not None:
-                        trained.append((sorted(places), done))
-                        group = group[len(places) :]
+            for shape, some in _group(_find_shapes(given.jobs)):
+                same = given if len(some) == len(given) else given.take(some)
+                draws = same.draw()
+                order = np.argsort(-draws.steps, kind="stable")
+                for kind, group in _group(_find_kinds(shape, same, draws, order)):
+                    trained += self._train_kind(kind, same, draws, order[group], some)
+        return trained
+
+    def _train_kind(
+        self, kind: Hashable, items: Items, draws: Draws, group: NDArray[np.intp], places: NDArray[np.intp]
+    ) -> list[tuple[list[int], Results | list[Result]]]:
+        """A group that can be stacked, most steps first, in chunks; `places`: where the items are of all."""
+        trained: list[tuple[list[int], Results | list[Result]]] = []
+        while len(group):
+            some = group[: self.together]
+            done = self._train(kind, items.take(some), draws.take(some), some)
+            if done is not None:
+                trained.append((places[np.sort(some)].tolist(), done))
+                group = group[len(some) :]
         return trained
 
     def close(self) -> None:
@@ -90,10 +95,10 @@ class Stacked:
         return self.chunk * self.pieces
 
     def _train(
-        self, kind: Hashable, items: list[Item], draws: list[Rows], places: list[int]
-    ) -> StackResult | list[Result] | None:
+        self, kind: Hashable, items: Items, draws: Draws, places: NDArray[np.intp]
+    ) -> Results | list[Result] | None:
         """What came of them by place; None: there was too little memory, and chunks have become smaller."""
-        order = sorted(range(len(places)), key=places.__getitem__)
+        order = np.argsort(places, kind="stable")
         if kind in self.unmapped:
             return [train(items[i]) for i in order]
         try:
@@ -131,12 +136,43 @@ class Stacked:
         return done
 
 
-def _draw(items: Sequence[Item]) -> list[Rows]:
-    """What every job draws; all at once if their class can."""
-    jobs = [item.job for item in items]
-    if jobs and isinstance(jobs[0], DrawsTogether) and all(type(job) is type(jobs[0]) for job in jobs):
-        return jobs[0].draw_all(jobs, [item.at for item in items])
-    return [item.job.draw(item.at) for item in items]
+def _find_shapes(jobs: Sequence[Training]) -> list[Hashable]:
+    """Each job's shape, the same object for all that are alike: it takes long to hash."""
+    made: dict[Hashable, Hashable] = {}
+    shapes = {name: job.shape() for name, job in {id(job): job for job in jobs}.items()}  # mostly one
+    shapes = {name: made.setdefault(shape, shape) for name, shape in shapes.items()}
+    return [shapes[id(job)] for job in jobs]
+
+
+def _find_kinds(shape: Hashable, items: Items, draws: Draws, order: NDArray[np.intp]) -> list[Hashable]:
+    """What must be equal of items that are stacked, in this order; the same object for all that are alike."""
+    trains = (draws.steps > 0).tolist()  # no steps, no means of them
+    tests, inboxes, keeps = items.at.looked.tests, items.at.inboxes, items.recall()
+    forms: dict[int, Hashable] = {}  # of trees that many were sent, or begin with
+    kinds: dict[Hashable, Hashable] = {}
+    alike: dict[Hashable, Hashable] = {}
+    out = []
+    for i in order.tolist():
+        test, inbox, keep = tests[i], inboxes[i], keeps[i]
+        name = trains[i], None if test is None else len(test) > 0, id(inbox), id(keep)
+        if name not in kinds:
+            for tree in (inbox, keep):
+                if id(tree) not in forms:
+                    forms[id(tree)] = form(tree)
+            kind = shape, *name[:2], forms[id(inbox)], forms[id(keep)]
+            kinds[name] = alike.setdefault(kind, kind)
+        out.append(kinds[name])
+    return out
+
+
+def _group(names: Sequence[Hashable]) -> list[tuple[Hashable, NDArray[np.intp]]]:
+    """Which places have the same name."""
+    if all(name is names[0] for name in names):  # mostly
+        return [(names[0], np.arange(len(names)))]
+    alike: dict[Hashable, list[int]] = {}
+    for i, name in enumerate(names):
+        alike.setdefault(name, []).append(i)
+    return [(name, np.array(some)) for name, some in alike.items()]
 
 
 def _raise_interrupt(error: BaseException) -> None:

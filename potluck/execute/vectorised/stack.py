@@ -7,7 +7,6 @@ stack and momentum needs no mask. What all clients were sent alike is not copied
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core import keys
-from potluck.core.job import Batch, Result, Rows, Trace
+from potluck.core.columns import Draws, Results
+from potluck.core.job import Batch, Trace
 from potluck.core.trees import Tree, form, leaves, split
 from potluck.core.vmap import Part, over
 from potluck.execute.reference import (
+    BATCHES,
     SCORING_BATCH,
     SENDING,
-    Item,
+    WHOLE,
+    Items,
     count_filled,
-    make_batch,
-    recall,
     weight_dtype,
     weighted_means,
 )
@@ -34,40 +34,18 @@ from potluck.execute.vectorised.step import Rates, Rebuild, Recipe, Step, count_
 Rooms = dict[tuple[str, int], Tensor]
 
 
-class StackResult(NamedTuple):
-    """What came of clients that trained together: trees whose tensors count them, and a list entry each."""
-
-    body: Tree
-    keep: Tree
-    weights: list[float]
-    reports: list[dict[str, float]]
-    finite: list[bool]
-
-    def split(self) -> list[Result]:
-        """One result a client; its tensors are rows of the stack, so that folding them all is one product."""
-        count = len(self.weights)
-        columns = (
-            _split_rows(self.body, count),
-            self.weights,
-            _split_rows(self.keep, count),
-            self.reports,
-            self.finite,
-        )
-        return [Result(*row) for row in zip(*columns, strict=True)]
-
-
 class Stack:
     """A chunk of clients, from their first step to their results."""
 
-    def __init__(self, items: Sequence[Item], draws: Sequence[Rows], rooms: Rooms | None = None) -> None:
-        self.items, self.draws, self.rooms = items, draws, rooms
-        self.job, at = items[0]
-        self.models, self.pool, self.net = at.models, at.pool, at.models[self.job.model]
-        self.steps = np.array([len(d.index) for d in draws])
-        self._falling = [-len(d.index) for d in draws]  # sorted, as bisection wants it
-        self.rates = [float(i.job.optim.lr) for i in items]
-        self.sent = _Common([i.at.inbox for i in items], rooms, "sent")
-        self.keep = _Common([recall(i) for i in items], rooms, "keep")
+    def __init__(self, items: Items, draws: Draws, rooms: Rooms | None = None) -> None:
+        self.items, self.draws, self.rooms, self.at = items, draws, rooms, items.at
+        self.job, self.models, self.pool = items.jobs[0], items.at.models, items.at.pool
+        self.net = self.models[self.job.model]
+        self.steps = draws.steps
+        self._falling = (-draws.steps).tolist()  # sorted, as bisection wants it
+        self.rates = [float(job.optim.lr) for job in items.jobs]
+        self.sent = _Common(items.at.inboxes, rooms, "sent")
+        self.keep = _Common(items.recall(), rooms, "keep")
         self.own, rebuild_seen = self._own_rows() if self.job.looks else ([], None)
         with torch.no_grad():
             parts = self.sent.part, self.keep.part, count_all(self.own)
@@ -79,7 +57,7 @@ class Stack:
         counts = tuple(counted[len(begun) :])  # a frozen model that all share stays one
         mine = rebuild_held([t[0] if n else t for t, n in zip(self.held, counts, strict=True)])
         shapes = form(([p[0] for p in self.begun], mine, [t[0, 0] for t in self.seen]))
-        kind = self.job.shape(), shapes, counts, draws[0].index.shape[1]
+        kind = self.job.shape(), shapes, counts, draws.place.shape[2]
         self.recipe = Recipe(
             self.job, self.net, self.pool, tuple(begun), counts, rebuild_held, rebuild_seen, kind
         )
@@ -132,14 +110,12 @@ class Stack:
 
     # --------------------------------------------------------------------------------------------- results
 
-    def outcome(self, order: Sequence[int]) -> StackResult:
+    def outcome(self, order: NDArray[np.intp]) -> Results:
         """What came of the clients, in this order."""
         count, weight = len(self), self.table.weight
         taken = weight.new_tensor(self.steps)
         means = [t / taken.clamp_min(1) for t in self.sums.values()]
-        seeds = np.array([keys.derive(i.at.seed, SENDING) for i in self.items], np.uint64)
-        sending = torch.from_numpy(seeds.view(np.int64)).to(weight.device)
-        traced = [*means, taken, weight.new_tensor(self.rates), sending]
+        traced = [*means, taken, weight.new_tensor(self.rates), self._derive(SENDING)]
         held = self.held, self.recipe.held
         parts = (
             count_all(self.params),
@@ -151,23 +127,21 @@ class Stack:
         )
         with torch.no_grad():
             made = _stack_tree(
-                *over(self._finish, count, *parts), count, torch.tensor(order).to(weight.device)
+                *over(self._finish, count, *parts), count, torch.from_numpy(order).to(weight.device)
             )
             body, kept, metrics = made
-            good, reports = _find_finite(body, count), _read_floats(metrics, count)
-            if any(i.at.test is not None for i in self.items):
-                reports, told = self._scores(reports, order)
+            good, reports = _find_finite(body, count), _read_floats(metrics)
+            if self.at.looked.tests[0] is not None:
+                reports, told = self._scores(order)
                 body = told or body
-        return StackResult(body, kept, [self.draws[i].count for i in order], reports, good)
+        return Results(body, kept, self.draws.counts[order], reports, good)
 
-    def _scores(
-        self, reports: list[dict[str, float]], order: Sequence[int]
-    ) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
-        """Of those that are tested: the means of their scores over their test rows, all at once.
+    def _scores(self, order: NDArray[np.intp]) -> tuple[dict[str, NDArray[np.float64]], dict[str, Tensor]]:
+        """The means of their scores over their test rows, all at once: all are tested, or have no such rows.
 
         And what is more than a number a row [clients, rows, ...]; who has fewer rows has padding after them.
         """
-        tests = [np.zeros(0, np.int64) if i.at.test is None else i.at.test for i in self.items]
+        tests = [np.zeros(0, np.int64) if test is None else test for test in self.at.looked.tests]
         sizes, device = np.array([len(t) for t in tests]), self.pool.x.device
         table = np.zeros((len(self), int(sizes.max())), np.int64)
         for row, test in zip(table, tests, strict=True):
@@ -187,13 +161,10 @@ class Stack:
                     continue
                 part = torch.where(real, column.double(), 0.0).sum(1)
                 sums[name] = sums[name] + part if name in sums else part
-        columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1)).tolist() for name, t in sums.items()}
-        out = []
-        for report, i in zip(reports, order, strict=True):
-            means = {name: column[i] for name, column in columns.items()} if sizes[i] else {}
-            out.append(report if self.items[i].at.test is None else {**means, "rows": float(sizes[i])})
-        place = torch.tensor(order, device=device)
-        return out, {name: torch.cat(parts, 1).index_select(0, place) for name, parts in told.items()}
+        columns = {name: (t.cpu().numpy() / np.maximum(sizes, 1))[order] for name, t in sums.items()}
+        columns["rows"] = sizes[order].astype(np.float64)
+        place = torch.from_numpy(order).to(device)
+        return columns, {name: torch.cat(parts, 1).index_select(0, place) for name, parts in told.items()}
 
     # ------------------------------------------------------------------------- one client's view, for vmap
 
@@ -233,34 +204,29 @@ class Stack:
 
     def _table(self) -> Step:
         """All steps' rows [step, client, batch], padded with steps that nobody takes."""
-        most, batch = int(self.steps[0]), self.draws[0].index.shape[1]
-        shape = most, len(self), batch
-        place, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        for c, draw in enumerate(self.draws):
-            if n := len(draw.index):
-                place[:n, c], weight[:n, c] = draw.index, draw.weight
-        rows = [item.at.rows for item in self.items]
-        sizes = np.array([len(r) for r in rows])
-        first, left = np.cumsum(sizes) - sizes, self.steps > np.arange(most)[:, None]
-        if ((place < 0) | (place >= sizes[:, None]))[left].any():
+        looked, most = self.at.looked, int(self.steps[0])
+        left = self.steps > np.arange(most)[:, None]
+        place = np.ascontiguousarray(self.draws.place.swapaxes(0, 1))
+        weight = np.ascontiguousarray(self.draws.weight.swapaxes(0, 1))
+        if ((place < 0) | (place >= self.at.sizes[:, None]))[left].any():
             raise IndexError(f"{type(self.job).__name__} draws rows that a device doesn't have")
-        pick = np.zeros(shape, np.int64)
-        pick[left] = np.concatenate(rows)[(place + first[:, None])[left]]  # one look-up for all
+        pick = np.zeros(place.shape, np.int64)
+        pick[left] = looked.source[(place + looked.first[:, None])[left]]  # one look-up for all
         if not self.job.looks:
             place = place[..., :0]
-        seeds = np.array([keys.derive(i.at.seed, -1) for i in self.items], np.uint64)
-        hashes = keys.hash_all(seeds, np.arange(most)[:, None]).view(np.int64)
+        hashes = keys.hash_all(
+            keys.hash_all(looked.seeds, np.array([BATCHES])), np.arange(most)[:, None]
+        ).view(np.int64)
         x = self.pool.x
         picks, key, places = (torch.from_numpy(a).to(x.device) for a in (pick, hashes, place))
         return Step(picks, torch.from_numpy(weight).to(x.device, weight_dtype(x)), key, places)
 
     def _own_rows(self) -> tuple[list[Tensor], Rebuild | None]:
         """Every client's rows [client, row, ...] and what is seen of them; padding has weight 0."""
-        most = max(1, *(len(i.at.rows) for i in self.items))
+        most = max(1, int(self.at.sizes.max()))
         padded, weight = np.zeros((len(self), most), np.int64), np.zeros((len(self), most), np.float32)
-        for i, item in enumerate(self.items):
-            padded[i, : len(item.at.rows)] = item.at.rows
-            weight[i, : len(item.at.rows)] = 1.0
+        for i, size in enumerate(self.at.sizes.tolist()):
+            padded[i, :size], weight[i, :size] = self.at.rows(i), 1.0
         x = self.pool.x
         real = torch.from_numpy(weight).to(x.device, weight_dtype(x))
         own = [*take_rows(self.pool, torch.from_numpy(padded).to(x.device)), real, self._keys()]
@@ -271,7 +237,12 @@ class Stack:
 
     def _keys(self) -> Tensor:
         """Of every client's rows as a whole."""
-        return torch.stack([make_batch(i, i.at.rows[:0]).key for i in self.items])
+        return self._derive(WHOLE)
+
+    def _derive(self, part: int) -> Tensor:
+        """A key of each client's, for one purpose."""
+        found = keys.hash_all(self.at.looked.seeds, np.array([part])).view(np.int64)
+        return torch.from_numpy(found).to(self.pool.x.device)
 
 
 class _Common:
@@ -310,28 +281,15 @@ def _copy(t: Tensor) -> Tensor:
     return t.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _split_rows(tree: Tree, count: int) -> list[Tree]:
-    """One tree a client; column by column, since walking every client's tree would take longer."""
-    if isinstance(tree, Tensor):
-        return list(tree.unbind(0))
-    if isinstance(tree, dict) and tree:
-        columns = [_split_rows(v, count) for v in tree.values()]
-        return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(tree, list | tuple) and tree:
-        make: Callable[..., Tree] = getattr(tree, "_make", type(tree))  # a named tuple's, or the class itself
-        return [make(row) for row in zip(*(_split_rows(v, count) for v in tree), strict=True)]
-    return [tree] * count
-
-
-def _find_finite(tree: Tree, count: int) -> list[bool]:
+def _find_finite(tree: Tree, count: int) -> NDArray[np.bool_]:
     """Of every client, whether a finite sum proves all its numbers finite."""
     floats = [t for t in leaves(tree) if t.is_floating_point()]
     sums = [t if t.dim() == 1 else t.flatten(1).sum(1) for t in floats]
-    return torch.stack(sums).isfinite().all(0).tolist() if sums else [False] * count
+    return torch.stack(sums).isfinite().all(0).cpu().numpy() if sums else np.zeros(count, np.bool_)
 
 
-def _read_floats(metrics: dict[str, Tensor], count: int) -> list[dict[str, float]]:
+def _read_floats(metrics: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
     if not metrics:
-        return [{} for _ in range(count)]
-    table = torch.stack([m.double() for m in metrics.values()], 1).tolist()  # one copy from the device
-    return [dict(zip(metrics, row, strict=True)) for row in table]
+        return {}
+    table = torch.stack([m.double() for m in metrics.values()]).cpu().numpy()  # one copy from the device
+    return dict(zip(metrics, table, strict=True))

@@ -65,7 +65,7 @@ class Asker(Generic[S]):
         self.machines, self.terms, self.follower = machines, terms, follower
         self.streams: dict[S, AskedRun] = {}
         self.quiet_since = time.monotonic()  # nobody has computed anything for us
-        self.said = 0.0  # that runs wait
+        self.said = -SELDOM  # that runs wait
 
     def compute(self, missing: Sequence[Missing]) -> None:
         """All of them, into their folders; what is wrong with one stops the rest."""

@@ -82,7 +82,7 @@ def _cycle_rows(rows: NDArray[np.int64], count: int, width: int, key: int) -> ND
     """[count, width] rows: all in some order, then all again in another; in no batch twice, if possible."""
     size, wanted = len(rows), count * width
     times = -(-wanted // size)
-    orders = keys.permute_all([keys.derive(key, t) for t in range(times)], [size] * times)
+    orders = keys.permute_all(keys.hash_all(key, np.arange(times)), np.full(times, size))
     for t in range(1, times) if width < size else ():
         if begun := t * size % width:  # rows that the batch has of the order before
             other = np.flatnonzero(~np.isin(orders[t], orders[t - 1, size - begun :]))[: width - begun]
