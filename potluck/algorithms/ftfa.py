@@ -26,7 +26,7 @@ from potluck.authoring import (
     require,
 )
 from potluck.core.notes import Notes
-from potluck.rules.serve import Served
+from potluck.rules.serving import Served
 
 NOTES = Notes(
     views={

@@ -30,7 +30,7 @@ from potluck.layers.presets import (
 from potluck.rules.edges import EdgeTiers
 from potluck.rules.layered import Layered
 from potluck.rules.relay import Relay
-from potluck.rules.serve import Served
+from potluck.rules.serving import Served
 from potluck.rules.wrap import is_cohort
 
 NOTHING: Table = {}

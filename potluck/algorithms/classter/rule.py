@@ -52,7 +52,7 @@ from potluck.authoring import (
     value,
 )
 from potluck.core import keys
-from potluck.rules.serve import map_task
+from potluck.rules.serving import map_task
 
 DISTIL, JUDGE = "distil", "judge"
 STRIDE = 10  # updates between two notes of the counters

@@ -5,7 +5,7 @@ own, of a cohort that the device chooses first, or for a memory of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Self
 
 from potluck.core.codec import value
@@ -61,7 +61,7 @@ def map_task(task: Task, tuning: Train) -> Task:
 
 def _put_inside(around: Objective, own: Objective) -> Objective | None:
     """None: there is no plain use inside."""
-    if isinstance(around, AroundObjective):
+    if isinstance(around, AroundObjective) and is_dataclass(around):
         inner = _put_inside(around.inner, own)
         return None if inner is None else replace(around, inner=inner)
     return own if around == CrossEntropy() else None

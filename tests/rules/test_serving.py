@@ -18,7 +18,7 @@ from potluck.jobs.switch import Switch
 from potluck.layers import stacked
 from potluck.rules.guard import RobustRule, guard
 from potluck.rules.robust import Median
-from potluck.rules.serve import Served, map_offer
+from potluck.rules.serving import Served, map_offer
 
 TUNING = fine_tune(PLAIN, 2)
 
