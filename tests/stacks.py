@@ -19,8 +19,9 @@ COHORTS = {"clients": 4, "cohorts": 2, "force": (2,), "first_split": 1}
 TERMS = {(base, "edges"): PLAIN_EDGES for base in ("fedpvr", "pyramidfl", "scaffold")}
 TERMS |= {("flexcfl", "users"): {"shuffle": False}}
 TABLES = {"users": {"planner": "fill"}, "edges": {}, "cohorts": COHORTS, "sizes": {"rates": (1.0, 0.5)}}
+TABLES |= {"tuned": {"lr": 0.05}, "switch": {"epochs": 2}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
-STACKS += [("users", "edges", "cohorts")]
+STACKS += [("users", "edges", "cohorts"), ("users", "cohorts", "tuned"), ("cohorts", "sizes", "switch")]
 NAMES = algorithms.names()
 STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "heterofl", "ifca")
 CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
@@ -30,6 +31,8 @@ QUICK = [
     ("fedavg", ("users", "edges", "cohorts")),
     ("fedavg", ("cohorts", "sizes")),
     ("scaffold", ("users",)),
+    ("fedavg", ("users", "cohorts", "tuned")),
+    ("heterofl", ("switch",)),
 ]
 
 

@@ -10,27 +10,23 @@ The global model is scored beside it, as the view `global`; at the cloud, which 
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from potluck.algorithms.fedavg import FedAvg
 from potluck.authoring import (
-    Context,
     Factor,
     GlobalState,
     LearningRate,
-    Node,
     Repeats,
     Seconds,
     Select,
-    Task,
     Train,
     Uniform,
     fine_tune,
     require,
-    value,
 )
 from potluck.core.notes import Notes
-from potluck.rules.wrap import AroundRule
+from potluck.rules.serving import Served
 
 NOTES = Notes(
     views={
@@ -38,23 +34,6 @@ NOTES = Notes(
         "global": "the shared model as it is",
     }
 )
-
-
-@value
-class FineTuning(AroundRule[GlobalState]):
-    """A rule whose model is adapted by each device before use."""
-
-    inner: FedAvg
-    tuning: Train  # what a device does with the model that it is given
-
-    def resize(self, clients: int, rate: float) -> Self:
-        return replace(self, inner=self.inner.resize(clients, rate), tuning=self.tuning.scale_rate(rate))
-
-    def serve(self, m: GlobalState, node: Node, ctx: Context) -> dict[str, Task]:
-        plain = self.inner.serve(m, node, ctx)
-        # An aggregator may have rows (data.server), but they are nobody's own.
-        job = plain["global"].job if node == ctx.me else self.tuning
-        return {"tuned": Task(node, job, {"params": m.params}), **plain}
 
 
 def ftfa(
@@ -66,11 +45,16 @@ def ftfa(
     select: Annotated[Select, "who takes part"] = Uniform(),
     overcommit: Annotated[Factor, "invite clients x overcommit, close at the first clients replies"] = 1.0,
     deadline: Annotated[Seconds | None, "seconds"] = None,
-) -> FineTuning:
+) -> Served[GlobalState]:
     """FedAvg whose devices fine-tune the model before they use it."""
     require(tune_epochs >= 1, "tune_epochs", tune_epochs, "must be at least 1; without tuning it is fedavg")
     require(tune_lr is None or tune_lr > 0, "tune_lr", tune_lr, "must be above 0, or left out")
     require(part in ("all", "head"), "part", part, "must be 'all' or 'head'")
-    rate = local.optim.lr if tune_lr is None else tune_lr
-    tuning = fine_tune(replace(local, optim=replace(local.optim, lr=rate)), tune_epochs, part)
-    return FineTuning(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)
+    tuning = make_tuning(local, tune_epochs, tune_lr, part)
+    return Served(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)
+
+
+def make_tuning(local: Train, epochs: int, lr: float | None, part: Literal["all", "head"]) -> Train:
+    """What devices do before they use a model: plain training at a rate of its own, if it has one."""
+    rate = local.optim.lr if lr is None else lr
+    return fine_tune(replace(local, optim=replace(local.optim, lr=rate)), epochs, part)

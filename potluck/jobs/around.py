@@ -1,6 +1,6 @@
 """An objective around another: for parts that add something to whatever a device minimises. Nets likewise."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -9,6 +9,7 @@ from potluck.core.trees import Params, Tree
 from potluck.jobs.objective import Objective
 
 
+@runtime_checkable
 class AroundObjective(Objective, Protocol):
     """Does all that the inner objective does; a subclass says what it does besides."""
 

@@ -1,18 +1,28 @@
 """Layers: several systems on one fleet, each for one inequality, around a base rule.
 
 The order is fixed, whatever order they are named in. From devices upward: users, edges, then at the cloud
-cohorts around sizes around the base rule; above all, what is served (prior). `matrix` says which of them go
-together.
+cohorts around sizes around the base rule; above all, what is served (tuned or switch, and prior). `matrix`
+says which of them go together.
 """
 
 from potluck.layers.described import CLOUD, Level, describe_stack
-from potluck.layers.matrix import LAYERS, PRIOR, Row, find_refusal, list_apart, list_matrix, sort_layers
+from potluck.layers.matrix import (
+    LAYERS,
+    PRIOR,
+    SERVES,
+    Row,
+    find_refusal,
+    list_apart,
+    list_matrix,
+    sort_layers,
+)
 from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
 
 __all__ = [
     "CLOUD",
     "LAYERS",
     "PRIOR",
+    "SERVES",
     "Level",
     "Row",
     "complete_base",

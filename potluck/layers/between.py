@@ -1,18 +1,22 @@
 """What may be set of each layer, `[layer.NAME]`: the parameters of what makes it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.ftfa import make_tuning
 from potluck.algorithms.shufflefl.planner.problem import Planner
 from potluck.algorithms.shufflefl.planner.search import Search
 from potluck.algorithms.shufflefl.users import Users, make_users
 from potluck.core.errors import require
-from potluck.core.ranges import Seconds
+from potluck.core.ranges import LearningRate, Repeats, Seconds
 from potluck.core.rule import Rule
 from potluck.jobs import Train
 from potluck.jobs.prior import ServedForm
+from potluck.jobs.switch import Chooser, Personal
 from potluck.rules.edges import EVERYBODY, Edge, EdgeView, Mix, OwnModels
 from potluck.rules.relay import Relay
+
+OWN = Personal()
 
 
 def users(
@@ -47,6 +51,28 @@ def prior(
 ) -> ServedForm:
     """Each view also with devices' own priors, as VIEW+prior, and these lead; fitted on validation rows."""
     return form
+
+
+def tuned(
+    local: Train = Train(),
+    epochs: Annotated[Repeats, "passes over its own rows, before a device uses a model; 0: as it is"] = 1,
+    lr: Annotated[LearningRate | None, "their learning rate, unless it is that of training"] = None,
+    part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
+) -> Train:
+    """What devices do to the first view before they use it (FTFA); it is beside, as it was."""
+    return make_tuning(local, epochs, lr, part)
+
+
+def switch(
+    local: Train = Train(),
+    epochs: Annotated[Repeats, "passes over its own rows, by a last layer of its own"] = OWN.epochs,
+    lr: Annotated[LearningRate, "learning rate of that layer"] = OWN.lr,
+    switch: Annotated[
+        Chooser, "who answers, own model or the offered one: Entropy, Threshold, Cosine, Familiar or Prior"
+    ] = OWN.switch,
+) -> Train:
+    """The first view and a device's own last layer on it answer row by row (ClassTer's switch)."""
+    return Personal(epochs, lr, switch).job(local)
 
 
 def edges(

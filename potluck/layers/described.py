@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from potluck import algorithms
 from potluck.core.codec import Json
-from potluck.layers.presets import BASE, COHORTS, OF_BASE, SIZE_KINDS, USERS, Table, settle
+from potluck.layers.matrix import PRIOR, SERVES
+from potluck.layers.presets import BASE, COHORTS, OF_BASE, OF_TUNING, SIZE_KINDS, TUNED, USERS, Table, settle
 from potluck.layers.stacking import complete_layers
 
 CLOUD = "cloud"
 _CHOICES = ("kind", "mode")  # they decide on other defaults
-_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", "prior")
+_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", *SERVES, PRIOR)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
         own = {key: value for key, value in said.items() if key not in SIZE_KINDS[base]}
         return [Level(CLOUD, BASE, shared), Level("sizes", base, own)]
     said = _pick_set(table, plain)
+    if base == TUNED:
+        own = {OF_TUNING[key]: value for key, value in said.items() if key in OF_TUNING}
+        kept = {key: value for key, value in said.items() if key not in OF_TUNING}
+        return [Level(CLOUD, BASE, kept), Level("tuned", base, own)]
     if base == USERS:
         own = {new: table[old] for old, new in OF_BASE.items() if old == "users" or old in said}
         return [
@@ -64,7 +69,7 @@ def _describe_layers(base: str, tables: Mapping[str, Table]) -> list[Level]:
     for name, own in tables.items():
         chosen = {key: own[key] for key in _CHOICES if key in own}
         plain[name] = complete_layers([*tables], {**tables, name: chosen}, base)[name]
-    rules = {"users": "shufflefl", "edges": "fededge"}
+    rules = {"users": "shufflefl", "edges": "fededge", "tuned": TUNED}
     found = []
     for name, table in full.items():
         rule = str(table.get("kind", rules.get(name, "")))

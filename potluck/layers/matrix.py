@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from potluck.core.errors import ConfigError, nearest_or_own, show_short
 
 PRIOR = "prior"  # of what is served, whatever trained it
-LAYERS = ("users", "edges", "cohorts", "sizes", PRIOR)  # from devices to the base rule, then what is served
+SERVES = ("tuned", "switch")  # of what is served, too: each makes the first view a device's own
+TRAINED = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule
+LAYERS = (*TRAINED, *SERVES, PRIOR)
 
 _GROUPS = "it groups devices by itself"
 _MANY = "it has several models, and nobody between may choose one for others"
@@ -26,6 +28,9 @@ _SIZES = "it has sizes already"
 _SIZED = "sizes stand inside cohorts; take heterofl with the layer cohorts"
 _PARTS = "it finds groups by whole changes, and sizes have parts"
 _PLAIN = "sizes average what their owners have, as FedAvg does and no other rule"
+_TUNES = "it makes its model devices' own by itself"
+_KEEPS = "its devices use models that they keep, tuned already"
+_SEVERAL = "its devices use several models at once"
 
 # By base rule and layer: why not. What isn't here is offered. In this order: users, edges, cohorts, sizes.
 _REFUSED: Mapping[str, tuple[str | None, ...]] = {
@@ -63,6 +68,21 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "shufflefl": (_USERS, None, None, _ONE),
     "tifl": (None, None, _WHOLE, _PLAIN),
 }
+# By base rule: why what it serves isn't made devices' own by a layer.
+_UNTUNED: Mapping[str, str] = {
+    "classter": _TUNES,
+    "classter_async": _TUNES,
+    "dmpfl": _SEVERAL,
+    "fededge": _KEEPS,
+    "fedgs": _TIERS,
+    "fedpvr": _KEEPS,
+    "fedrac": _SEVERAL,
+    "ftfa": _TUNES,
+    "hierfl": _KEEPS,
+    "hybridfl": _TIERS,
+    "maverick": _KEEPS,
+    "share": _TIERS,
+}
 _ROUNDS = "of several rounds, there is no one change of a control variate"
 # What a layer's table says for a base rule, whatever else its default is: key, value, why.
 _TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
@@ -82,6 +102,7 @@ _TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
 _APART: Mapping[frozenset[str], str] = {
     frozenset({"users", "sizes"}): _ONE,
     frozenset({"edges", "sizes"}): _ONE,
+    frozenset(SERVES): "both make the same model a device's own",
 }
 
 
@@ -149,5 +170,5 @@ def list_apart() -> dict[str, str]:
 
 
 def _read_reasons(base: str) -> dict[str, str | None]:
-    around = LAYERS[:-1]
-    return dict(zip(around, _REFUSED.get(base, (None,) * len(around)), strict=True)) | {PRIOR: None}
+    trained = dict(zip(TRAINED, _REFUSED.get(base, (None,) * len(TRAINED)), strict=True))
+    return trained | dict.fromkeys(SERVES, _UNTUNED.get(base)) | {PRIOR: None}

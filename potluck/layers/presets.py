@@ -15,6 +15,8 @@ SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedA
 SIZE_KINDS: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
 LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
+TUNED: Final = "ftfa"  # tuned above FedAvg
+OF_TUNING: Final = {"tune_epochs": "epochs", "tune_lr": "lr", "part": "part"}  # of its parameters
 OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
 
 

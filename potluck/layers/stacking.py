@@ -1,6 +1,7 @@
 """A base rule with its layers, made by name: what an experiment's `layers` and `[layer.NAME]` ask for."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from potluck import algorithms
@@ -13,7 +14,7 @@ from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
 from potluck.jobs.prior import ServedForm
 from potluck.layers import between
-from potluck.layers.matrix import PRIOR, find_terms, require_offered, show_term, sort_layers
+from potluck.layers.matrix import PRIOR, SERVES, find_terms, require_offered, show_term, sort_layers
 from potluck.layers.presets import (
     BASE,
     COHORTS,
@@ -28,10 +29,18 @@ from potluck.layers.presets import (
 )
 from potluck.rules.edges import EdgeTiers
 from potluck.rules.layered import Layered
+from potluck.rules.relay import Relay
+from potluck.rules.serving import Served
 from potluck.rules.wrap import is_cohort
 
 NOTHING: Table = {}
+NO_EDGES = Relay()
 TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
+USES: Mapping[str, Callable[..., Any]] = {
+    "tuned": between.tuned,
+    "switch": between.switch,
+    PRIOR: between.prior,
+}
 
 
 def stacked(
@@ -51,12 +60,30 @@ def stacked(
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
     for inner in find_inner(base, parameters or {}):
-        require_offered(inner, [name for name in names if name in TIERS])
-    base, own, layers = open_preset(base, rounds, dict(parameters or {}), layers)
+        require_offered(inner, [name for name in names if name in (*TIERS, *SERVES)])
+    serves = [name for name in names if name in SERVES]
+    around = {name: table for name, table in layers.items() if name not in SERVES}
+    made = _make_trained(base, local, dict(parameters or {}), rounds, around, serves)
+    for name in serves:
+        made = serve_by(made, fit(USES[name], layers[name], f"layer.{name}", Terms(local)).make(), name)
+    return made
+
+
+def _make_trained(
+    base: str,
+    local: Train,
+    parameters: dict[str, Any],
+    rounds: int | None,
+    layers: Mapping[str, Table],
+    serves: Sequence[str],
+) -> Runnable:
+    """A base rule with the layers that train."""
+    base, own, layers = open_preset(base, rounds, parameters, layers)
     names, kinds = sort_layers([*layers]), _list_rules(base, layers, own)
     if "sizes" in names:
         kind, settings = _read_kind("sizes", layers)
         base, own = kind, take_over(base, kind, own) | settings
+        require_offered(base, serves)
     if "cohorts" in names:
         kind, settings = _read_kind("cohorts", layers)
         settings = listen_longer(kind, {base}, layers, settings)
@@ -70,7 +97,18 @@ def stacked(
     else:
         cloud = algorithms.make(base, local, rounds, **own)
     made = {name: fit_tier(name, kinds, layers[name], local).make() for name in names if name in TIERS}
+    fix = "goes on, and devices use models that they keep, tuned already; set go_on = false"
+    passes = not serves or isinstance(made.get("edges", NO_EDGES), Relay)
+    require(passes, "layer.edges.go_on", True, f"{fix}, or leave out {' and '.join(serves)}")
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
+
+
+def serve_by(made: Runnable, tuning: Train, view: str) -> Runnable:
+    """The same whose first view is made devices' own; whoever is below the cloud passes on its word."""
+    if isinstance(made, Layered):
+        return replace(made, cloud=Served(made.cloud, tuning, view))
+    assert isinstance(made, Rule), "others aren't offered"
+    return Served(made, tuning, view)
 
 
 def put_below(cloud: Rule | EdgeTiers, edge: Rule | None, people: Users | None) -> Layered:
@@ -123,8 +161,8 @@ def complete_layers(
     for name, table in tables.items():
         if name in TIERS:
             found[name] = list_settings(fit_tier(name, _list_rules(base, tables, own), table))
-        elif name == PRIOR:
-            found[name] = list_settings(fit(between.prior, table, f"layer.{name}", Terms()))
+        elif name in USES:
+            found[name] = list_settings(fit(USES[name], table, f"layer.{name}", Terms()))
         else:
             kind, settings = _read_kind(name, tables)
             settings = listen_longer(kind, {base}, tables, settings)

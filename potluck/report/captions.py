@@ -95,8 +95,8 @@ def tell_views(run: Run) -> str:
     views = list(per_device.read_views(run))
     told = [f"“{view}” is {words[view]}" for view in views if view in words]
     for view in views:
-        if (without := per_device.name_without(view, views)) is not None:
-            told.append(f"“{view}” is “{without}” with the layer {view.rpartition('+')[2]}")
+        if view not in words and (without := per_device.name_without(view, views)) is not None:
+            told.append(f"“{view}” is “{without}” with the layer {per_device.name_layer(view)}")
     known = f" {'; '.join(told)}." if told else ""
     return (
         "Look at which of these models would serve devices best."

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from potluck.experiment import Comparison, Run
+from potluck.layers import SERVES
 from potluck.metrics import Measurement, headline
 from potluck.report.canvas import (
     INK,
@@ -71,9 +72,20 @@ def read_views(run: Run) -> dict[str, list[Measurement]]:
 
 
 def name_without(view: str, views: Collection[str]) -> str | None:
-    """The view that a layer serves as this one, "global" of "global+prior"; None if there is no such view."""
+    """The view that a layer serves as this one, "global" of "global+prior"; None if there is no such view.
+
+    What is made of the first view stands before it.
+    """
     base, plus, _ = view.rpartition("+")
+    if view in SERVES:
+        names = [*views]
+        return next(iter(names[names.index(view) + 1 :]), None)
     return base if plus and base in views else None
+
+
+def name_layer(view: str) -> str | None:
+    """The layer that serves a view, if one does."""
+    return view.rpartition("+")[2] if "+" in view or view in SERVES else None
 
 
 def draw_views(run: Run, colour: str) -> go.Figure | None:

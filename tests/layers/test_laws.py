@@ -4,16 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from federations import SIZES, finished, small, values, weights
+from federations import SIZES, finished, lines, small, values, weights
 from stacks import COHORTS, PLAIN, PLAIN_EDGES, WHOLE, build, crowd
 
 from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
-from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.ftfa import FineTuning
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
-from potluck.jobs import fine_tune
 from potluck.layers import complete_base, complete_layers, stacked
 from potluck.rules.layered import Layered
 from potluck.rules.relay import Relay
@@ -159,16 +156,40 @@ def test_cohorts_of_sizes_compare_what_all_have(monkeypatch):
 
 
 @pytest.mark.parametrize(("epochs", "same"), [(0, True), (1, False)])
-def test_serving_without_effort_is_the_view_itself(epochs, same):
-    """Of tuning; of priors see tests/simulate/test_prior_views.py."""
-    rule = FineTuning(FedAvg(4, PLAIN), fine_tune(PLAIN, epochs, "all"))
-    sim = finished(crowd(), rule, rounds=3)
-    tuned, plain = (
-        [values(sim, "loss", node=node, view=view) for node in range(len(SIZES))]
-        for view in ("tuned", "global")
+@pytest.mark.parametrize("layer", ["tuned", "switch"])
+@pytest.mark.parametrize(("base", "view"), [("fedavg", "global"), ("auxo", "cohort"), ("heterofl", "level")])
+def test_serving_without_effort_is_the_view_itself(base, view, layer, epochs, same):
+    """Of tuning and switches; of priors see tests/simulate/test_prior_views.py."""
+    sim = finished(crowd(), build(base, (layer,), **{layer: {"epochs": epochs, "lr": 0.5}}), rounds=3)
+    served, plain = (
+        torch.tensor([values(sim, "loss", node=node, view=each) for node in range(len(SIZES))])
+        for each in (layer, view)
     )
-    assert all(plain)
-    assert (tuned == plain) is same
+    assert plain.numel()
+    assert torch.allclose(served, plain, rtol=0, atol=1e-12) is same
+
+
+def test_ftfa_is_fedavg_that_is_tuned():
+    own = {"tune_epochs": 2, "tune_lr": 0.3, "part": "head"}
+    preset = algorithms.make("ftfa", PLAIN, clients=4, **own)
+    stack = stacked("fedavg", PLAIN, {"clients": 4}, tuned={"epochs": 2, "lr": 0.3, "part": "head"})
+    assert stack == preset
+    assert stacked("fedavg", PLAIN, tuned={}) == algorithms.make("ftfa", PLAIN)
+    sims = [finished(crowd(), rule, rounds=3) for rule in (preset, stack)]
+    assert lines(sims[0]) == lines(sims[1])
+
+
+@pytest.mark.parametrize("layers", [("tuned",), ("switch",), ("users", "cohorts", "tuned")])
+def test_what_is_served_changes_nothing_of_training(layers):
+    sims = [finished(crowd(), build("fedavg", each), rounds=3) for each in (layers, layers[:-1])]
+    above, plain = (sim.find_models() for sim in sims)
+    for view, (spec, params) in plain.items():
+        assert above[view][0] == spec
+        assert all(torch.equal(above[view][1][name], p) for name, p in params.items())
+    views = {r["view"] for r in sims[1].records if r["metric"] == "accuracy_mean"}
+    assert views
+    for view in views:
+        assert values(sims[0], "accuracy_mean", view=view) == values(sims[1], "accuracy_mean", view=view)
 
 
 def check_memories(made):

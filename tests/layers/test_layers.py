@@ -138,6 +138,8 @@ def test_an_experiment_names_its_layers(tmp_path):
         {"layers": ["sizes"], "layer": {"sizes": {"kind": "fedrac", "time": {"kappa": 0.4}}}},
         {"layers": ["edges", "users"], "algorithm": "scaffold"},
         {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
+        {"layers": ["switch", "cohorts"], "layer": {"switch": {"switch": {"kind": "threshold"}}}},
+        {"layers": ["tuned", "prior"], "algorithm": "shufflefl"},
     ],
 )
 def test_what_a_run_writes_down_makes_the_same_rule(said):
@@ -225,6 +227,20 @@ def test_a_layer_s_table_is_never_dropped():
         (
             {"algorithm": "shufflefl", "layers": ["cohorts"], "algorithms": {"shufflefl": {"gamma": 0.5}}},
             r"algorithms\.shufflefl\.gamma = 0\.5",
+        ),
+        ({"layers": ["tuned"], "layer": {"tuned": {"epochs": -1}}}, r"layer\.tuned\.epochs = -1"),
+        ({"layers": ["tuned"], "layer": {"tuned": {"lr": 0.0}}}, r"layer\.tuned\.lr = 0\.0"),
+        ({"layers": ["tuned"], "layer": {"tuned": {"part": "tail"}}}, r"layer\.tuned\.part = 'tail'"),
+        ({"layers": ["switch"], "layer": {"switch": {"switch": "luck"}}}, r"switch\.kind = 'luck'.*Entropy"),
+        ({"layers": ["switch", "tuned"]}, r"tuned and switch don't go together"),
+        (
+            {"layers": ["tuned", "edges"]},
+            r"layer\.edges\.go_on = True: .*set go_on = false, or leave out tuned",
+        ),
+        ({"algorithm": "auxo", "layers": ["tuned"], "algorithms": {"auxo": {"inner": "ftfa"}}}, r"by itself"),
+        (
+            {"layers": ["sizes", "tuned"], "layer": {"sizes": {"kind": "fedrac"}}},
+            r"layers = \['tuned'\]: fedrac takes no tuned: its devices use several models",
         ),
         (
             {"algorithm": "ifca", "layers": ["users"]},

@@ -71,6 +71,16 @@ def test_shufflefl_is_users_below_fedavg_wherever_else_it_stands():
     ]
 
 
+def test_ftfa_is_tuned_above_fedavg():
+    told = describe_stack("ftfa", {"tune_epochs": 3}, ["users"], {"users": {}})
+    assert [(level.name, level.rule, dict(level.settings)) for level in told] == [
+        ("cloud", "fedavg", {"clients": 10}),
+        ("users", "shufflefl", {}),
+        ("tuned", "ftfa", {"epochs": 3}),
+    ]
+    assert told[1:] == describe_stack("fedavg", {}, ["users", "tuned"], {"tuned": {"epochs": 3}})[1:]
+
+
 def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
     run = run_of(
         *chosen(["0", "0", "1", "0"], [0, 0, 1, 1]),
@@ -286,6 +296,16 @@ def test_each_serving_layer_stands_beside_the_view_without_it():
     assert "With and without prior" in [figure.title for figure in draw_all(both)]
     assert served.list_layers(compared(runs[2])) == []
     assert "“all+prior” is “all” with the layer prior" in captions.tell_views(runs[0])
+
+
+def test_what_is_made_of_the_first_view_stands_beside_it():
+    run = scored(1, "one", switch_prior=[0.4], all_prior=[0.4], switch=[0.3], all=[0.1])
+    assert served.list_layers(compared(run)) == ["prior", "switch"]
+    assert [(p.view, p.without, p.served) for p in served.read_pairs(compared(run), "switch")] == [
+        ("all", 0.1, 0.3)
+    ]
+    assert "“switch” is “all” with the layer switch" in captions.tell_views(run)
+    assert per_device.name_without("tuned", ["tuned"]) is None
 
 
 def test_a_plus_alone_is_no_layer():

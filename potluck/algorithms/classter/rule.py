@@ -52,6 +52,7 @@ from potluck.authoring import (
     value,
 )
 from potluck.core import keys
+from potluck.rules.serving import map_task
 
 DISTIL, JUDGE = "distil", "judge"
 STRIDE = 10  # updates between two notes of the counters
@@ -179,9 +180,9 @@ class ClassWise:
             job = use_model(self.local.model, Loudest(self._device_calibration()))
             send: dict[str, Tree] = {"models": m.heard, "trained": m.trained, **_tell(m, DETECTORS)}
             return {"classter": Task(node, job, send)}
+        plain = Task(node, use_model(self.distil.model), {"params": general, **_tell(m, GENERAL)})
         # The server's rows are nobody's own, and have no labels.
-        job = use_model(self.distil.model) if node == ctx.me else self.tuning
-        return {"classter": Task(node, job, {"params": general, **_tell(m, GENERAL)})}
+        return {"classter": plain if node == ctx.me else map_task(plain, self.tuning)}
 
     def _device_calibration(self) -> Calibration:
         """How devices measure detectors: they have noise, but not the server's rows."""

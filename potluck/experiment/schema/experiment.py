@@ -56,7 +56,8 @@ class Experiment(Table):
     algorithm: Annotated[str, "the algorithm that `potluck run` runs"] = "fedavg"
     layers: Annotated[
         list[str],
-        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, prior.",
+        "What stands around the algorithm, in whatever order: users, edges, cohorts, sizes, tuned, switch, "
+        "prior.",
     ] = Field(default=[])
     layer: Annotated[Parameters, "[layer.NAME]: what may be set of a layer"] = Field(default={})
     compare: Annotated[
