@@ -22,6 +22,7 @@ from potluck.experiment.launch.folder_changes import Changes
 from potluck.experiment.launch.follower import Follower, Missing
 from potluck.experiment.launch.words import Broken, Failed, Here, LostError, UserCode
 from potluck.experiment.run_events import Callback, Ended, Started
+from potluck.experiment.screen import Screen
 
 pytestmark = pytest.mark.slow
 
@@ -281,6 +282,17 @@ def test_three_attempts_without_a_newer_snapshot_are_the_run_s_own_fault(tmp_pat
         ask(machines, [Missing("run-1", small(), tmp_path / "run")])
     assert len(machines.begun) == 3
     assert not (tmp_path / "run").exists()
+
+
+def test_a_machine_that_goes_before_its_first_word_costs_its_attempt(tmp_path, capsys):
+    """The run starts on the screen when a machine has taken it, whichever attempt that is."""
+    machines, run = Nearby(lambda attempt, own: own if attempt > 1 else say()(attempt, own)), tmp_path / "run"
+    follower = ask(machines, [Missing("run-1", small(stop={"rounds": 2}), run)], Screen(quiet=False))
+    told = capsys.readouterr().err
+    assert told.count(f"run-1: on {os.uname().nodename}") == 1
+    assert "run-1: its stream broke off; on " in told
+    assert "attempt 2" in told
+    assert follower.under_way == 0
 
 
 def test_a_run_that_gets_on_may_be_broken_off_without_limit(tmp_path, here):

@@ -157,7 +157,8 @@ class Asker(Generic[S]):
         run, before = asked.run, asked.kind
         if not before and asked.made:  # begun by an earlier command
             before = execution_plan.read_origin(asked.place).partition(" of ")[2].partition(", torch ")[0]
-        if asked.attempt == 1:
+        if not asked.started:  # an attempt may break off before this
+            asked.started = True
             self.follower.start(run, here.host)
         if before and not here.kind.startswith(before):
             self.follower.say(
