@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,6 +107,38 @@ def test_without_ray_it_says_what_to_install(tmp_path):
     one = Experiment(data={"source": "synthetic", "clients": 4}, model={"name": "linear"}, stop={"rounds": 1})
     with pytest.raises(ConfigError, match=r'Ray isn\'t installed here; pip install "potluck\[ray\]"'):
         potluck.compare(one, ["fedavg"], out=tmp_path / "out", on="ray")
+
+
+def open_machines(monkeypatch, cpus, gpus):
+    """A cluster of the command's own with 4 cores and no GPU, of which nothing else is asked here."""
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0}))
+    return ray._Machines(cpus, gpus, None, own=True)
+
+
+@pytest.mark.parametrize(
+    ("runs", "cpus", "gpus", "told"),
+    [
+        (1, 8, 0.0, "1 run waits for 8 CPUs; "),
+        (2, 1, 0.5, "2 runs wait for 0.5 GPU each; "),
+        (1, 2, 1.0, "1 run waits for 1 GPU and 2 CPUs; "),
+    ],
+)
+def test_what_runs_wait_for_is_told(monkeypatch, runs, cpus, gpus, told):
+    machines = open_machines(monkeypatch, cpus, gpus)
+    assert machines.tell_lack(runs) == f"{told}the cluster has 4 CPUs and no GPU"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "told"),
+    [
+        (8, 0.0, "on: cpus=8: the cluster has 4 CPUs and no GPU; write cpus=4 or less"),
+        (1, 0.5, r"on: gpus=0\.5: the cluster has 4 CPUs and no GPU; leave gpus out, with run\.device=cpu"),
+    ],
+)
+def test_more_than_a_cluster_of_its_own_has_is_refused(monkeypatch, cpus, gpus, told):
+    with pytest.raises(ConfigError, match=told):
+        open_machines(monkeypatch, cpus, gpus).require_room()
+    open_machines(monkeypatch, 4, 0.0).require_room()
 
 
 def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):

@@ -229,25 +229,30 @@ class _Machines:
 
     def tell_lack(self, runs: int) -> str:
         wanted = [_count(self.gpus, "GPU")] if self.gpus else []
-        wanted = [_count(self.cpus, "CPU")] if not wanted or self.cpus > 1 else wanted
-        wait = f"{runs} runs wait for {' and '.join(wanted)} each" if runs > 1 else "1 run waits for "
-        return f"{wait}; the cluster has {self._tell_room()}"
+        wanted += [_count(self.cpus, "CPU")] if not wanted or self.cpus > 1 else []
+        who = "1 run waits" if runs == 1 else f"{runs} runs wait"
+        each = " each" if runs > 1 else ""
+        return f"{who} for {' and '.join(wanted)}{each}; {self._tell_room()}"
 
     def require_room(self) -> None:
         """Refuse to wait for what never comes: nobody makes a cluster larger that was started here."""
         import ray
 
-        there = ray.cluster_resources()
         if not self.own:
             return
-        if self.cpus > there.get("CPU", 0) or self.gpus > there.get("GPU", 0):
-            raise ConfigError(f"on: {self.tell_lack(1)}; ask for less")
+        there = ray.cluster_resources()
+        if self.cpus > (most := there.get("CPU", 0)):
+            raise ConfigError(f"on: cpus={self.cpus}: {self._tell_room()}; write cpus={most:g} or less")
+        if self.gpus > there.get("GPU", 0):
+            fix = "leave gpus out, with run.device=cpu"
+            raise ConfigError(f"on: gpus={self.gpus:g}: {self._tell_room()}; {fix}")
 
     def _tell_room(self) -> str:
         import ray
 
         there = ray.cluster_resources()
-        return " and ".join(_count(there.get(kind, 0), kind) for kind in ("CPU", "GPU"))
+        found = " and ".join(_count(there.get(kind, 0), kind) for kind in ("CPU", "GPU"))
+        return f"the cluster has {found}"
 
 
 def _count(number: float, what: str) -> str:
