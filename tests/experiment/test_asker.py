@@ -87,7 +87,7 @@ def own_temporary_folder(tmp_path, monkeypatch):
     (tmp_path / "afar").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "afar"))
     yield
-    rooms = tmp_path / "afar" / "potluck-afar"
+    rooms = tmp_path / "afar" / f"potluck-afar-{os.getuid()}"
     assert not rooms.exists() or not list(rooms.iterdir())  # each goes with its run
     assert multiprocessing.active_children() == []
 
@@ -388,13 +388,15 @@ def test_it_is_said_now_and_then_that_runs_wait(tmp_path, monkeypatch):
 def test_callbacks_hear_of_runs_elsewhere(tmp_path):
     class Ear(Callback):
         def __init__(self):
-            self.heard = []
+            self.heard, self.found = [], []
 
         def on_start(self, event):
             self.heard.append(event)
+            self.found.append(folder.is_run(event.folder))
 
         def on_end(self, event):
             self.heard.append(event)
+            self.found.append(runs.load(event.folder).finished and any(event.folder.glob("models/*")))
 
     place = tmp_path / "run"
     ask(Nearby(), [Missing("run-1", small(stop={"rounds": 2}), place)], callbacks=[ear := Ear()])
@@ -402,10 +404,11 @@ def test_callbacks_hear_of_runs_elsewhere(tmp_path):
     assert isinstance(first, Started)
     assert isinstance(last, Ended)
     assert first.folder == last.folder == place
+    assert ear.found == [True, True]  # what there is of the run by then
 
 
 def test_folders_that_nobody_holds_are_removed_by_the_next_run(tmp_path):
-    left = tmp_path / "afar" / "potluck-afar" / "left" / "run"
+    left = tmp_path / "afar" / f"potluck-afar-{os.getuid()}" / "left" / "run"
     left.mkdir(parents=True)
     (left / "records.jsonl").write_text("")
     ask(Nearby(), [Missing("run-1", small(stop={"rounds": 1}), tmp_path / "run")])

@@ -141,6 +141,13 @@ def test_more_than_a_cluster_of_its_own_has_is_refused(monkeypatch, cpus, gpus, 
     open_machines(monkeypatch, 4, 0.0).require_room()
 
 
+def test_only_what_is_missing_there_asks_for_the_same_potluck():
+    told = ray._tell_error(PermissionError(13, "Permission denied", "/tmp/x")).text
+    assert told == "can't be computed there (PermissionError: [Errno 13] Permission denied: '/tmp/x')"
+    for error in (ModuleNotFoundError("No module named 'potluck'"), AttributeError("compute_far")):
+        assert ray._tell_error(error).text.endswith("; is the same Potluck installed on all machines?")
+
+
 def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):
     monkeypatch.setattr(ray, "MOST", 1000)
     pool = load("synthetic", rows=400, dimension=8, classes=4)

@@ -7,6 +7,7 @@ gone. It redoes nothing by itself, and holds nothing that can't be lost.
 import contextlib
 import logging
 import os
+import pickle
 import re
 import signal
 import socket
@@ -209,9 +210,7 @@ class _Machines:
             word: Word = ray.get(next(stream))
             return word
         except RayTaskError as error:
-            fix = "is the same Potluck installed on all machines?"
-            text = f"can't be computed there ({type(error.cause).__name__}: {error.cause}); {fix}"
-            return Failed(Failure("PotluckError", text, ""))
+            return Failed(_tell_error(error.cause))
         except RayError as error:
             known = {
                 OutOfMemoryError: "its machine had no memory left",
@@ -253,6 +252,14 @@ class _Machines:
         there = ray.cluster_resources()
         found = " and ".join(_count(there.get(kind, 0), kind) for kind in ("CPU", "GPU"))
         return f"the cluster has {found}"
+
+
+def _tell_error(error: Exception) -> Failure:
+    """What a task raised before its run could: what it is made of isn't there, or the machine is at fault."""
+    found = f"{type(error).__name__}: {error}"
+    unlike = isinstance(error, ImportError | AttributeError | pickle.PickleError)
+    fix = "; is the same Potluck installed on all machines?" if unlike else ""
+    return Failure("PotluckError", f"can't be computed there ({found}){fix}", "")
 
 
 def _count(number: float, what: str) -> str:
