@@ -360,6 +360,15 @@ def test_plans_are_measured_by_one_task_of_all(tmp_path):
     assert [order.choice.plan.executor for name, order in machines.begun[1:]] == ["loop", "loop"]
 
 
+def test_runs_give_a_sign_of_life_while_plans_are_measured(tmp_path, monkeypatch):
+    machines, begun = Nearby(), []
+    monkeypatch.setattr(asked_run.AskedRun, "look", lambda each: begun.append(len(machines.begun)))
+    open_ = small(run={"executor": "auto"}, stop={"rounds": 1})
+    ask(machines, [Missing("run-1", open_, tmp_path / "run")])
+    assert machines.begun[0][0] == "plans"
+    assert begun[0] == 1  # when nothing but plans was asked for
+
+
 def test_plans_that_nobody_lives_to_measure_are_given_up(tmp_path):
     class Weak(Nearby):
         def begin(self, name, call, terms):

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,7 @@ def test_what_it_says(text, found):
         ("ray?gpus=", "gpus = '': a run takes one GPU"),
         ("ray?gpu=1", r"on = 'ray\?gpu=1': gpu = '1': did you mean 'gpus'\?"),
         ("ray?cpus=0", r"on = 'ray\?cpus=0': cpus = '0': write the cores of a run, 1 or more"),
+        ("ray?cpus=" + "9" * 5000, "cpus = .*: write the cores of a run"),
         ("ray?cpus=0.5", "cpus = '0.5': write the cores of a run"),
     ],
 )
@@ -146,6 +148,22 @@ def test_only_what_is_missing_there_asks_for_the_same_potluck():
     assert told == "can't be computed there (PermissionError: [Errno 13] Permission denied: '/tmp/x')"
     for error in (ModuleNotFoundError("No module named 'potluck'"), AttributeError("compute_far")):
         assert ray._tell_error(error).text.endswith("; is the same Potluck installed on all machines?")
+
+
+def test_a_thread_leaves_handlers_of_signals_alone(monkeypatch):
+    """Only the main one may set them."""
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None)
+    )
+    monkeypatch.setattr(ray, "_join", lambda address: True)
+    monkeypatch.setattr(ray, "_silence", lambda: None)
+
+    def connect():
+        with ray._connect(None) as own:
+            return own
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(connect).result()
 
 
 def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):

@@ -11,6 +11,7 @@ import pickle
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ def read_cluster(text: str) -> RayCluster:
     for key in given:
         require(key in OPTIONS, f"on = {text!r}: {key}", given[key], nearest(key, OPTIONS))
     cpus, gpus = given.get("cpus", "1"), given.get("gpus")
-    whole = cpus.isascii() and cpus.isdigit() and int(cpus) > 0
+    whole = re.fullmatch(r"[1-9][0-9]{0,5}", cpus) is not None
     require(whole, f"on = {text!r}: cpus", cpus, "write the cores of a run, 1 or more, such as cpus=2")
     fix = "a run takes one GPU, or a share of one; write 1, or a part such as gpus=0.25"
     share = gpus is None or (re.fullmatch(r"1|0?\.\d+", gpus) is not None and float(gpus) > 0)
@@ -120,8 +121,9 @@ def _connect(address: str | None) -> Iterator[bool]:
         yield own
     finally:
         ray.shutdown()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():  # no other may, and Ray sets none there
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _join(address: str) -> bool:
