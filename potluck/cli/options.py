@@ -71,8 +71,9 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="ray[:HOST:PORT]",
-        help="Compute the runs on the machines of a Ray cluster: ray (this machine's, or one of its own), "
-        "ray:10.0.0.1:6379, ray:10.0.0.1:6379?gpus=0.5&cpus=2 (half a GPU and 2 cores a run).",
+        help="Compute the runs on the machines of a Ray cluster: ray (that of RAY_ADDRESS, else this "
+        "machine's, else one of the command's own), ray:10.0.0.1:6379, "
+        "ray:10.0.0.1:6379?gpus=0.5&cpus=2 (half a GPU and 2 cores a run).",
         show_default=False,
     ),
 ]

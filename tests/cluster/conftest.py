@@ -80,7 +80,7 @@ def machines(tmp_path_factory):
         cluster = Cluster(True, head_node_args={**head, "node_ip_address": "127.0.0.1"})
         try:
             found = Machines(cluster)
-            found.rooms = room / "potluck-afar"
+            found.rooms = room / f"potluck-afar-{os.getuid()}"
             yield found
         finally:
             ray.shutdown()

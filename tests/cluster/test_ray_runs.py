@@ -305,7 +305,7 @@ def test_a_cluster_of_the_command_s_own_has_what_this_machine_has(machines, file
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", "local")
         refused = started(*command, "--out", str(tmp_path / "no"), "--on", "ray?gpus=1")
-        wanted = r"on: 1 run waits for 1 GPU; the cluster has \d+ CPUs? and no GPU; ask for less"
+        wanted = r"on: gpus=1: the cluster has \d+ CPUs? and no GPU; leave gpus out, with run.device=cpu"
         assert re.search(wanted, end(refused, 2))
         said = end(started(*command, "--out", str(tmp_path / "out"), "--on", "ray"), 0)
     assert "fedavg-1: accuracy" in said

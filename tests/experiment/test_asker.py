@@ -22,6 +22,7 @@ from potluck.experiment.launch.folder_changes import Changes
 from potluck.experiment.launch.follower import Follower, Missing
 from potluck.experiment.launch.words import Broken, Failed, Here, LostError, UserCode
 from potluck.experiment.run_events import Callback, Ended, Started
+from potluck.experiment.screen import Screen
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def own_temporary_folder(tmp_path, monkeypatch):
     (tmp_path / "afar").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "afar"))
     yield
-    rooms = tmp_path / "afar" / "potluck-afar"
+    rooms = tmp_path / "afar" / f"potluck-afar-{os.getuid()}"
     assert not rooms.exists() or not list(rooms.iterdir())  # each goes with its run
     assert multiprocessing.active_children() == []
 
@@ -283,6 +284,17 @@ def test_three_attempts_without_a_newer_snapshot_are_the_run_s_own_fault(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_a_machine_that_goes_before_its_first_word_costs_its_attempt(tmp_path, capsys):
+    """The run starts on the screen when a machine has taken it, whichever attempt that is."""
+    machines, run = Nearby(lambda attempt, own: own if attempt > 1 else say()(attempt, own)), tmp_path / "run"
+    follower = ask(machines, [Missing("run-1", small(stop={"rounds": 2}), run)], Screen(quiet=False))
+    told = capsys.readouterr().err
+    assert told.count(f"run-1: on {os.uname().nodename}") == 1
+    assert "run-1: its stream broke off; on " in told
+    assert "attempt 2" in told
+    assert follower.under_way == 0
+
+
 def test_a_run_that_gets_on_may_be_broken_off_without_limit(tmp_path, here):
     machines = Nearby(break_after(is_snapshot, attempts=5))
     ask(machines, [Missing("run-1", small(), tmp_path / "run")])
@@ -348,6 +360,15 @@ def test_plans_are_measured_by_one_task_of_all(tmp_path):
     assert [order.choice.plan.executor for name, order in machines.begun[1:]] == ["loop", "loop"]
 
 
+def test_runs_give_a_sign_of_life_while_plans_are_measured(tmp_path, monkeypatch):
+    machines, begun = Nearby(), []
+    monkeypatch.setattr(asked_run.AskedRun, "look", lambda each: begun.append(len(machines.begun)))
+    open_ = small(run={"executor": "auto"}, stop={"rounds": 1})
+    ask(machines, [Missing("run-1", open_, tmp_path / "run")])
+    assert machines.begun[0][0] == "plans"
+    assert begun[0] == 1  # when nothing but plans was asked for
+
+
 def test_plans_that_nobody_lives_to_measure_are_given_up(tmp_path):
     class Weak(Nearby):
         def begin(self, name, call, terms):
@@ -376,13 +397,15 @@ def test_it_is_said_now_and_then_that_runs_wait(tmp_path, monkeypatch):
 def test_callbacks_hear_of_runs_elsewhere(tmp_path):
     class Ear(Callback):
         def __init__(self):
-            self.heard = []
+            self.heard, self.found = [], []
 
         def on_start(self, event):
             self.heard.append(event)
+            self.found.append(folder.is_run(event.folder))
 
         def on_end(self, event):
             self.heard.append(event)
+            self.found.append(runs.load(event.folder).finished and any(event.folder.glob("models/*")))
 
     place = tmp_path / "run"
     ask(Nearby(), [Missing("run-1", small(stop={"rounds": 2}), place)], callbacks=[ear := Ear()])
@@ -390,10 +413,11 @@ def test_callbacks_hear_of_runs_elsewhere(tmp_path):
     assert isinstance(first, Started)
     assert isinstance(last, Ended)
     assert first.folder == last.folder == place
+    assert ear.found == [True, True]  # what there is of the run by then
 
 
 def test_folders_that_nobody_holds_are_removed_by_the_next_run(tmp_path):
-    left = tmp_path / "afar" / "potluck-afar" / "left" / "run"
+    left = tmp_path / "afar" / f"potluck-afar-{os.getuid()}" / "left" / "run"
     left.mkdir(parents=True)
     (left / "records.jsonl").write_text("")
     ask(Nearby(), [Missing("run-1", small(stop={"rounds": 1}), tmp_path / "run")])

@@ -3,6 +3,8 @@
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +52,7 @@ def test_what_it_says(text, found):
         ("ray?gpus=", "gpus = '': a run takes one GPU"),
         ("ray?gpu=1", r"on = 'ray\?gpu=1': gpu = '1': did you mean 'gpus'\?"),
         ("ray?cpus=0", r"on = 'ray\?cpus=0': cpus = '0': write the cores of a run, 1 or more"),
+        ("ray?cpus=" + "9" * 5000, "cpus = .*: write the cores of a run"),
         ("ray?cpus=0.5", "cpus = '0.5': write the cores of a run"),
     ],
 )
@@ -106,6 +109,61 @@ def test_without_ray_it_says_what_to_install(tmp_path):
     one = Experiment(data={"source": "synthetic", "clients": 4}, model={"name": "linear"}, stop={"rounds": 1})
     with pytest.raises(ConfigError, match=r'Ray isn\'t installed here; pip install "potluck\[ray\]"'):
         potluck.compare(one, ["fedavg"], out=tmp_path / "out", on="ray")
+
+
+def open_machines(monkeypatch, cpus, gpus):
+    """A cluster of the command's own with 4 cores and no GPU, of which nothing else is asked here."""
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0}))
+    return ray._Machines(cpus, gpus, None, own=True)
+
+
+@pytest.mark.parametrize(
+    ("runs", "cpus", "gpus", "told"),
+    [
+        (1, 8, 0.0, "1 run waits for 8 CPUs; "),
+        (2, 1, 0.5, "2 runs wait for 0.5 GPU each; "),
+        (1, 2, 1.0, "1 run waits for 1 GPU and 2 CPUs; "),
+    ],
+)
+def test_what_runs_wait_for_is_told(monkeypatch, runs, cpus, gpus, told):
+    machines = open_machines(monkeypatch, cpus, gpus)
+    assert machines.tell_lack(runs) == f"{told}the cluster has 4 CPUs and no GPU"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "told"),
+    [
+        (8, 0.0, "on: cpus=8: the cluster has 4 CPUs and no GPU; write cpus=4 or less"),
+        (1, 0.5, r"on: gpus=0\.5: the cluster has 4 CPUs and no GPU; leave gpus out, with run\.device=cpu"),
+    ],
+)
+def test_more_than_a_cluster_of_its_own_has_is_refused(monkeypatch, cpus, gpus, told):
+    with pytest.raises(ConfigError, match=told):
+        open_machines(monkeypatch, cpus, gpus).require_room()
+    open_machines(monkeypatch, 4, 0.0).require_room()
+
+
+def test_only_what_is_missing_there_asks_for_the_same_potluck():
+    told = ray._tell_error(PermissionError(13, "Permission denied", "/tmp/x")).text
+    assert told == "can't be computed there (PermissionError: [Errno 13] Permission denied: '/tmp/x')"
+    for error in (ModuleNotFoundError("No module named 'potluck'"), AttributeError("compute_far")):
+        assert ray._tell_error(error).text.endswith("; is the same Potluck installed on all machines?")
+
+
+def test_a_thread_leaves_handlers_of_signals_alone(monkeypatch):
+    """Only the main one may set them."""
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None)
+    )
+    monkeypatch.setattr(ray, "_join", lambda address: True)
+    monkeypatch.setattr(ray, "_silence", lambda: None)
+
+    def connect():
+        with ray._connect(None) as own:
+            return own
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(connect).result()
 
 
 def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):

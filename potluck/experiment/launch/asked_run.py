@@ -25,6 +25,7 @@ class AskedRun:
         self.held = contextlib.ExitStack()  # the folder: nobody else computes it
         self.claim: Claim | None = None
         self.attempt = self.vain = 0  # vain: in a row, without a newer snapshot
+        self.started = False  # whether a machine has taken it, and that was told
         self.gained = False  # a newer snapshot by this attempt
         self.round = 0  # from which it went on last
         self.host = self.kind = self.why = ""  # of the machine; how the last attempt ended

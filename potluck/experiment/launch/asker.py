@@ -64,12 +64,13 @@ class Asker(Generic[S]):
     def __init__(self, machines: Machines[S], terms: Terms, follower: Follower) -> None:
         self.machines, self.terms, self.follower = machines, terms, follower
         self.streams: dict[S, AskedRun] = {}
+        self.asked: list[AskedRun] = []  # all of them, also those that wait
         self.quiet_since = time.monotonic()  # nobody has computed anything for us
         self.said = -SELDOM  # that runs wait
 
     def compute(self, missing: Sequence[Missing]) -> None:
         """All of them, into their folders; what is wrong with one stops the rest."""
-        asked = [AskedRun(run) for run in missing]
+        asked = self.asked = [AskedRun(run) for run in missing]
         try:
             for each in asked:
                 each.hold()
@@ -81,8 +82,6 @@ class Asker(Generic[S]):
                         self._ask(waiting.pop())
                     for stream in self._wait(self.streams, self.streams.values()):
                         self._hear(stream)
-                    for each in asked:
-                        each.look()
         finally:
             for stream in self.streams:
                 self.machines.drop(stream)
@@ -111,7 +110,10 @@ class Asker(Generic[S]):
         )
 
     def _wait(self, streams: Iterable[S], asked: Iterable[AskedRun]) -> Sequence[S]:
-        """Those that can be heard; it is said now and then that nothing gets on for want of machines."""
+        """Those that can be heard; meanwhile all runs give a sign of life, and it is said now and then that
+        nothing gets on for want of machines."""
+        for each in self.asked:
+            each.look()
         ready, now, hosts = self.machines.wait(list(streams), TICK), time.monotonic(), [a.host for a in asked]
         if ready or any(hosts):
             self.quiet_since = now
@@ -157,7 +159,8 @@ class Asker(Generic[S]):
         run, before = asked.run, asked.kind
         if not before and asked.made:  # begun by an earlier command
             before = execution_plan.read_origin(asked.place).partition(" of ")[2].partition(", torch ")[0]
-        if asked.attempt == 1:
+        if not asked.started:  # an attempt may break off before this
+            asked.started = True
             self.follower.start(run, here.host)
         if before and not here.kind.startswith(before):
             self.follower.say(

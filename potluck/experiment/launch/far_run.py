@@ -44,7 +44,7 @@ from potluck.experiment.launch.words import (
     list_versions,
 )
 from potluck.experiment.prepare import prepare, resolve_run
-from potluck.experiment.run_events import Started
+from potluck.experiment.run_events import Ended, Started
 from potluck.experiment.run_lock import is_locked, take_turns
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import as_recorded
@@ -102,6 +102,10 @@ def _tell_of_run(order: Order, child: Child[Done], changes: FolderChanges) -> It
                 elif not isinstance(heard, NEWS):
                     ended.append(heard)
                 elif order.wants_events:
+                    newest = _find_newest(changes.place)
+                    if isinstance(heard, Started | Ended) and newest is not None:
+                        yield changes.list_new()  # whoever hears of it finds in the folder what there is
+                        sent = newest
                     yield heard
         now = time.monotonic()
         if latest is not None and (ended or now - told >= OFTEN):
@@ -150,7 +154,7 @@ def _end_at_once(child: Child[T]) -> Iterator[None]:
 @contextmanager
 def _open_home() -> Iterator[Path]:
     """A folder for a run, which this process holds; those that nobody holds any more are removed."""
-    root = Path(tempfile.gettempdir()) / "potluck-afar"
+    root = Path(tempfile.gettempdir()) / f"potluck-afar-{os.getuid()}"  # nobody writes into another's
     with take_turns(root):
         for name in safe_files.list_names(root, ""):
             if (root / name).is_dir() and is_locked(root / name) is False:

@@ -7,9 +7,11 @@ gone. It redoes nothing by itself, and holds nothing that can't be lost.
 import contextlib
 import logging
 import os
+import pickle
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -80,7 +82,7 @@ def read_cluster(text: str) -> RayCluster:
     for key in given:
         require(key in OPTIONS, f"on = {text!r}: {key}", given[key], nearest(key, OPTIONS))
     cpus, gpus = given.get("cpus", "1"), given.get("gpus")
-    whole = cpus.isascii() and cpus.isdigit() and int(cpus) > 0
+    whole = re.fullmatch(r"[1-9][0-9]{0,5}", cpus) is not None
     require(whole, f"on = {text!r}: cpus", cpus, "write the cores of a run, 1 or more, such as cpus=2")
     fix = "a run takes one GPU, or a share of one; write 1, or a part such as gpus=0.25"
     share = gpus is None or (re.fullmatch(r"1|0?\.\d+", gpus) is not None and float(gpus) > 0)
@@ -119,8 +121,9 @@ def _connect(address: str | None) -> Iterator[bool]:
         yield own
     finally:
         ray.shutdown()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():  # no other may, and Ray sets none there
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _join(address: str) -> bool:
@@ -209,9 +212,7 @@ class _Machines:
             word: Word = ray.get(next(stream))
             return word
         except RayTaskError as error:
-            fix = "is the same Potluck installed on all machines?"
-            text = f"can't be computed there ({type(error.cause).__name__}: {error.cause}); {fix}"
-            return Failed(Failure("PotluckError", text, ""))
+            return Failed(_tell_error(error.cause))
         except RayError as error:
             known = {
                 OutOfMemoryError: "its machine had no memory left",
@@ -229,25 +230,38 @@ class _Machines:
 
     def tell_lack(self, runs: int) -> str:
         wanted = [_count(self.gpus, "GPU")] if self.gpus else []
-        wanted = [_count(self.cpus, "CPU")] if not wanted or self.cpus > 1 else wanted
-        wait = f"{runs} runs wait for {' and '.join(wanted)} each" if runs > 1 else "1 run waits for "
-        return f"{wait}; the cluster has {self._tell_room()}"
+        wanted += [_count(self.cpus, "CPU")] if not wanted or self.cpus > 1 else []
+        who = "1 run waits" if runs == 1 else f"{runs} runs wait"
+        each = " each" if runs > 1 else ""
+        return f"{who} for {' and '.join(wanted)}{each}; {self._tell_room()}"
 
     def require_room(self) -> None:
         """Refuse to wait for what never comes: nobody makes a cluster larger that was started here."""
         import ray
 
-        there = ray.cluster_resources()
         if not self.own:
             return
-        if self.cpus > there.get("CPU", 0) or self.gpus > there.get("GPU", 0):
-            raise ConfigError(f"on: {self.tell_lack(1)}; ask for less")
+        there = ray.cluster_resources()
+        if self.cpus > (most := there.get("CPU", 0)):
+            raise ConfigError(f"on: cpus={self.cpus}: {self._tell_room()}; write cpus={most:g} or less")
+        if self.gpus > there.get("GPU", 0):
+            fix = "leave gpus out, with run.device=cpu"
+            raise ConfigError(f"on: gpus={self.gpus:g}: {self._tell_room()}; {fix}")
 
     def _tell_room(self) -> str:
         import ray
 
         there = ray.cluster_resources()
-        return " and ".join(_count(there.get(kind, 0), kind) for kind in ("CPU", "GPU"))
+        found = " and ".join(_count(there.get(kind, 0), kind) for kind in ("CPU", "GPU"))
+        return f"the cluster has {found}"
+
+
+def _tell_error(error: Exception) -> Failure:
+    """What a task raised before its run could: what it is made of isn't there, or the machine is at fault."""
+    found = f"{type(error).__name__}: {error}"
+    unlike = isinstance(error, ImportError | AttributeError | pickle.PickleError)
+    fix = "; is the same Potluck installed on all machines?" if unlike else ""
+    return Failure("PotluckError", f"can't be computed there ({found}){fix}", "")
 
 
 def _count(number: float, what: str) -> str:
