@@ -213,14 +213,15 @@ def _find(folder: Path) -> _Found | None:
     content = _read(folder)
     if content is None:
         return None
-    try:
-        with (
-            safe_files.naming(folder / NAME, "written", StorageError),
-            tempfile.NamedTemporaryFile(dir=folder, prefix=f"{NAME}.", suffix=".partial") as beside,
-        ):
-            age = os.fstat(beside.fileno()).st_mtime - (folder / NAME).lstat().st_mtime
-    except FileNotFoundError:
-        return None
+    with (
+        safe_files.naming(folder / NAME, "written", StorageError),
+        tempfile.NamedTemporaryFile(dir=folder, prefix=f"{NAME}.", suffix=".partial") as beside,
+    ):
+        now = os.fstat(beside.fileno()).st_mtime
+        try:
+            age = now - (folder / NAME).lstat().st_mtime
+        except FileNotFoundError:
+            return None  # released meanwhile
     return _Found(content, _parse(content), max(0.0, age))
 
 

@@ -117,6 +117,18 @@ def test_one_that_says_nothing_is_believed_for_a_while(tmp_path, content):
     assert claim.take(tmp_path, 120.0, locked=False).former.startswith("a process, which gave no sign")
 
 
+def test_one_that_is_released_while_it_is_looked_at_is_taken(tmp_path, monkeypatch):
+    path, make = write_claim(tmp_path), claim.tempfile.NamedTemporaryFile
+
+    def release(**settings):
+        path.unlink(missing_ok=True)
+        return make(**settings)
+
+    monkeypatch.setattr(claim.tempfile, "NamedTemporaryFile", release)
+    claim.take(tmp_path, 120.0, locked=False)
+    assert read_owner(tmp_path)["process"] == os.getpid()
+
+
 def test_who_is_slower_puts_back_what_the_faster_one_has_made(tmp_path):
     path = write_claim(tmp_path, 200)
     found = claim._find(tmp_path)
