@@ -24,7 +24,7 @@ from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.sinks import check_log
 from potluck.experiment.telling import check_callbacks
 from potluck.experiment.tune import fill_tune, start_batch
-from potluck.experiment.tune_stages import check_trials, count_trials, search
+from potluck.experiment.tune_stages import check_trials, search
 from potluck.experiment.tuned_keys import set_values
 from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
@@ -283,7 +283,7 @@ def _tune(
     if table is None:
         return None
     methods = _methods(experiment)
-    batch = start_batch(count_trials(methods, table), table, show, spread, pool=pool)
+    batch = start_batch(methods, table, show, spread, pool=pool)
     place = None if path is None else folder.find_below(path, folder.TUNING)
     return search({"": (methods, place)}, table, batch)[""]
 
