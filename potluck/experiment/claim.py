@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -235,7 +236,7 @@ def _parse(content: bytes) -> Owner | None:
 
 def _remove(folder: Path, found: _Found) -> bool:
     """Remove this very claim; if somebody else was faster, that one's is put back."""
-    aside = folder / f"{NAME}.{os.getpid()}.partial"
+    aside = folder / f"{NAME}.{identify_machine()}-{os.getpid()}-{secrets.token_hex(4)}.partial"
     try:
         os.rename(folder / NAME, aside)
     except FileNotFoundError:
