@@ -11,7 +11,7 @@ from apart import SMALL, STUDY, alive, contents, until
 from campaign._potluck import call, fork
 
 from potluck.core.errors import ConfigError
-from potluck.experiment import Experiment
+from potluck.experiment import Experiment, folder
 from potluck.experiment.launch.part import Part, read_part
 from potluck.experiment.launch.spread import read_spread
 from potluck.experiment.tune import fill_tune
@@ -201,6 +201,24 @@ def test_parts_of_a_comparison(here):
 
 
 # ------------------------------------------------------------------------------------------------- at once
+
+
+@pytest.mark.parametrize("step", ["claim", "create"])
+def test_another_part_may_begin_a_comparison_between_any_two_looks(here, monkeypatch, step):
+    command = ["compare", "small.toml", "--seeds", "1,2", "--out", "a"]
+    do = getattr(folder, step)
+
+    def do_later(*arguments, **settings):
+        with monkeypatch.context() as other:
+            other.setattr(folder, step, do)
+            assert call(*command, "--part", "2/2").code == 0
+        monkeypatch.setattr(folder, step, do)
+        do(*arguments, **settings)
+
+    monkeypatch.setattr(folder, step, do_later)
+    code, _, err = call(*command, "--part", "1/2")
+    assert code == 0, err
+    assert len(list_runs(here / "a")) == 4
 
 
 def start_parts(count, *command):
