@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -213,14 +214,15 @@ def _find(folder: Path) -> _Found | None:
     content = _read(folder)
     if content is None:
         return None
-    try:
-        with (
-            safe_files.naming(folder / NAME, "written", StorageError),
-            tempfile.NamedTemporaryFile(dir=folder, prefix=f"{NAME}.", suffix=".partial") as beside,
-        ):
-            age = os.fstat(beside.fileno()).st_mtime - (folder / NAME).lstat().st_mtime
-    except FileNotFoundError:
-        return None
+    with (
+        safe_files.naming(folder / NAME, "written", StorageError),
+        tempfile.NamedTemporaryFile(dir=folder, prefix=f"{NAME}.", suffix=".partial") as beside,
+    ):
+        now = os.fstat(beside.fileno()).st_mtime
+        try:
+            age = now - (folder / NAME).lstat().st_mtime
+        except FileNotFoundError:
+            return None  # released meanwhile
     return _Found(content, _parse(content), max(0.0, age))
 
 
@@ -234,7 +236,7 @@ def _parse(content: bytes) -> Owner | None:
 
 def _remove(folder: Path, found: _Found) -> bool:
     """Remove this very claim; if somebody else was faster, that one's is put back."""
-    aside = folder / f"{NAME}.{os.getpid()}.partial"
+    aside = folder / f"{NAME}.{identify_machine()}-{os.getpid()}-{secrets.token_hex(4)}.partial"
     try:
         os.rename(folder / NAME, aside)
     except FileNotFoundError:

@@ -1,8 +1,9 @@
 """Comparisons: several algorithms, several seeds, one crowd."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.sinks import check_log
 from potluck.experiment.telling import check_callbacks
 from potluck.experiment.tune import fill_tune, start_batch
-from potluck.experiment.tune_stages import check_trials, count_trials, search
+from potluck.experiment.tune_stages import check_trials, search
 from potluck.experiment.tuned_keys import set_values
 from potluck.experiment.tuning import Tuning, load_tuning
 from potluck.federation import Federation
@@ -81,12 +82,7 @@ def compare_part(
     """Compute one part of a comparison's trials and runs; others compute the rest."""
     spread = read_spread(jobs, out, part=part)
     full, _, files = _plan(experiment, algorithms, seeds, out, False, tuned, None)
-    try:
-        if not _holds(out, full):
-            folder.create(out, files, force=False)
-    except ConfigError:
-        if not _holds(out, full):  # else another part was faster
-            raise
+    _do_unless_held(out, full, lambda: folder.create(out, files, force=False))
     tuning = _tune(full, out, progress, spread, None)
     asked = [
         RunRequest(
@@ -124,8 +120,10 @@ def _plan(
     if pool is not None:
         full = name_pool(full, pool)
     check_log(full.log, path)
-    if path is not None and (force or not _holds(path, full)):
+    if path is not None and force:
         folder.claim(path, force)
+    elif path is not None:
+        _do_unless_held(path, full, partial(folder.claim, path, False))
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
     for seed, method in _each(full):  # all of them first: nothing starts if one can't
@@ -147,6 +145,17 @@ def _holds(path: Path, full: Experiment) -> bool:
     code.check_same(path)
     packages.check_same(path)
     return True
+
+
+def _do_unless_held(path: Path, full: Experiment, prepare_folder: Callable[[], None]) -> None:
+    """See to a comparison's folder, unless it is there; another part may be faster meanwhile."""
+    if _holds(path, full):
+        return
+    try:
+        prepare_folder()
+    except ConfigError:
+        if not _holds(path, full):
+            raise
 
 
 def resume_comparison(
@@ -283,7 +292,7 @@ def _tune(
     if table is None:
         return None
     methods = _methods(experiment)
-    batch = start_batch(count_trials(methods, table), table, show, spread, pool=pool)
+    batch = start_batch(methods, table, show, spread, pool=pool)
     place = None if path is None else folder.find_below(path, folder.TUNING)
     return search({"": (methods, place)}, table, batch)[""]
 

@@ -14,6 +14,7 @@ sessions.jsonl      seconds of real time, one line for each start
 pulse.jsonl         who was at work, a line a second at most, for `potluck watch`
 devices.json        who they were: speed, links, rows at first and at the end, the last tasks; written once
 summary.json        what the run came to: written last, so a folder that has one is finished
+failed.json         why the run couldn't go on, if so: written last in its stead, and gone once it is resumed
 models/             what was trained, one safetensors file for each view
 log/                what the tools of [log] keep
 .computing          who computes it, as long as somebody does
@@ -25,6 +26,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -47,7 +49,7 @@ from potluck.simulate.run_state import MEMORIES, RECORDS, SUMS
 
 EXPERIMENT, PLAN, SUMMARY = "experiment.toml", "plan.json", "summary.json"
 SESSIONS, MODELS, REPORT, DEVICES = "sessions.jsonl", "models", "report.html", "devices.json"
-PULSE = "pulse.jsonl"
+PULSE, FAILED = "pulse.jsonl", "failed.json"
 DEPLOYED = ("federation.json", "bodies", "blobs", "own")  # of a run on real devices, beside journal-*.log
 TUNING, TUNED = "tune", "tune.json"  # of a comparison: its trials, and what came of them
 _OWN = {
@@ -59,6 +61,7 @@ _OWN = {
     SUMS,
     DEVICES,
     SUMMARY,
+    FAILED,
     SESSIONS,
     PULSE,
     snapshot.FOLDER,
@@ -96,8 +99,9 @@ def claim(folder: Path, force: bool) -> None:
         raise ConfigError(
             f"{at}: holds {foreign.name!r}, which Potluck didn't make; move it, or name another"
         )
-    with lock_run(folder):
-        pass  # nobody computes it
+    for place in (folder, *_list_unfinished(folder)):
+        with lock_run(place):
+            pass  # nobody computes it
 
 
 def create(folder: Path, files: dict[str, str], force: bool) -> None:
@@ -160,6 +164,16 @@ def _foreign(folder: Path) -> Path | None:
     return None
 
 
+def _list_unfinished(folder: Path) -> Iterator[Path]:
+    """The runs below a comparison's folder, or a tuning's, that somebody may be computing."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            if entry.name == TUNING:
+                yield from _list_unfinished(entry)
+            elif is_run(entry) and not is_finished(entry):
+                yield entry
+
+
 def to_path_part(name: str) -> str:
     """A name as a part of a path."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
@@ -216,10 +230,10 @@ def is_finished(folder: Path) -> bool:
 
 
 def has_failed(folder: Path) -> bool:
-    """Whether it was left in good order, with models, by a run that couldn't go on."""
+    """Whether its run said that it couldn't go on, and nobody tries it again."""
     if not is_run(folder) or safe_files.has_file(folder, claim_file.NAME):
-        return False  # asked first: a run that ends meanwhile has its summary before its claim goes
-    return bool(safe_files.list_names(folder, MODELS)) and not is_finished(folder)
+        return False
+    return safe_files.has_file(folder, FAILED) and not is_finished(folder)
 
 
 def experiment(folder: Path) -> Experiment:

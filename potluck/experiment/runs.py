@@ -233,6 +233,7 @@ def resume(
         )
     setting = prepare(experiment, algorithm, federation, pool)
     with lock_run(path, find_patience(experiment)) as claim:
+        safe_files.remove_file(path, folder.FAILED)  # it may come to another end
         if log is not None:
             folder.change_log(path, experiment.log)
         plan = execution_plan.read_plan(path)
@@ -330,7 +331,9 @@ def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: 
     if path is not None:
         folder.add_session(path, seconds)
         model_files.write_models(path, good, models)
-        return replace(load(path), notices=sim.notices, failed=why)
+        left = replace(load(path), notices=sim.notices, failed=why)
+        json_files.write_json(path, folder.FAILED, {"failed": why})  # last: other parts go by it
+        return left
     modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
     lines = sim.records
     summary = summarise_run(setting.experiment, lines, seconds, None)

@@ -14,7 +14,7 @@ from potluck.experiment.launch.follower import Show
 from potluck.experiment.launch.spread import Spread, read_spread
 from potluck.experiment.runs import Run
 from potluck.experiment.study import Arm, Results, Study, StudyPlan
-from potluck.experiment.tune_stages import search
+from potluck.experiment.tune_stages import count_own_trials, search
 from potluck.experiment.tuning import Tuning
 
 STUDIES, RESULTS = Path("studies"), "study.json"
@@ -147,7 +147,9 @@ def _ask(
         ]
         trials, runs = plan.trials, total - plan.trials
         if spread.part is not None:
-            trials, runs = spread.part.count(trials), spread.part.count(runs)
+            runs = spread.part.count(runs)
+            if grid is not None:
+                trials = count_own_trials(plan.searches.values(), grid, spread.part)
         work = trials * (1.0 if grid is None else grid.length) + runs
         batch = RunBatch(trials + runs, work, show, force=force, spread=spread)
         for _, _, experiment, at in wanted:

@@ -22,8 +22,10 @@ from potluck.experiment.prepare import name_pool
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.tune_table import Tune
 from potluck.experiment.tune_stages import (
+    Methods,
     begin_searches,
     check_awaited,
+    count_own_trials,
     count_trials,
     run_stages,
     search,
@@ -58,7 +60,7 @@ def tune(
     if pool is not None:
         experiment = name_pool(experiment, pool)
     methods, table = _list_tuned(experiment, algorithms)
-    batch = start_batch(count_trials(methods, table), table, read_show(progress), spread, force, pool)
+    batch = start_batch(methods, table, read_show(progress), spread, force, pool)
     return search({"": (methods, place)}, table, batch)[""]
 
 
@@ -74,12 +76,11 @@ def tune_part(
     """Compute one part of a search's trials; others compute the rest."""
     spread = read_spread(jobs, out, part=part)
     methods, table = _list_tuned(experiment, algorithms)
-    total = count_trials(methods, table)
-    batch = start_batch(total, table, progress, spread)
+    batch = start_batch(methods, table, progress, spread)
     found = begin_searches({"": (methods, out)}, table, batch)
     run_stages(found.values(), table, batch)
     needed = any(method.waits and batch.is_own(method.turn) for method in found[""].methods)
-    check_awaited(batch, total, needed)
+    check_awaited(batch, count_trials(methods, table), needed)
     return batch
 
 
@@ -93,15 +94,15 @@ def _list_tuned(
 
 
 def start_batch(
-    trials: int,
+    methods: Methods,
     table: Tune,
     show: Show | None,
     spread: Spread,
     force: bool = False,
     pool: Pool | None = None,
 ) -> RunBatch:
-    """What computes so many trials, or a part of them."""
-    own = trials if spread.part is None else spread.part.count(trials)
+    """What computes the trials of these methods, or a part of them."""
+    own = count_own_trials([methods], table, spread.part)
     return RunBatch(own, own * table.length, show, force=force, spread=spread, pool=pool)
 
 

@@ -16,6 +16,7 @@ from potluck import algorithms as registry
 from potluck.core.errors import ConfigError, ModelError, PotluckError, require
 from potluck.experiment import folder, json_files
 from potluck.experiment.launch.batch import RunBatch, RunRequest
+from potluck.experiment.launch.part import Part
 from potluck.experiment.prepare import resolve_run
 from potluck.experiment.runs import Run
 from potluck.experiment.schema.experiment import Experiment
@@ -43,6 +44,21 @@ def count_trials(methods: Methods, table: Tune) -> int:
     """How many runs a search takes, at most."""
     spaces = [_find_space(experiment, table) for experiment in methods.values()]
     return sum(count_points(space, table.trials, table.refine) for space in spaces) * len(table.seeds)
+
+
+def count_own_trials(searches: Iterable[Methods], table: Tune, part: Part | None) -> int:
+    """How many of these searches' runs are a part's, at most: dealt as `run_stages` does."""
+    searches = list(searches)
+    if part is None:
+        return sum(count_trials(methods, table) for methods in searches)
+    spaces = [_find_space(experiment, table) for methods in searches for experiment in methods.values()]
+    grids = [count_grid(space, table.trials, table.refine) for space in spaces]
+    follow = sum(
+        count_points(space, table.trials, table.refine) - grid
+        for turn, (space, grid) in enumerate(zip(spaces, grids, strict=True))
+        if part.has(turn)
+    )
+    return part.count(sum(grids) * len(table.seeds)) + follow * len(table.seeds)
 
 
 def check_trials(methods: Methods, table: Tune, check: Callable[[Experiment], object]) -> None:

@@ -1,12 +1,14 @@
 """A run that can't go on: it says why and exits with 1, what there is of it stays, and others go on."""
 
+import json
+
 import pytest
 import torch
 from support import try_rates
 
 from potluck.cli import main
-from potluck.core.errors import DivergedError
-from potluck.experiment import Experiment, compare, load, resume, run, tune
+from potluck.core.errors import DivergedError, StorageError
+from potluck.experiment import Experiment, compare, folder, json_files, load, resume, run, runs, tune
 from potluck.experiment.comparison import load_comparison, resume_comparison
 from potluck.experiment.runs import Run
 
@@ -50,6 +52,37 @@ def test_its_folder_records_and_last_good_model_stay(tmp_path, capsys):
     assert command(capsys, "report", place)[0] == 0
     with pytest.raises(DivergedError, match=SAID):  # it comes to the same again
         resume(place)
+
+
+def test_it_has_failed_until_it_is_tried_again(tmp_path, monkeypatch):
+    """Also if no model of it is any good."""
+    place, during = tmp_path / "run", []
+    monkeypatch.setattr(runs, "finite", lambda params: False)
+    assert run(experiment(), place, lenient=True).models == {}
+    assert "3 merges in a row" in json.loads((place / "failed.json").read_text())["failed"]
+    assert folder.has_failed(place)
+    with pytest.raises(DivergedError):
+        resume(place, lambda progress: during.append((place / "failed.json").exists()))
+    assert during
+    assert not any(during)
+    assert folder.has_failed(place)
+
+
+def test_one_that_broke_off_after_its_models_has_not_failed(tmp_path, monkeypatch):
+    """Say, for want of room: it is as good as any, and goes on once there is some."""
+    place = tmp_path / "run"
+
+    def refuse(*_):
+        raise StorageError("no room")
+
+    with monkeypatch.context() as full:
+        full.setattr(json_files, "write_json", refuse)
+        with pytest.raises(StorageError):
+            run(experiment("fedavg"), place)
+    assert list(place.glob("models/*.safetensors"))
+    assert not folder.has_failed(place)
+    assert resume(place).finished
+    assert not folder.has_failed(place)
 
 
 def test_the_command_says_one_line_and_exits_with_1(tmp_path, capsys):

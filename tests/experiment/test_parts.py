@@ -11,9 +11,11 @@ from apart import SMALL, STUDY, alive, contents, until
 from campaign._potluck import call, fork
 
 from potluck.core.errors import ConfigError
-from potluck.experiment import Experiment
+from potluck.experiment import Experiment, folder
 from potluck.experiment.launch.part import Part, read_part
 from potluck.experiment.launch.spread import read_spread
+from potluck.experiment.tune import fill_tune
+from potluck.experiment.tune_stages import count_own_trials, count_trials
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,6 +58,26 @@ def test_runs_are_dealt_by_their_places():
     assert [part.count(8) for part in parts] == [3, 3, 2]
     assert [str(part) for part in parts] == ["1/3", "2/3", "3/3"]
     assert read_part("1/1") == Part(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("refine", "of", "own"),
+    [
+        (1, 1, [6]),
+        (1, 3, [3, 2, 1]),  # of the grids' 4 trials 2, 1, 1, and one more for each part that has a method
+        (1, 5, [2, 2, 1, 1, 0]),
+        (0, 4, [1, 1, 1, 1]),  # two values each, so no third trial
+    ],
+)
+def test_trials_are_counted_as_they_are_dealt(refine, of, own):
+    lone = Experiment(**{**SMALL, "tune": {**SMALL["tune"], "trials": 3, "refine": refine}})
+    methods = {name: lone.with_values(algorithm=name) for name in ("fedavg", "fedprox")}
+    table = fill_tune(lone, list(methods)).model_copy(update={"seeds": [1]})
+    parts = [Part(number, of) for number in range(1, of + 1)]
+    together = [count_own_trials([methods], table, part) for part in parts]
+    by_search = [count_own_trials([{n: m} for n, m in methods.items()], table, part) for part in parts]
+    assert together == by_search == own
+    assert sum(own) == count_trials(methods, table)
 
 
 @pytest.mark.parametrize("part", ["0/4", "5/4", "a/b", "4", "1/0", "-1/2", "1/2/3", "", "1 / 2", "٢/٣"])
@@ -179,6 +201,24 @@ def test_parts_of_a_comparison(here):
 
 
 # ------------------------------------------------------------------------------------------------- at once
+
+
+@pytest.mark.parametrize("step", ["claim", "create"])
+def test_another_part_may_begin_a_comparison_between_any_two_looks(here, monkeypatch, step):
+    command = ["compare", "small.toml", "--seeds", "1,2", "--out", "a"]
+    do = getattr(folder, step)
+
+    def do_later(*arguments, **settings):
+        with monkeypatch.context() as other:
+            other.setattr(folder, step, do)
+            assert call(*command, "--part", "2/2").code == 0
+        monkeypatch.setattr(folder, step, do)
+        do(*arguments, **settings)
+
+    monkeypatch.setattr(folder, step, do_later)
+    code, _, err = call(*command, "--part", "1/2")
+    assert code == 0, err
+    assert len(list_runs(here / "a")) == 4
 
 
 def start_parts(count, *command):

@@ -59,6 +59,14 @@ def test_here_a_single_run_and_one_job_need_no_other_process(tmp_path, monkeypat
         assert batch.computed == 0
 
 
+def test_several_have_processes_of_their_own_whatever_was_counted(tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(side_by_side, "compute", lambda missing, *_: found.extend(missing))
+    batch = RunBatch(1, 1, spread=Spread(2))
+    batch.compute_ahead([request(tmp_path, seed) for seed in (1, 2)])
+    assert [run.name for run in found] == ["run-1", "run-2"]
+
+
 def test_runs_side_by_side_need_a_folder(tmp_path):
     assert read_spread(1, None) == Spread()
     assert read_spread(2, tmp_path) == Spread(2)

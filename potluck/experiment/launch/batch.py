@@ -144,7 +144,7 @@ class RunBatch:
     def _are_apart(self, missing: Sequence[Missing]) -> bool:
         """Whether these have processes of their own. A single run needs none, unless it uses a GPU: whoever
         has done that can't start any more processes that do."""
-        alone = self.total == 1 and missing[0].experiment.run.device == "cpu"
+        alone = len(missing) == 1 and self.total <= 1 and missing[0].experiment.run.device == "cpu"
         return not (self.spread.one_by_one or alone) and self._limit_jobs(missing) > 1
 
     def _limit_jobs(self, missing: Sequence[Missing]) -> int:

@@ -80,7 +80,7 @@ def read_all(place: Path) -> Changes:
 
 
 def write_changes(place: Path, changes: Changes) -> None:
-    """Bring a folder up to date: logs first, then the snapshot that needs them, a summary last of all."""
+    """Bring a folder up to date: logs first, the snapshot that needs them, what tells of its end last."""
     for name in sorted(changes.files, key=_find_turn):
         _check_name(place, name)
         start, content = changes.files[name]
@@ -119,7 +119,7 @@ def _list_files(place: Path) -> list[str]:
 def _find_turn(name: str) -> tuple[int, str]:
     if _GROWS.fullmatch(name):
         return 0, name
-    return 3 if name == folder.SUMMARY else 2 if _is_snapshot(name) else 1, name
+    return 3 if name in (folder.SUMMARY, folder.FAILED) else 2 if _is_snapshot(name) else 1, name
 
 
 def _is_snapshot(name: str) -> bool:
