@@ -167,9 +167,7 @@ def test_a_comparison_is_not_replaced_while_any_run_of_it_is_computed(tmp_path, 
             (place / run / file).write_text("")
     (place / "experiment.toml").write_text("")
     path = write_claim(place / name)
-    with pytest.raises(
-        ConfigError, match=rf"{name}: another process .* \(process 7 on far"
-    ):
+    with pytest.raises(ConfigError, match=rf"{name}: another process .* \(process 7 on far"):
         folder.create(place, {"experiment.toml": "new"}, force=True)
     assert path.exists()
     path.unlink()
