@@ -26,7 +26,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -99,9 +98,8 @@ def claim(folder: Path, force: bool) -> None:
         raise ConfigError(
             f"{at}: holds {foreign.name!r}, which Potluck didn't make; move it, or name another"
         )
-    for place in (folder, *_list_unfinished(folder)):
-        with lock_run(place):
-            pass  # nobody computes it
+    with lock_run(folder):
+        pass  # nobody computes it
 
 
 def create(folder: Path, files: dict[str, str], force: bool) -> None:
@@ -162,16 +160,6 @@ def _foreign(folder: Path) -> Path | None:
         elif entry.name not in _OWN and not _OTHERS.fullmatch(entry.name):
             return entry
     return None
-
-
-def _list_unfinished(folder: Path) -> Iterator[Path]:
-    """The runs below a comparison's folder, or a tuning's, that somebody may be computing."""
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            if entry.name == TUNING:
-                yield from _list_unfinished(entry)
-            elif is_run(entry) and not is_finished(entry):
-                yield entry
 
 
 def to_path_part(name: str) -> str:

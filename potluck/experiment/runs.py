@@ -227,10 +227,8 @@ def resume(
         experiment = experiment.with_values(log={"to": list(log)})
     check_log(experiment.log, path)
     if algorithm is None and not _by_name(experiment):
-        raise ConfigError(
-            f"{path}: was run with a {experiment.algorithm} made in Python; "
-            f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
-        )
+        fix = f"resume it there: potluck.resume({str(path)!r}, algorithm=...)"
+        raise ConfigError(f"{path}: was run with a {experiment.algorithm} made in Python; {fix}")
     setting = prepare(experiment, algorithm, federation, pool)
     with lock_run(path, find_patience(experiment)) as claim:
         safe_files.remove_file(path, folder.FAILED)  # it may come to another end
@@ -335,9 +333,8 @@ def _keep_failed(setting: Setting, sim: Simulation, path: Path | None, seconds: 
         json_files.write_json(path, folder.FAILED, {"failed": why})  # last: other parts go by it
         return left
     modules = {view: models[spec].module(params) for view, (spec, params) in good.items()}
-    lines = sim.records
-    summary = summarise_run(setting.experiment, lines, seconds, None)
-    return Run(setting.experiment, summary, None, sim.notices, why, lines, modules)
+    summary = summarise_run(setting.experiment, sim.records, seconds, None)
+    return Run(setting.experiment, summary, None, sim.notices, why, sim.records, modules)
 
 
 def _say_where(error: PotluckError, path: Path | None) -> PotluckError:

@@ -12,7 +12,7 @@ from apart import contents, until
 
 import potluck
 from potluck.core.errors import ClaimError, ConfigError, SnapshotError
-from potluck.experiment import Experiment, claim, folder, runs
+from potluck.experiment import Experiment, claim, runs
 from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.run_lock import lock_run
 
@@ -156,23 +156,6 @@ def test_a_sign_of_life_is_given_with_every_snapshot_and_after_a_sleep(tmp_path,
     write_claim(tmp_path)
     own.release()
     assert read_owner(tmp_path)["host"] == "far"  # not its own to remove
-
-
-@pytest.mark.parametrize("name", ["fedavg-1", "tune/fedavg-lr0.1-1"])
-def test_a_comparison_is_not_replaced_while_any_run_of_it_is_computed(tmp_path, name):
-    place = tmp_path / "all"
-    for run in ("fedavg-1", "tune/fedavg-lr0.1-1"):
-        (place / run).mkdir(parents=True)
-        for file in ("experiment.toml", "plan.json"):
-            (place / run / file).write_text("")
-    (place / "experiment.toml").write_text("")
-    path = write_claim(place / name)
-    with pytest.raises(ConfigError, match=rf"{name}: another process .* \(process 7 on far"):
-        folder.create(place, {"experiment.toml": "new"}, force=True)
-    assert path.exists()
-    path.unlink()
-    folder.create(place, {"experiment.toml": "new"}, force=True)
-    assert [file.name for file in place.iterdir()] == ["experiment.toml"]
 
 
 def test_no_link_is_followed(tmp_path):
