@@ -122,6 +122,12 @@ def ask(machines, missing, show=None, callbacks=(), **terms):
     return follower
 
 
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    """So that quick runs, too, are seen at several snapshots."""
+    monkeypatch.setattr(far_run, "LOOK", 0.005)
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """The run as it is computed here."""
