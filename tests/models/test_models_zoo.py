@@ -170,7 +170,7 @@ def test_stacked_gradients_equal_those_of_a_loop(name, monkeypatch):
     def refuse(*_):
         raise AssertionError("not compiled")
 
-    monkeypatch.setattr("potluck.models.layers.functional_call", refuse)
+    monkeypatch.setattr("potluck.models.layers.wrap_module", refuse)
     model = made(name)
     each = [model.init(k) for k in range(3)]
     stack = {n: torch.stack([p[n] for p in each]) for n in each[0]}
