@@ -234,7 +234,10 @@ def test_no_more_is_tried_when_time_is_up(federation, clock, monkeypatch):
     choice = choose(begin(federation, RULE), AUTO)
     assert choice.plan.executor == "loop"
     assert choice.reason.startswith("measured on 6 clients: loop 900 ms; ")
-    assert choice.reason.count(": time was up") == 6
+    late = choice.reason.partition("; ")[2]
+    assert late.endswith(": time was up")  # said once of all of them
+    assert late.count("2 workers") == 3, late
+    assert late.count("stacked") == 5, late
 
 
 def test_where_all_fail_nothing_is_remembered(federation, clock, monkeypatch, tmp_path):
