@@ -105,7 +105,7 @@ def test_nobody_trains_what_it_cannot_hold_nor_longer_than_the_round():
 
 
 def test_loop_and_stack_agree():
-    for how in ({}, {"mixing": {"back": 0.5, "heads": True}}, {"distillation": {"enabled": True}}):
+    for how in ({}, {"mixing": {"back": 0.5}}, {"distillation": {"enabled": True}}):
         loop, stacked = run(**how), run(plan=STACKED, **how)
         torch.testing.assert_close(weights(stacked), weights(loop), rtol=0, atol=1e-10)
 
@@ -294,34 +294,6 @@ def test_of_each_class_those_are_heard_who_learnt_from_it():
     torch.testing.assert_close(nobody, torch.tensor([[0.55, 0.45]]))
 
 
-def test_heads_come_from_those_who_learnt_the_class():
-    """Tiers hold 1, 4 and 0; of the four classes they learn from 24, 0, 0, 0 rows, 6, 6, 0, 0 and 3, 3, 6, 0.
-
-    Class 0: (24 + 24 + 0) / 33, or (24 + 24) / 30 where the last has no channel, or 1 of the leader alone.
-    Class 1: (24 + 0) / 9, 4 and 0. Nobody but the last knows class 2, whose numbers are 0; nobody class 3.
-    """
-    made, m, ctx = formed(mixing={"back": 1.0, "heads": True})
-    params = tuple(
-        {name: torch.full_like(p, value) for name, p in each.items()}
-        for each, value in zip(m.params, (1.0, 4.0, 0.0), strict=True)
-    )
-    places = {0: Place(0, 0, 1, 12, 4), 1: Place(1, 0, 1, 12, 4), 2: Place(2, 1, 1, 12, 4)}
-    knows = torch.tensor([[24.0, 0, 0, 0], [6, 6, 0, 0], [3, 3, 6, 0]], dtype=torch.float64)
-    helps = {0: (Place(0, 2, 1, 12, 4),)}
-    m = dataclasses.replace(m, params=params, places=places, helps=helps, knows=knows)
-    back = mix_back(made, m, [0, 1, 2], ctx)
-    nets = [ctx.models[spec] for spec in m.specs]
-    weight, bias = nets[0].head_names
-    sizes = [net.shapes[weight][1] for net in nets]
-    common, two, alone = [48 / 33, 24 / 9, 0, 0], [1.6, 4, 0, 0], [1, 0, 0, 0]
-    assert back.params[0][bias].tolist() == pytest.approx(common)
-    for column, wanted in ((0, common), (sizes[2], two), (sizes[1], alone)):
-        assert back.params[0][weight][:, column].tolist() == pytest.approx(wanted)
-    assert back.params[2][weight][:, 0].tolist() == pytest.approx(common)
-    other = next(name for name in params[0] if name not in nets[0].head_names)
-    assert back.params[0][other].flatten()[0] == pytest.approx(1.5)  # by all rows, as without
-
-
 def test_devices_use_their_tier_and_all_poorer_ones():
     sim = run()
     m = sim.points[sim.root].own.state.model
@@ -357,8 +329,6 @@ def test_labels_are_counted_only_where_they_are_used():
     ("params", "said"),
     [
         ({"mixing": {"back": 1.5}}, "mixing.back = 1.5: must be between 0"),
-        ({"mixing": {"heads": True}}, "mixing.heads = True: .* set back above 0"),
-        ({"mixing": {"heads": True, "back": 1.0}, "use": "tier"}, "mixing.heads = True: .* use = 'known'"),
         ({"share": "up"}, "share = 'up'"),
         ({"use": "all"}, "use = 'all'"),
         ({"admission": {"judge": "abel"}}, "admission.judge = 'abel': .*able"),

@@ -21,7 +21,7 @@ richer tier has time kept, then the next, while the round lasts. Members and hel
 Nobody is taught, unless `distillation.enabled`, with labels at 0.5 and a temperature of 1. Rounds are the
 run's; the time of one, if no `mar` is given, is enough for everybody's own model and the smallest. `use =
 "known"` asks devices how many rows of each class they have. `mixing.back` feeds layer-wise averages back
-every round, `mixing.heads` last layers class by class, by who has rows of it.
+every round.
 
 Readings and deviations of both. As published a tier is open to those whose score reaches its cluster's mean,
 or is nearer to it than to the next poorer one's (`judge = "surrogate"`): who could hold a richer tier's

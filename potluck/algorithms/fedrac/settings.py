@@ -142,13 +142,10 @@ class Mixing:
     enabled: Annotated[bool, "whether to make one model of all at the end (view `global`)"] = False
     back: Annotated[float, "how far models go to that one after every round: from 0, not at all, to 1"] = 0.0
     leader_weight: Annotated[float, "how much more the leader counts in it"] = 1.0
-    heads: Annotated[bool, "last layers count in it class by class, by a tier's rows of each"] = False
 
     def __post_init__(self) -> None:
         require(0 <= self.back <= 1, "back", self.back, "must be between 0 (not at all) and 1 (all the way)")
         _require_above_zero("leader_weight", self.leader_weight)
-        fix = "is a way of mixing, and nothing is mixed: set back above 0, or enabled = true"
-        require(self.nested or not self.heads, "heads", self.heads, fix)
 
     @property
     def nested(self) -> bool:
@@ -212,8 +209,6 @@ class FedRACSettings:
         private = self.local.privacy is not None
         fix = "asks devices for their labels, which train.privacy doesn't cover; take use = 'tier'"
         require(not (self.use == "known" and private), "use", self.use, fix)
-        fix = "goes by rows of each class, which nobody is asked for: set use = 'known'"
-        require(not (self.mixing.heads and self.use == "tier"), "mixing.heads", True, fix)
 
     @property
     def head_start(self) -> int | None:
