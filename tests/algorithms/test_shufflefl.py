@@ -34,6 +34,8 @@ from potluck.fleet import REFERENCE_OPS, Intervals, Jitter
 from potluck.jobs import Private, Train
 from potluck.rules import Rounds, as_algorithm
 
+pytestmark = pytest.mark.slow
+
 ME, CLOUD = 100, 99
 
 

@@ -10,6 +10,8 @@ from potluck.execute.reference import train
 from potluck.execute.vectorised.executor import Stacked
 from potluck.execute.vectorised.step import _FUSABLE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, scope="module")
 def registered():

@@ -23,6 +23,8 @@ from potluck.jobs import SGD, Objective, Prox, Train
 from potluck.models import Models, register
 from potluck.models.convolve import WAYS
 
+pytestmark = pytest.mark.slow
+
 
 class Odd(nn.Module):
     """A layer that nobody knows, with weights of its own."""

@@ -20,6 +20,8 @@ from potluck.experiment.tune_stages import _make_trial
 from potluck.jobs import Train
 from potluck.rules import Uniform
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "data": {"source": "synthetic", "rows": 400, "dimension": 8, "classes": 4, "clients": 10},
     "model": {"name": "mlp", "width": 0.1},

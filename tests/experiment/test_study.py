@@ -115,6 +115,7 @@ def test_a_study_runs_and_tells(command, here):
     assert {path: marks(path) for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_study_is_killed_and_goes_on(here):
     """Two algorithms, three seeds; kill -9 in the third run, then the same command again."""
     (here / "studies" / "two.py").write_text(TWO.replace('"rounds": 4', '"rounds": 100'))

@@ -364,6 +364,7 @@ def test_an_arm_takes_over_what_it_has_and_does_not_set(found):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="forks of what has trained, beside a GPU")
 def test_side_by_side_the_same_is_found(found, tmp_path):
     assert tune(experiment(), out=tmp_path / "t", jobs=2) == found[1]

@@ -9,6 +9,8 @@ pytest.importorskip("triton")
 from potluck.models.convolve import Geometry, convolve_by_slopes, has_fast_slopes
 from potluck.models.kernels import FEW, Convolution, reach
 
+pytestmark = pytest.mark.slow
+
 #           clients, rows, channels, out, kernel, stride, padding, sides, bias
 CASES = {
     "first of LeNet": (2, 3, 1, 6, (5, 5), (1, 1), (2, 2), (8, 8), True),

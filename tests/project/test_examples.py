@@ -11,6 +11,8 @@ from potluck.experiment import Experiment
 from potluck.experiment.methods import list_methods
 from potluck.experiment.prepare import prepare
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 SYSTEMS = ["auxo", "classter", "maverick", "shufflefl", "fedrac"]

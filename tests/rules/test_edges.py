@@ -48,6 +48,8 @@ from potluck.rules.edges import OwnModels
 from potluck.rules.guard import guard
 from potluck.rules.robust import Clip
 
+pytestmark = pytest.mark.slow
+
 WHOLE = partial(hybridfl, portion=1.0)  # asks all of an edge's, as the others do
 ALL = {"fededge": fededge, "hierfl": hierfl, "hybridfl": WHOLE, "maverick": maverick}
 PLAIN = replace(LOCAL, optim=SGD(0.1))

@@ -32,6 +32,8 @@ from potluck.rules.robust import Krum
 from potluck.simulate.collusion import craft, find_gamma, find_lambda, find_z
 from potluck.simulate.devices import Devices
 
+pytestmark = pytest.mark.slow
+
 HEARS = [kind for kind in COLLUDING if kind != "backdoor"]  # whose own update is scaled, whatever others send
 CREW = [0, 2, 7]
 PLAIN = replace(LOCAL, optim=SGD(0.1))

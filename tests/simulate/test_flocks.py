@@ -29,6 +29,8 @@ from potluck.rules import Rounds
 from potluck.rules.fold import fold
 from potluck.simulate import flocks
 
+pytestmark = pytest.mark.slow
+
 FEDAVG = FedAvg(clients=8, local=replace(LOCAL, batch=3))
 CAPTURED = replace(STACKED, graphs=True, chunk=20)
 
