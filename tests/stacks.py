@@ -23,7 +23,8 @@ TABLES |= {"tuned": {"lr": 0.05}, "switch": {"epochs": 2}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
 STACKS += [("users", "edges", "cohorts"), ("users", "cohorts", "tuned"), ("cohorts", "sizes", "switch")]
 NAMES = algorithms.names()
-STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "heterofl", "ifca")
+STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "hierfl", "maverick")
+STACKED_BASES += ("heterofl", "ifca")
 CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
 CELLS += [(name, stack) for name in STACKED_BASES for stack in STACKS]
 OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]

@@ -16,7 +16,6 @@ _CLASSES = "it has a model for each class, and one update of a device is of one 
 _TIERS = "it says itself who stands between devices and cloud"
 _USERS = "it has users already"
 _EDGES = "it has edges already"
-_OWN = "its edges train by rules of their own; take fedavg with layers edges and the one that you want"
 _DEVICES = "it chooses single devices by what only they can tell"
 _MASKS = "its devices send masks, and several of them have no mean"
 _WHOLE = "it has no way yet to train by a part of the devices"
@@ -44,7 +43,7 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "fedasync": (None, None, _ALONE, _PLAIN),
     "fedavg": (None, None, None, None),
     "fedbuff": (None, None, _ALONE, _PLAIN),
-    "fededge": (None, _EDGES, _OWN, _ONE),
+    "fededge": (None, _EDGES, None, _ONE),
     "fedgs": (_TIERS, _TIERS, _TIERS, _TIERS),
     "fedprox": (None, None, None, _PLAIN),
     "fedpvr": (None, None, None, _PLAIN),
@@ -55,10 +54,10 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "flhc": (None, None, _GROUPS, _PARTS),
     "ftfa": (None, None, None, _PLAIN),
     "heterofl": (_WIDTHS, _WIDTHS, None, _SIZES),
-    "hierfl": (None, _EDGES, _OWN, _ONE),
+    "hierfl": (None, _EDGES, None, _ONE),
     "hybridfl": (_TIERS, _TIERS, _TIERS, _TIERS),
     "ifca": (_MANY, _MANY, _MANY, _MANY),
-    "maverick": (None, _EDGES, _OWN, _ONE),
+    "maverick": (None, _EDGES, None, _ONE),
     "moon": (None, None, None, _PLAIN),
     "oort": (None, None, None, _PLAIN),
     "pyramidfl": (None, None, None, _PLAIN),

@@ -7,6 +7,7 @@ from typing import Any
 from potluck import algorithms
 from potluck.algorithms._parameters import Call, Terms, fit
 from potluck.algorithms._written import list_settings
+from potluck.algorithms.fededge.edges import Edges
 from potluck.algorithms.shufflefl.users import Users
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require, show_short
@@ -18,23 +19,23 @@ from potluck.layers.matrix import PRIOR, SERVES, find_terms, require_offered, sh
 from potluck.layers.presets import (
     BASE,
     COHORTS,
+    EDGES,
     SHARED,
     SIZE_KINDS,
     Table,
     find_inner,
     listen_longer,
     open_preset,
+    read_edges,
     settle,
     take_over,
 )
-from potluck.rules.edges import EdgeTiers
+from potluck.rules.edges import OwnModels
 from potluck.rules.layered import Layered
-from potluck.rules.relay import Relay
 from potluck.rules.serving import Served
 from potluck.rules.wrap import is_cohort
 
 NOTHING: Table = {}
-NO_EDGES = Relay()
 TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
 USES: Mapping[str, Callable[..., Any]] = {
     "tuned": between.tuned,
@@ -97,9 +98,10 @@ def _make_trained(
     else:
         cloud = algorithms.make(base, local, rounds, **own)
     made = {name: fit_tier(name, kinds, layers[name], local).make() for name in names if name in TIERS}
-    fix = "goes on, and devices use models that they keep, tuned already; set go_on = false"
-    passes = not serves or isinstance(made.get("edges", NO_EDGES), Relay)
-    require(passes, "layer.edges.go_on", True, f"{fix}, or leave out {' and '.join(serves)}")
+    edges: Edges | None = made.get("edges")
+    keeps, key = edges and isinstance(edges.edge, OwnModels), "go_on" if edges and edges.even else "own"
+    fix = f"devices use models that they keep, tuned already; set {key} = false, or leave out "
+    require(not (serves and keeps), f"layer.edges.{key}", True, fix + " and ".join(serves))
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
 
 
@@ -111,15 +113,14 @@ def serve_by(made: Runnable, tuning: Train, view: str) -> Runnable:
     return Served(made, tuning, view)
 
 
-def put_below(cloud: Rule | EdgeTiers, edge: Rule | None, people: Users | None) -> Layered:
-    """A rule at the cloud with these below it; whoever is right above users oversees them."""
-    if isinstance(cloud, EdgeTiers):
-        edge, cloud = cloud.edge, cloud.cloud
-    if people is None:
-        return Layered(cloud, () if edge is None else (("edge", edge),))
-    if edge is None:
+def put_below(cloud: Rule, edges: Edges | None, people: Users | None) -> Layered:
+    """A rule at the cloud with these below it; whoever is right above users or edges oversees them."""
+    if edges is None:
+        assert people is not None
         return Layered(people.oversee(cloud), (("user", people.hub),))
-    return Layered(cloud, (("edge", people.oversee(edge)), ("user", people.hub)))
+    if people is None:
+        return edges.put_below(cloud)
+    return Layered(edges.oversee(cloud), (("edge", people.oversee(edges.edge)), ("user", people.hub)))
 
 
 def fit_tier(name: str, kinds: Collection[str], own: Table, local: Train = Train()) -> Call:
@@ -158,6 +159,7 @@ def complete_layers(
     """The tables of layers, around a base rule with a table of its own, to the last default."""
     found: dict[str, dict[str, Json]] = {}
     tables = {name: given.get(name, {}) for name in sort_layers(names)}
+    around = {**tables, "edges": read_edges(base, own)} if base in EDGES else tables
     for name, table in tables.items():
         if name in TIERS:
             found[name] = list_settings(fit_tier(name, _list_rules(base, tables, own), table))
@@ -165,7 +167,7 @@ def complete_layers(
             found[name] = list_settings(fit(USES[name], table, f"layer.{name}", Terms()))
         else:
             kind, settings = _read_kind(name, tables)
-            settings = listen_longer(kind, {base}, tables, settings)
+            settings = listen_longer(kind, {base}, around, settings)
             full, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
             beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
             found[name] = named | {k: v for k, v in full.items() if k in settings or k not in beside}

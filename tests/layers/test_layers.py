@@ -207,7 +207,7 @@ def test_a_layer_s_table_is_never_dropped():
             {"layers": ["cohorts"], "layer": {"cohorts": {"inner": "fedavg"}}},
             r"layer\.cohorts\.inner = 'fedavg'",
         ),
-        ({"layers": ["edges"], "layer": {"edges": {"go_on": False, "local_rounds": 2}}}, r"local_rounds = 2"),
+        ({"layers": ["edges"], "layer": {"edges": {"go_on": False, "mix": "half"}}}, r"mix = 'half'.*true"),
         (
             {"layers": ["sizes"], "algorithms": {"fedavg": {"select": "uniform"}}},
             r"fedavg\.select = 'uniform'",

@@ -71,6 +71,25 @@ def test_other_kinds_of_cohorts_run(kind, below):
     run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("below", [(), ("users",)], ids=["edges", "users+edges"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"contrast": {"mu_p": 1.0}, "robust": "MultiKrum"},
+        {"inner": "fedyogi", "contrast": {}},
+        {"inner": "fedpvr"},
+        {"go_on": False, "own": True, "local_rounds": 2, "clients": 2},
+    ],
+    ids=["contrast", "contrast inside", "inner", "plain"],
+)
+@pytest.mark.parametrize("base", ["fedyogi", "fedasync", "qfedavg", "auxo"])
+def test_other_edges_run(base, table, below):
+    made = build(base, ("edges", *below), edges=table)
+    sim = run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
+    assert "personal" in {r["view"] for r in sim.records if r["metric"] == "accuracy_mean"}
+
+
 def test_the_command_prints_the_matrix(capsys):
     with pytest.raises(SystemExit) as end:
         main(["algorithms", "--layers"])
