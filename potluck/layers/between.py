@@ -17,6 +17,7 @@ from potluck.jobs.switch import Chooser, Personal
 from potluck.rules.edges import EdgeView, Mix
 from potluck.rules.robust import Robust
 from potluck.rules.select import Select, Uniform
+from potluck.rules.serving import Tuned, Weighed
 
 OWN = Personal()
 
@@ -50,9 +51,9 @@ def prior(
         "which leads: each row by those before it (causal), by all before any is answered (batch), or by the "
         "labels of the rows that the device trains on (labels)",
     ] = "causal",
-) -> ServedForm:
+) -> Weighed:
     """Each view also with devices' own priors, as VIEW+prior, and these lead; fitted on validation rows."""
-    return form
+    return Weighed(form)
 
 
 def tuned(
@@ -60,9 +61,9 @@ def tuned(
     epochs: Annotated[Repeats, "passes over its own rows, before a device uses a model; 0: as it is"] = 1,
     lr: Annotated[LearningRate | None, "their learning rate, unless it is that of training"] = None,
     part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
-) -> Train:
+) -> Tuned:
     """What devices do to the first view before they use it (FTFA); it is beside, as it was."""
-    return make_tuning(local, epochs, lr, part)
+    return Tuned(make_tuning(local, epochs, lr, part), "tuned")
 
 
 def switch(
@@ -72,9 +73,9 @@ def switch(
     switch: Annotated[
         Chooser, "who answers, own model or the offered one: Entropy, Threshold, Cosine, Familiar or Prior"
     ] = OWN.switch,
-) -> Train:
+) -> Tuned:
     """The first view and a device's own last layer on it answer row by row (ClassTer's switch)."""
-    return Personal(epochs, lr, switch).job(local)
+    return Tuned(Personal(epochs, lr, switch).job(local), "switch")
 
 
 def edges(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from potluck import algorithms
 from potluck.core.codec import Json
-from potluck.layers.matrix import PRIOR, SERVES
+from potluck.layers.matrix import SERVES
 from potluck.layers.presets import (
     BASE,
     COHORTS,
@@ -22,7 +22,7 @@ from potluck.layers.stacking import complete_layers
 
 CLOUD = "cloud"
 _CHOICES = ("kind", "mode")  # they decide on other defaults
-_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", *SERVES, PRIOR)
+_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", *SERVES)
 
 
 @dataclass(frozen=True)

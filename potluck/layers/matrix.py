@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from potluck.core.errors import ConfigError, nearest_or_own, show_short
 
-PRIOR = "prior"  # of what is served, whatever trained it
-SERVES = ("tuned", "switch")  # of what is served, too: each makes the first view a device's own
 TRAINED = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule
-LAYERS = (*TRAINED, *SERVES, PRIOR)
+SERVES = ("tuned", "switch", "prior")  # of what is served, in the order in which they stand
+FITTED = ("prior",)  # of these: over devices, where models are scored, so above whatever trained them
+LAYERS = (*TRAINED, *SERVES)
 
 _GROUPS = "it groups devices by itself"
 _MANY = "it has several models, and nobody between may choose one for others"
@@ -101,7 +101,7 @@ _TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
 _APART: Mapping[frozenset[str], str] = {
     frozenset({"users", "sizes"}): _ONE,
     frozenset({"edges", "sizes"}): _ONE,
-    frozenset(SERVES): "both make the same model a device's own",
+    frozenset({"tuned", "switch"}): "both make the same model a device's own",
 }
 
 
@@ -170,4 +170,9 @@ def list_apart() -> dict[str, str]:
 
 def _read_reasons(base: str) -> dict[str, str | None]:
     trained = dict(zip(TRAINED, _REFUSED.get(base, (None,) * len(TRAINED)), strict=True))
-    return trained | dict.fromkeys(SERVES, _UNTUNED.get(base)) | {PRIOR: None}
+    return trained | {name: None if name in FITTED else _UNTUNED.get(base) for name in SERVES}
+
+
+def drop_fitted(names: Sequence[str]) -> list[str]:
+    """Layers without those that are fitted over devices where models are scored: the rule is of these."""
+    return [name for name in names if name not in FITTED]

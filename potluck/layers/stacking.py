@@ -13,9 +13,8 @@ from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require, show_short
 from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
-from potluck.jobs.prior import ServedForm
 from potluck.layers import between
-from potluck.layers.matrix import PRIOR, SERVES, find_terms, require_offered, show_term, sort_layers
+from potluck.layers.matrix import FITTED, SERVES, find_terms, require_offered, show_term, sort_layers
 from potluck.layers.presets import (
     BASE,
     COHORTS,
@@ -32,7 +31,7 @@ from potluck.layers.presets import (
 )
 from potluck.rules.edges import OwnModels
 from potluck.rules.layered import Layered
-from potluck.rules.serving import Served
+from potluck.rules.serving import Served, Serves, Tuned, Weighed
 from potluck.rules.wrap import is_cohort
 
 NOTHING: Table = {}
@@ -40,7 +39,7 @@ TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": betw
 USES: Mapping[str, Callable[..., Any]] = {
     "tuned": between.tuned,
     "switch": between.switch,
-    PRIOR: between.prior,
+    "prior": between.prior,
 }
 
 
@@ -53,11 +52,11 @@ def stacked(
 ) -> Runnable:
     """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`.
 
-    Not with `prior`: that is how any rule is scored, so it is an experiment that names it.
+    Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
     """
-    if PRIOR in layers:
-        fix = f"is of whatever a run serves, not of its rule; write Experiment(layers=[{PRIOR!r}], ...)"
-        raise ConfigError(f"layers = {show_short([*layers])}: {PRIOR} {fix}")
+    for name in FITTED:
+        fix = f"{name} is of whatever a run serves, not of its rule; write Experiment(layers=[{name!r}], ...)"
+        require(name not in layers, "layers", [*layers], fix)
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
     for inner in find_inner(base, parameters or {}):
@@ -66,7 +65,7 @@ def stacked(
     around = {name: table for name, table in layers.items() if name not in SERVES}
     made = _make_trained(base, local, dict(parameters or {}), rounds, around, serves)
     for name in serves:
-        made = serve_by(made, fit(USES[name], layers[name], f"layer.{name}", Terms(local)).make(), name)
+        made = serve_by(made, make_serving(name, layers[name], local))
     return made
 
 
@@ -105,12 +104,13 @@ def _make_trained(
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
 
 
-def serve_by(made: Runnable, tuning: Train, view: str) -> Runnable:
+def serve_by(made: Runnable, by: Serves) -> Runnable:
     """The same whose first view is made devices' own; whoever is below the cloud passes on its word."""
+    assert isinstance(by, Tuned), "what is fitted where models are scored is no part of a rule"
     if isinstance(made, Layered):
-        return replace(made, cloud=Served(made.cloud, tuning, view))
+        return replace(made, cloud=Served(made.cloud, by))
     assert isinstance(made, Rule), "others aren't offered"
-    return Served(made, tuning, view)
+    return Served(made, by)
 
 
 def put_below(cloud: Rule, edges: Edges | None, people: Users | None) -> Layered:
@@ -145,12 +145,25 @@ def _list_rules(base: str, layers: Mapping[str, Table], own: Table) -> set[str]:
     return {base, *find_inner(base, own), *groups}
 
 
-def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm | None:
-    """The form of the priors that what is served has beside; None: it has none."""
-    if PRIOR not in names:
-        return None
-    form: ServedForm = fit(between.prior, given.get(PRIOR, {}), f"layer.{PRIOR}", Terms()).make()
-    return form
+def make_serving(name: str, table: Table = NOTHING, local: Train = Train()) -> Serves:
+    """What a layer makes of the views that are served."""
+    made: Serves = fit(USES[name], table, f"layer.{name}", Terms(local)).make()
+    return made
+
+
+def find_weighed(names: Collection[str], given: Mapping[str, Table]) -> Weighed | None:
+    """What is fitted where models are scored, for these layers."""
+    made = [make_serving(name, given.get(name, {})) for name in names if name in FITTED]
+    return next((each for each in made if isinstance(each, Weighed)), None)
+
+
+def find_source(view: str, views: Sequence[str]) -> tuple[str, str] | None:
+    """The layer that serves a view, and the one of all views in their order that it is made of."""
+    after = views[views.index(view) + 1 :]  # what is made of views leads
+    for name in SERVES:
+        if (source := make_serving(name).name_views(after).get(view)) is not None:
+            return name, source
+    return None
 
 
 def complete_layers(

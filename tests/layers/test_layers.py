@@ -21,6 +21,7 @@ from potluck.layers import stacked
 from potluck.report.reproduction import _tell_fidelity
 from potluck.rules.guard import guard
 from potluck.rules.robust import Median
+from potluck.rules.serving import Weighed
 
 # ---------------------------------------------------------------------------------------------------- checks
 
@@ -152,7 +153,7 @@ def test_a_rule_made_in_python_may_have_priors_and_nothing_else():
     rule = algorithms.make("fedavg", PLAIN, clients=3)
     primed = prepare(Experiment(**FILE, layers=["prior"]), rule)
     assert (primed.experiment.layers, primed.experiment.layer) == (["prior"], {"prior": {"form": "causal"}})
-    assert primed.evaluate.prior == "causal"
+    assert primed.evaluate.weighed == Weighed("causal")
     with pytest.raises(ConfigError, match=r"layers = \['users'\]: stand around an algorithm that is named"):
         prepare(Experiment(**FILE, layers=["users"]), rule)
     with pytest.raises(

@@ -9,7 +9,7 @@ from test_report_figures import compared, crowd, line, made, named
 from potluck.algorithms import find_notes
 from potluck.engine.judges import place_judge
 from potluck.experiment import Experiment, Run
-from potluck.layers import describe_stack, stacked
+from potluck.layers import describe_stack, find_source, stacked
 from potluck.metrics import Measurement
 from potluck.report import captions, floors, note_figures, owners, per_device, served
 from potluck.report.contents import draw_all, list_deeds
@@ -305,13 +305,13 @@ def test_what_is_made_of_the_first_view_stands_beside_it():
         ("all", 0.1, 0.3)
     ]
     assert "“switch” is “all” with the layer switch" in captions.tell_views(run)
-    assert per_device.name_without("tuned", ["tuned"]) is None
+    assert find_source("tuned", ["tuned"]) is None
 
 
 def test_a_plus_alone_is_no_layer():
     run = scored(a_b=[0.5], c=[0.5])  # the view "a+b", and no "a"
     assert served.draw_served(compared(run), "b") is None
-    assert per_device.name_without("c", ["c"]) is None
+    assert find_source("c", ["c"]) is None
 
 
 def test_of_several_views_each_is_named():
