@@ -141,6 +141,10 @@ def test_an_experiment_names_its_layers(tmp_path):
         {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
         {"layers": ["switch", "cohorts"], "layer": {"switch": {"switch": {"kind": "threshold"}}}},
         {"layers": ["tuned", "prior"], "algorithm": "shufflefl"},
+        {"layers": ["cohorts"], "algorithm": "maverick", "algorithms": {"maverick": {"mode": "published"}}},
+        {"layers": ["cohorts"], "algorithm": "hierfl", "algorithms": {"hierfl": {"edge_rounds": 2}}},
+        {"layers": ["edges"], "layer": {"edges": {"contrast": {"top": 1}, "robust": "MultiKrum"}}},
+        {"layers": ["edges"], "layer": {"edges": {"inner": {"kind": "fedprox", "mu": 0.5}}}},
     ],
 )
 def test_what_a_run_writes_down_makes_the_same_rule(said):

@@ -83,7 +83,7 @@ def test_other_kinds_of_cohorts_run(kind, below):
     ],
     ids=["contrast", "contrast inside", "inner", "plain"],
 )
-@pytest.mark.parametrize("base", ["fedyogi", "fedasync", "qfedavg", "auxo"])
+@pytest.mark.parametrize("base", ["fedavg", "fedyogi", "fedbuff", "auxo"])
 def test_other_edges_run(base, table, below):
     made = build(base, ("edges", *below), edges=table)
     sim = run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
