@@ -10,7 +10,7 @@ from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small, v
 from potluck import algorithms
 from potluck.engine.schedule import StopAt
 from potluck.jobs import SGD
-from potluck.layers import LAYERS, PRIOR, find_refusal, list_matrix, stacked
+from potluck.layers import LAYERS, drop_fitted, find_refusal, list_matrix, stacked
 
 PLAIN = replace(LOCAL, optim=SGD(0.1))
 WHOLE = replace(PLAIN, batch=64)  # one step on all rows, in whatever order
@@ -23,8 +23,9 @@ TABLES |= {"tuned": {"lr": 0.05}, "switch": {"epochs": 2}}
 STACKS = [("users", "edges"), ("users", "cohorts"), ("edges", "cohorts"), ("cohorts", "sizes")]
 STACKS += [("users", "edges", "cohorts"), ("users", "cohorts", "tuned"), ("cohorts", "sizes", "switch")]
 NAMES = algorithms.names()
-STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "heterofl", "ifca")
-CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in LAYERS if layer != PRIOR]
+STACKED_BASES = ("fedavg", "fedyogi", "scaffold", "auxo", "cfl", "shufflefl", "fededge", "hierfl", "maverick")
+STACKED_BASES += ("heterofl", "ifca")
+CELLS = [(row.algorithm, (layer,)) for row in list_matrix(NAMES) for layer in drop_fitted(LAYERS)]
 CELLS += [(name, stack) for name in STACKED_BASES for stack in STACKS]
 OFFERED = [cell for cell in CELLS if find_refusal(*cell) is None]
 QUICK = [

@@ -26,7 +26,7 @@ from potluck.authoring import (
     require,
 )
 from potluck.core.notes import Notes
-from potluck.rules.serving import Served
+from potluck.rules.serving import Served, Tuned
 
 NOTES = Notes(
     views={
@@ -51,7 +51,7 @@ def ftfa(
     require(tune_lr is None or tune_lr > 0, "tune_lr", tune_lr, "must be above 0, or left out")
     require(part in ("all", "head"), "part", part, "must be 'all' or 'head'")
     tuning = make_tuning(local, tune_epochs, tune_lr, part)
-    return Served(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), tuning)
+    return Served(FedAvg(clients, local, select, overcommit=overcommit, deadline=deadline), Tuned(tuning))
 
 
 def make_tuning(local: Train, epochs: int, lr: float | None, part: Literal["all", "head"]) -> Train:

@@ -16,8 +16,10 @@ maverick are the same in the same order, so that all can be compared under each.
 from typing import Annotated, Final
 
 from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fededge.edges import make_passing
 from potluck.authoring import Seconds, Select, Train, Uniform, require
-from potluck.rules.edges import EVERYBODY, EdgeTiers, OwnModels
+from potluck.rules.edges import EVERYBODY
+from potluck.rules.layered import Layered
 
 FIDELITY: Final = "authors' code"
 
@@ -28,9 +30,8 @@ def hierfl(
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
-) -> EdgeTiers:
+) -> Layered:
     """FedAvg of edges that do FedAvg with their devices."""
     require(edge_rounds >= 1, "edge_rounds", edge_rounds, "must be at least 1")
-    everybody = EVERYBODY if clients is None else clients
-    edge = FedAvg(everybody, local, select, deadline=deadline, inner_rounds=edge_rounds)
-    return EdgeTiers(FedAvg(EVERYBODY, local), OwnModels(edge))
+    below = make_passing(local, clients, deadline, select, edge_rounds, own=True)
+    return below.put_below(FedAvg(EVERYBODY, local))

@@ -61,8 +61,9 @@ from potluck.authoring import (
     value,
 )
 from potluck.core.notes import Notes
-from potluck.rules.edges import EVERYBODY, EdgeTiers, OwnModels
+from potluck.rules.edges import EVERYBODY, OwnModels
 from potluck.rules.guard import guard_rule
+from potluck.rules.layered import Layered
 from potluck.rules.robust import Robust
 from potluck.rules.wrap import AroundRule
 
@@ -188,7 +189,7 @@ def hybridfl(
     portion: Annotated[Portion, "of an edge's devices whose answers end its round; C"] = 0.5,
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
-) -> EdgeTiers:
+) -> Layered:
     """FedAvg of edges that ask more devices the fewer of them answer, and wait for a quota."""
     edge = Region(FedAvg(EVERYBODY, local, select, deadline=deadline), portion)
-    return EdgeTiers(FedAvg(EVERYBODY, local), OwnModels(edge))
+    return Layered(FedAvg(EVERYBODY, local), (("edge", OwnModels(edge)),))

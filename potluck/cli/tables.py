@@ -12,7 +12,7 @@ from potluck.core.units import NONE, duration, percent, size
 from potluck.experiment import Comparison, Run, Tuning
 from potluck.experiment.study import Study
 from potluck.experiment.summary import tell_tested
-from potluck.layers import LAYERS, Row, find_prior, list_apart
+from potluck.layers import LAYERS, Row, find_weighed, list_apart
 from potluck.metrics import Outcome, Privacy
 from potluck.report.choices import CHOICE_HEAD, JUDGED_BY, list_choices, tell_choice
 from potluck.report.columns import (
@@ -40,11 +40,11 @@ _HOW = {
 
 def show_run(run: Run) -> RenderableType:
     """What a run came to, in a few lines."""
-    s, prior = run.summary, find_prior(run.experiment.layers, run.experiment.layer)
+    s, weighed = run.summary, find_weighed(run.experiment.layers, run.experiment.layer)
     lines = {
         "accuracy": f"{percent(s['accuracy_mean'])} mean over devices, on their own {s['evaluated_on']} data",
         "": f"worst tenth {percent(s['accuracy_worst10'])}, best tenth {percent(s['accuracy_best10'])}",
-        "prior": f"{_HOW[prior]} (view {s['view']})" if prior else "",
+        "prior": f"{_HOW[weighed.form]} (view {s['view']})" if weighed else "",
         "global test": f"{percent(s['global_accuracy'])} on rows that no device holds: {tell_tested([s])}"
         if s["global_view"]
         else "",

@@ -20,7 +20,7 @@ def check(federation: Federation, algorithm: Runnable, evaluate: EvaluateAt) -> 
     for shift in map(read_shift, evaluate.shifts):
         fix = f"no rows are laid out for {shift}; give Federation.shifts, by data.arrange(..., levels=)"
         require(all(shift in known for known in phases), "evaluate.shifts", list(evaluate.shifts), fix)
-    if evaluate.prior:
+    if evaluate.weighed:
         known = any(len(federation.partition.rows(client, "validation")) for client in range(clients))
         fix = "no device has validation rows to fit on; raise data.validation, such as to 0.1"
         require(known, "layers", ["prior"], fix)

@@ -1,11 +1,11 @@
 """When a run ends, how often it is looked at, and where it stands."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from potluck.core.codec import value
 from potluck.core.errors import ConfigError, require
 from potluck.data import Shift, read_shift
-from potluck.jobs.prior import ServedForm
+from potluck.rules.serving import Weighed
 
 
 @value
@@ -41,13 +41,11 @@ class EvaluateAt:
     panel: int = 200  # at most so many devices, always the same
     on: Literal["test", "validation"] = "test"  # on which rows; to choose settings, not on test rows
     shifts: tuple[Shift | float, ...] = ()  # of test rows, scored beside at the end; a share is of unseen
-    prior: ServedForm | None = None  # also with devices' own priors, led by this form of them
+    weighed: Weighed | None = None  # also with devices' own priors
 
     def __post_init__(self) -> None:
         good = self.on in ("test", "validation")
         require(good, "evaluate.on", self.on, "must be 'test' or 'validation'")
-        fix = "must be 'causal', 'batch' or 'labels'"
-        require(self.prior in (None, *get_args(ServedForm)), "layer.prior.form", self.prior, fix)
         shares = [each for each in self.shifts if not isinstance(each, Shift)]
         require(all(0 <= s <= 1 for s in shares), "evaluate.shifts", shares, "must be shares from 0 to 1")
         distinct = len({read_shift(each) for each in self.shifts}) == len(self.shifts)

@@ -22,7 +22,7 @@ from potluck.experiment.claimed_run import ClaimedRun
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
-from potluck.layers import PRIOR, complete_base, complete_layers, find_prior, stacked
+from potluck.layers import FITTED, complete_base, complete_layers, drop_fitted, find_weighed, stacked
 from potluck.models import Models
 from potluck.rules.guard import guard
 from potluck.simulate import Simulation
@@ -40,8 +40,8 @@ class Setting:
 
     @property
     def evaluate(self) -> EvaluateAt:
-        e, prior = self.experiment.evaluate, find_prior(self.experiment.layers, self.experiment.layer)
-        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)), prior)
+        e, weighed = self.experiment.evaluate, find_weighed(self.experiment.layers, self.experiment.layer)
+        return EvaluateAt(e.rounds, e.seconds, e.panel, e.on, tuple(map(make_shift, e.shifts)), weighed)
 
     def start(
         self, plan: ExecutionPlan, folder: Path | None = None, on_shrink: Callable[[int], None] | None = None
@@ -150,7 +150,7 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
-            layers = {each: experiment.layer.get(each, {}) for each in experiment.layers if each != PRIOR}
+            layers = {each: experiment.layer.get(each, {}) for each in drop_fitted(experiment.layers)}
             algorithm = stacked(name, local, _parameters(experiment, name), rounds, **layers)
         else:
             algorithms.check_made(algorithm)
@@ -199,7 +199,7 @@ def name_pool(experiment: Experiment, pool: data.Pool) -> Experiment:
 
 def _keep_served(experiment: Experiment) -> list[str]:
     """The layers that a rule made in Python may have: others stand around a name."""
-    kept = [name for name in experiment.layers if name == PRIOR]
+    kept = [name for name in experiment.layers if name in FITTED]
     fix = "stand around an algorithm that is named; make them in Python, by potluck.layers.stacked(...)"
     require(kept == experiment.layers, "layers", experiment.layers, fix)
     return kept

@@ -34,7 +34,7 @@ from potluck.experiment.search import (
 )
 from potluck.experiment.tuned_keys import find_space, list_lacking, name_trial, set_values
 from potluck.experiment.tuning import Tuning
-from potluck.layers import PRIOR
+from potluck.layers import drop_fitted
 
 K = TypeVar("K")
 Methods = Mapping[str, Experiment]  # by name
@@ -274,7 +274,7 @@ def _find_space(experiment: Experiment, table: Tune) -> Space:
 def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) -> Experiment:
     """A run to its end, however good it is by then: who stops at a target can't be told apart.
 
-    Of models as they come: a prior would be fitted on the very rows by which settings are chosen.
+    Of models as they come: a fit over devices would be on the very rows by which settings are chosen.
     """
     stop, evaluate = experiment.stop, dump_given(experiment.evaluate)
     ends: dict[str, Any] = {
@@ -290,7 +290,7 @@ def _make_trial(experiment: Experiment, point: Point, seed: int, length: float) 
         tune=None,
         stop={key: value for key, value in ends.items() if value is not None},
         evaluate={**evaluate, "on": "validation"},
-        layers=[name for name in experiment.layers if name != PRIOR],
-        layer={name: own for name, own in experiment.layer.items() if name != PRIOR},
+        layers=drop_fitted(experiment.layers),
+        layer={name: experiment.layer[name] for name in drop_fitted([*experiment.layer])},
         log={},
     )

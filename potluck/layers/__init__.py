@@ -7,29 +7,32 @@ says which of them go together.
 
 from potluck.layers.described import CLOUD, Level, describe_stack
 from potluck.layers.matrix import (
+    FITTED,
     LAYERS,
-    PRIOR,
     SERVES,
     Row,
+    drop_fitted,
     find_refusal,
     list_apart,
     list_matrix,
     sort_layers,
 )
-from potluck.layers.stacking import complete_base, complete_layers, find_prior, stacked
+from potluck.layers.stacking import complete_base, complete_layers, find_source, find_weighed, stacked
 
 __all__ = [
     "CLOUD",
+    "FITTED",
     "LAYERS",
-    "PRIOR",
     "SERVES",
     "Level",
     "Row",
     "complete_base",
     "complete_layers",
     "describe_stack",
-    "find_prior",
+    "drop_fitted",
     "find_refusal",
+    "find_source",
+    "find_weighed",
     "list_apart",
     "list_matrix",
     "sort_layers",

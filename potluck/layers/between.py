@@ -2,19 +2,22 @@
 
 from typing import Annotated, Literal
 
-from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fededge.edges import Edges, To, make_going_on, make_passing
 from potluck.algorithms.ftfa import make_tuning
+from potluck.algorithms.maverick.negatives import Learning
 from potluck.algorithms.shufflefl.planner.problem import Planner
 from potluck.algorithms.shufflefl.planner.search import Search
 from potluck.algorithms.shufflefl.users import Users, make_users
 from potluck.core.errors import require
 from potluck.core.ranges import LearningRate, Repeats, Seconds
-from potluck.core.rule import Rule
+from potluck.core.rule import Cohort
 from potluck.jobs import Train
 from potluck.jobs.prior import ServedForm
 from potluck.jobs.switch import Chooser, Personal
-from potluck.rules.edges import EVERYBODY, Edge, EdgeView, Mix, OwnModels
-from potluck.rules.relay import Relay
+from potluck.rules.edges import EdgeView, Mix
+from potluck.rules.robust import Robust
+from potluck.rules.select import Select, Uniform
+from potluck.rules.serving import Tuned, Weighed
 
 OWN = Personal()
 
@@ -48,9 +51,9 @@ def prior(
         "which leads: each row by those before it (causal), by all before any is answered (batch), or by the "
         "labels of the rows that the device trains on (labels)",
     ] = "causal",
-) -> ServedForm:
+) -> Weighed:
     """Each view also with devices' own priors, as VIEW+prior, and these lead; fitted on validation rows."""
-    return form
+    return Weighed(form)
 
 
 def tuned(
@@ -58,9 +61,9 @@ def tuned(
     epochs: Annotated[Repeats, "passes over its own rows, before a device uses a model; 0: as it is"] = 1,
     lr: Annotated[LearningRate | None, "their learning rate, unless it is that of training"] = None,
     part: Annotated[Literal["all", "head"], "what is tuned"] = "all",
-) -> Train:
+) -> Tuned:
     """What devices do to the first view before they use it (FTFA); it is beside, as it was."""
-    return make_tuning(local, epochs, lr, part)
+    return Tuned(make_tuning(local, epochs, lr, part), "tuned")
 
 
 def switch(
@@ -70,28 +73,68 @@ def switch(
     switch: Annotated[
         Chooser, "who answers, own model or the offered one: Entropy, Threshold, Cosine, Familiar or Prior"
     ] = OWN.switch,
-) -> Train:
+) -> Tuned:
     """The first view and a device's own last layer on it answer row by row (ClassTer's switch)."""
-    return Personal(epochs, lr, switch).job(local)
+    return Tuned(Personal(epochs, lr, switch).job(local), "switch")
 
 
 def edges(
     local: Train = Train(),
     go_on: Annotated[
-        bool, "whether edges train between the cloud's models (FedEdge); else they pass on"
+        bool, "whether edges train between the cloud's models (FedEdge); else they pass on (HierFL)"
     ] = True,
     clients: Annotated[int | None, "devices of an edge a round; left out: all"] = None,
+    select: Annotated[Select, "who of an edge takes part"] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
     local_rounds: Annotated[
-        int | tuple[int, ...] | None, "of edges that go on: of all or of each; left out: as many as fit"
+        int | tuple[int, ...] | None,
+        "before the cloud is answered, of all or of each; left out: as many as fit, or 1 if they pass on",
     ] = None,
+    own: Annotated[
+        bool | None, "views of devices' own models and of edges' lead; left out: if edges go on, as they must"
+    ] = None,
+    inner: Annotated[
+        Cohort | None, "of edges that go on: what they train by; left out: by what the cloud asks for"
+    ] = None,
+    robust: Annotated[Robust | None, "of edges that go on: which updates each leaves out"] = None,
+    contrast: Annotated[Learning | None, "of edges that go on: what devices learn beside (Maverick)"] = None,
     mix: Annotated[Mix, "of edges that go on: how the cloud's model is mixed in, carry or half"] = "carry",
+    upload_before_mix: Annotated[bool, "of mix = 'half': the cloud is sent the edge's own model"] = False,
     edge_view: Annotated[EdgeView, "of edges that go on: the view `edge` is before mixing, or after"] = "own",
-) -> Rule:
+    anchor: Annotated[
+        To, "of edges that go on: the model that fedprox and moon draw devices to, global or edge"
+    ] = "edge",
+) -> Edges:
     """Edges between devices and cloud, each with one vote if they go on, else by rows."""
-    if not go_on:
-        fix = "is of edges that go on between the cloud's models; leave it out, or set go_on = true"
-        require(local_rounds is None, "local_rounds", local_rounds, fix)
-        return Relay(clients, deadline)
-    inner = FedAvg(EVERYBODY if clients is None else clients, local, deadline=deadline)
-    return OwnModels(Edge(inner, local_rounds, mix, edge_view=edge_view, passes=True))
+    if go_on:
+        fix = "devices of edges that go on use models of their own; leave it out, or set go_on = false"
+        require(own is not False, "own", own, fix)
+        return make_going_on(
+            local,
+            clients,
+            deadline,
+            select,
+            local_rounds,
+            inner,
+            robust,
+            mix,
+            upload_before_mix,
+            edge_view,
+            anchor,
+            contrast,
+        )
+    fix = "is of edges that go on between the cloud's models; leave it out, or set go_on = true"
+    for key, given, usual in (
+        ("inner", inner, None),
+        ("robust", robust, None),
+        ("contrast", contrast, None),
+        ("mix", mix, "carry"),
+        ("upload_before_mix", upload_before_mix, False),
+        ("edge_view", edge_view, "own"),
+        ("anchor", anchor, "edge"),
+    ):
+        require(given == usual, key, given, fix)
+    fix = "gives a number to each edge, and these pass on; give one for all, or set go_on = true"
+    require(not isinstance(local_rounds, tuple), "local_rounds", local_rounds, fix)
+    rounds = local_rounds if isinstance(local_rounds, int) else 1
+    return make_passing(local, clients, deadline, select, rounds, bool(own))

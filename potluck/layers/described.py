@@ -5,13 +5,24 @@ from dataclasses import dataclass
 
 from potluck import algorithms
 from potluck.core.codec import Json
-from potluck.layers.matrix import PRIOR, SERVES
-from potluck.layers.presets import BASE, COHORTS, OF_BASE, OF_TUNING, SIZE_KINDS, TUNED, USERS, Table, settle
+from potluck.layers.matrix import SERVES
+from potluck.layers.presets import (
+    BASE,
+    COHORTS,
+    EDGES,
+    OF_BASE,
+    OF_TUNING,
+    SIZE_KINDS,
+    TUNED,
+    USERS,
+    Table,
+    settle,
+)
 from potluck.layers.stacking import complete_layers
 
 CLOUD = "cloud"
 _CHOICES = ("kind", "mode")  # they decide on other defaults
-_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", *SERVES, PRIOR)
+_DOWNWARD = (CLOUD, "cohorts", "sizes", "edges", "users", *SERVES)
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,7 @@ def describe_stack(
     if "cohorts" in names:
         cloud = _leave_clients(cloud)
     return sorted(
-        [cloud, *more, *_describe_layers(base, around)], key=lambda level: _DOWNWARD.index(level.name)
+        [cloud, *more, *_describe_layers(base, around, given)], key=lambda level: _DOWNWARD.index(level.name)
     )
 
 
@@ -61,19 +72,22 @@ def _describe_base(base: str, given: Table, rounds: int | None) -> list[Level]:
             Level(CLOUD, BASE, own),
             Level("users", base, {k: v for k, v in said.items() if k not in OF_BASE}),
         ]
+    if base in EDGES:
+        return [Level(CLOUD, BASE, {}), Level("edges", base, said)]
     return [Level(CLOUD, base, said)]
 
 
-def _describe_layers(base: str, tables: Mapping[str, Table]) -> list[Level]:
-    full, plain = complete_layers([*tables], tables, base), {}
+def _describe_layers(base: str, tables: Mapping[str, Table], given: Table) -> list[Level]:
+    full, plain = complete_layers([*tables], tables, base, given), {}
     for name, own in tables.items():
         chosen = {key: own[key] for key in _CHOICES if key in own}
-        plain[name] = complete_layers([*tables], {**tables, name: chosen}, base)[name]
+        plain[name] = complete_layers([*tables], {**tables, name: chosen}, base, given)[name]
     rules = {"users": "shufflefl", "edges": "fededge", "tuned": TUNED}
     found = []
     for name, table in full.items():
         rule = str(table.get("kind", rules.get(name, "")))
-        rule = "hierfl" if name == "edges" and not table.get("go_on") else rule
+        if name == "edges":
+            rule = "maverick" if "contrast" in table else rule if table.get("go_on") else "hierfl"
         found.append(Level(name, rule, _pick_set(table, plain[name])))
     return found
 

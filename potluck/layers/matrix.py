@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from potluck.core.errors import ConfigError, nearest_or_own, show_short
 
-PRIOR = "prior"  # of what is served, whatever trained it
-SERVES = ("tuned", "switch")  # of what is served, too: each makes the first view a device's own
 TRAINED = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule
-LAYERS = (*TRAINED, *SERVES, PRIOR)
+SERVES = ("tuned", "switch", "prior")  # of what is served, in the order in which they stand
+FITTED = ("prior",)  # of these: over devices, where models are scored, so above whatever trained them
+LAYERS = (*TRAINED, *SERVES)
 
 _GROUPS = "it groups devices by itself"
 _MANY = "it has several models, and nobody between may choose one for others"
@@ -16,7 +16,6 @@ _CLASSES = "it has a model for each class, and one update of a device is of one 
 _TIERS = "it says itself who stands between devices and cloud"
 _USERS = "it has users already"
 _EDGES = "it has edges already"
-_OWN = "its edges train by rules of their own; take fedavg with layers edges and the one that you want"
 _DEVICES = "it chooses single devices by what only they can tell"
 _MASKS = "its devices send masks, and several of them have no mean"
 _WHOLE = "it has no way yet to train by a part of the devices"
@@ -44,7 +43,7 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "fedasync": (None, None, _ALONE, _PLAIN),
     "fedavg": (None, None, None, None),
     "fedbuff": (None, None, _ALONE, _PLAIN),
-    "fededge": (None, _EDGES, _OWN, _ONE),
+    "fededge": (None, _EDGES, None, _ONE),
     "fedgs": (_TIERS, _TIERS, _TIERS, _TIERS),
     "fedprox": (None, None, None, _PLAIN),
     "fedpvr": (None, None, None, _PLAIN),
@@ -55,10 +54,10 @@ _REFUSED: Mapping[str, tuple[str | None, ...]] = {
     "flhc": (None, None, _GROUPS, _PARTS),
     "ftfa": (None, None, None, _PLAIN),
     "heterofl": (_WIDTHS, _WIDTHS, None, _SIZES),
-    "hierfl": (None, _EDGES, _OWN, _ONE),
+    "hierfl": (None, _EDGES, None, _ONE),
     "hybridfl": (_TIERS, _TIERS, _TIERS, _TIERS),
     "ifca": (_MANY, _MANY, _MANY, _MANY),
-    "maverick": (None, _EDGES, _OWN, _ONE),
+    "maverick": (None, _EDGES, None, _ONE),
     "moon": (None, None, None, _PLAIN),
     "oort": (None, None, None, _PLAIN),
     "pyramidfl": (None, None, None, _PLAIN),
@@ -102,7 +101,7 @@ _TERMS: Mapping[tuple[str, str], tuple[str, bool, str]] = {
 _APART: Mapping[frozenset[str], str] = {
     frozenset({"users", "sizes"}): _ONE,
     frozenset({"edges", "sizes"}): _ONE,
-    frozenset(SERVES): "both make the same model a device's own",
+    frozenset({"tuned", "switch"}): "both make the same model a device's own",
 }
 
 
@@ -171,4 +170,9 @@ def list_apart() -> dict[str, str]:
 
 def _read_reasons(base: str) -> dict[str, str | None]:
     trained = dict(zip(TRAINED, _REFUSED.get(base, (None,) * len(TRAINED)), strict=True))
-    return trained | dict.fromkeys(SERVES, _UNTUNED.get(base)) | {PRIOR: None}
+    return trained | {name: None if name in FITTED else _UNTUNED.get(base) for name in SERVES}
+
+
+def drop_fitted(names: Sequence[str]) -> list[str]:
+    """Layers without those that are fitted over devices where models are scored: the rule is of these."""
+    return [name for name in names if name not in FITTED]

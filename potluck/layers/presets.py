@@ -7,6 +7,7 @@ from potluck import algorithms
 from potluck.core.errors import ConfigError
 from potluck.core.parts import bare
 from potluck.layers.matrix import find_terms
+from potluck.rules.edges import EVERYBODY
 
 Table = Mapping[str, object]
 BASE: Final = "fedavg"  # unless another is named
@@ -15,6 +16,12 @@ SHARED: Final = ("clients", "overcommit", "deadline")  # what sizes take of FedA
 SIZE_KINDS: Final = {"heterofl": SHARED, "fedrac": ()}  # by kind: what it takes; Fed-RAC asks whole tiers
 LONGEST: Final = 10.0  # times the median answer of edges, up to which one is listened to
 USERS: Final = "shufflefl"  # users below FedAvg
+EDGES: Final[Mapping[str, Mapping[str, object]]] = {  # edges below it, by what the layer's table says
+    "fededge": {"go_on": True},
+    "hierfl": {"go_on": False, "own": True},
+    "maverick": {"go_on": True},
+}
+OF_CONTRAST: Final = ("mu_p", "mu_a", "tau", "contrast", "top", "alike")  # of Maverick's: `edges.contrast`
 TUNED: Final = "ftfa"  # tuned above FedAvg
 OF_TUNING: Final = {"tune_epochs": "epochs", "tune_lr": "lr", "part": "part"}  # of its parameters
 OF_BASE: Final = {"users": "clients", "select": "select", "deadline": "deadline"}  # of its parameters
@@ -58,6 +65,9 @@ def open_preset(
 
     Without more it is made as it is, and whatever isn't such a name stays as it is.
     """
+    if base in EDGES and layers:
+        table = dict(algorithms.complete(base, rounds, **given)) | given
+        return BASE, {"clients": EVERYBODY}, {**layers, "edges": read_edges(base, table)}
     if base != USERS or not layers:
         return base, settle(base, layers, given), dict(layers)
     table = dict(algorithms.complete(base, rounds, **settle(base, layers, given))) | given
@@ -67,6 +77,16 @@ def open_preset(
         raise ConfigError(f"algorithms.{base}.gamma = {gamma} (mode {mode}): {fix}")
     own = {new: table.pop(old) for old, new in OF_BASE.items() if old in table}
     return BASE, own, {**layers, "users": table}
+
+
+def read_edges(base: str, table: Table) -> dict[str, object]:
+    """The layer's table, of the parameters of an algorithm whose edges it has."""
+    own = {key: given for key, given in table.items() if key not in ("mode", "edge_rounds", *OF_CONTRAST)}
+    if "edge_rounds" in table:
+        own["local_rounds"] = table["edge_rounds"]
+    if base == "maverick":
+        own["contrast"] = {key: table[key] for key in OF_CONTRAST if key in table}
+    return {**EDGES[base], **own}
 
 
 def take_over(base: str, kind: str, own: dict[str, Any]) -> dict[str, Any]:

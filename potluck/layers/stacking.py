@@ -7,39 +7,39 @@ from typing import Any
 from potluck import algorithms
 from potluck.algorithms._parameters import Call, Terms, fit
 from potluck.algorithms._written import list_settings
+from potluck.algorithms.fededge.edges import Edges
 from potluck.algorithms.shufflefl.users import Users
 from potluck.core.codec import Json
 from potluck.core.errors import ConfigError, require, show_short
 from potluck.core.rule import Rule, Runnable
 from potluck.jobs import Train
-from potluck.jobs.prior import ServedForm
 from potluck.layers import between
-from potluck.layers.matrix import PRIOR, SERVES, find_terms, require_offered, show_term, sort_layers
+from potluck.layers.matrix import FITTED, SERVES, find_terms, require_offered, show_term, sort_layers
 from potluck.layers.presets import (
     BASE,
     COHORTS,
+    EDGES,
     SHARED,
     SIZE_KINDS,
     Table,
     find_inner,
     listen_longer,
     open_preset,
+    read_edges,
     settle,
     take_over,
 )
-from potluck.rules.edges import EdgeTiers
+from potluck.rules.edges import OwnModels
 from potluck.rules.layered import Layered
-from potluck.rules.relay import Relay
-from potluck.rules.serving import Served
+from potluck.rules.serving import Served, Serves, Tuned, Weighed
 from potluck.rules.wrap import is_cohort
 
 NOTHING: Table = {}
-NO_EDGES = Relay()
 TIERS: Mapping[str, Callable[..., Any]] = {"edges": between.edges, "users": between.users}
 USES: Mapping[str, Callable[..., Any]] = {
     "tuned": between.tuned,
     "switch": between.switch,
-    PRIOR: between.prior,
+    "prior": between.prior,
 }
 
 
@@ -52,11 +52,11 @@ def stacked(
 ) -> Runnable:
     """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`.
 
-    Not with `prior`: that is how any rule is scored, so it is an experiment that names it.
+    Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
     """
-    if PRIOR in layers:
-        fix = f"is of whatever a run serves, not of its rule; write Experiment(layers=[{PRIOR!r}], ...)"
-        raise ConfigError(f"layers = {show_short([*layers])}: {PRIOR} {fix}")
+    for name in FITTED:
+        fix = f"{name} is of whatever a run serves, not of its rule; write Experiment(layers=[{name!r}], ...)"
+        require(name not in layers, "layers", [*layers], fix)
     base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
     for inner in find_inner(base, parameters or {}):
@@ -65,7 +65,7 @@ def stacked(
     around = {name: table for name, table in layers.items() if name not in SERVES}
     made = _make_trained(base, local, dict(parameters or {}), rounds, around, serves)
     for name in serves:
-        made = serve_by(made, fit(USES[name], layers[name], f"layer.{name}", Terms(local)).make(), name)
+        made = serve_by(made, make_serving(name, layers[name], local))
     return made
 
 
@@ -97,29 +97,30 @@ def _make_trained(
     else:
         cloud = algorithms.make(base, local, rounds, **own)
     made = {name: fit_tier(name, kinds, layers[name], local).make() for name in names if name in TIERS}
-    fix = "goes on, and devices use models that they keep, tuned already; set go_on = false"
-    passes = not serves or isinstance(made.get("edges", NO_EDGES), Relay)
-    require(passes, "layer.edges.go_on", True, f"{fix}, or leave out {' and '.join(serves)}")
+    edges: Edges | None = made.get("edges")
+    keeps, key = edges and isinstance(edges.edge, OwnModels), "go_on" if edges and edges.even else "own"
+    fix = f"devices use models that they keep, tuned already; set {key} = false, or leave out "
+    require(not (serves and keeps), f"layer.edges.{key}", True, fix + " and ".join(serves))
     return put_below(cloud, made.get("edges"), made.get("users")) if made else cloud
 
 
-def serve_by(made: Runnable, tuning: Train, view: str) -> Runnable:
+def serve_by(made: Runnable, by: Serves) -> Runnable:
     """The same whose first view is made devices' own; whoever is below the cloud passes on its word."""
+    assert isinstance(by, Tuned), "what is fitted where models are scored is no part of a rule"
     if isinstance(made, Layered):
-        return replace(made, cloud=Served(made.cloud, tuning, view))
+        return replace(made, cloud=Served(made.cloud, by))
     assert isinstance(made, Rule), "others aren't offered"
-    return Served(made, tuning, view)
+    return Served(made, by)
 
 
-def put_below(cloud: Rule | EdgeTiers, edge: Rule | None, people: Users | None) -> Layered:
-    """A rule at the cloud with these below it; whoever is right above users oversees them."""
-    if isinstance(cloud, EdgeTiers):
-        edge, cloud = cloud.edge, cloud.cloud
-    if people is None:
-        return Layered(cloud, () if edge is None else (("edge", edge),))
-    if edge is None:
+def put_below(cloud: Rule, edges: Edges | None, people: Users | None) -> Layered:
+    """A rule at the cloud with these below it; whoever is right above users or edges oversees them."""
+    if edges is None:
+        assert people is not None
         return Layered(people.oversee(cloud), (("user", people.hub),))
-    return Layered(cloud, (("edge", people.oversee(edge)), ("user", people.hub)))
+    if people is None:
+        return edges.put_below(cloud)
+    return Layered(edges.oversee(cloud), (("edge", people.oversee(edges.edge)), ("user", people.hub)))
 
 
 def fit_tier(name: str, kinds: Collection[str], own: Table, local: Train = Train()) -> Call:
@@ -144,12 +145,25 @@ def _list_rules(base: str, layers: Mapping[str, Table], own: Table) -> set[str]:
     return {base, *find_inner(base, own), *groups}
 
 
-def find_prior(names: Collection[str], given: Mapping[str, Table]) -> ServedForm | None:
-    """The form of the priors that what is served has beside; None: it has none."""
-    if PRIOR not in names:
-        return None
-    form: ServedForm = fit(between.prior, given.get(PRIOR, {}), f"layer.{PRIOR}", Terms()).make()
-    return form
+def make_serving(name: str, table: Table = NOTHING, local: Train = Train()) -> Serves:
+    """What a layer makes of the views that are served."""
+    made: Serves = fit(USES[name], table, f"layer.{name}", Terms(local)).make()
+    return made
+
+
+def find_weighed(names: Collection[str], given: Mapping[str, Table]) -> Weighed | None:
+    """What is fitted where models are scored, for these layers."""
+    made = [make_serving(name, given.get(name, {})) for name in names if name in FITTED]
+    return next((each for each in made if isinstance(each, Weighed)), None)
+
+
+def find_source(view: str, views: Sequence[str]) -> tuple[str, str] | None:
+    """The layer that serves a view, and the one of all views in their order that it is made of."""
+    after = views[views.index(view) + 1 :]  # what is made of views leads
+    for name in SERVES:
+        if (source := make_serving(name).name_views(after).get(view)) is not None:
+            return name, source
+    return None
 
 
 def complete_layers(
@@ -158,6 +172,7 @@ def complete_layers(
     """The tables of layers, around a base rule with a table of its own, to the last default."""
     found: dict[str, dict[str, Json]] = {}
     tables = {name: given.get(name, {}) for name in sort_layers(names)}
+    around = {**tables, "edges": read_edges(base, own)} if base in EDGES else tables
     for name, table in tables.items():
         if name in TIERS:
             found[name] = list_settings(fit_tier(name, _list_rules(base, tables, own), table))
@@ -165,7 +180,7 @@ def complete_layers(
             found[name] = list_settings(fit(USES[name], table, f"layer.{name}", Terms()))
         else:
             kind, settings = _read_kind(name, tables)
-            settings = listen_longer(kind, {base}, tables, settings)
+            settings = listen_longer(kind, {base}, around, settings)
             full, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
             beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
             found[name] = named | {k: v for k, v in full.items() if k in settings or k not in beside}

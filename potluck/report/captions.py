@@ -6,6 +6,7 @@ from potluck import metrics
 from potluck.core.notes import Figure
 from potluck.core.units import duration, percent, plural
 from potluck.experiment import Comparison, Run
+from potluck.layers import find_source
 from potluck.metrics import series
 from potluck.report import (
     anomalies,
@@ -95,8 +96,9 @@ def tell_views(run: Run) -> str:
     views = list(per_device.read_views(run))
     told = [f"“{view}” is {words[view]}" for view in views if view in words]
     for view in views:
-        if view not in words and (without := per_device.name_without(view, views)) is not None:
-            told.append(f"“{view}” is “{without}” with the layer {per_device.name_layer(view)}")
+        if view not in words and (found := find_source(view, views)) is not None:
+            layer, without = found
+            told.append(f"“{view}” is “{without}” with the layer {layer}")
     known = f" {'; '.join(told)}." if told else ""
     return (
         "Look at which of these models would serve devices best."

@@ -1,13 +1,11 @@
 """How well each device is served, not only all of them on average."""
 
-from collections.abc import Collection
-
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from potluck.experiment import Comparison, Run
-from potluck.layers import SERVES
+from potluck.layers import find_source
 from potluck.metrics import Measurement, headline
 from potluck.report.canvas import (
     INK,
@@ -71,23 +69,6 @@ def read_views(run: Run) -> dict[str, list[Measurement]]:
     return found
 
 
-def name_without(view: str, views: Collection[str]) -> str | None:
-    """The view that a layer serves as this one, "global" of "global+prior"; None if there is no such view.
-
-    What is made of the first view stands before it.
-    """
-    base, plus, _ = view.rpartition("+")
-    if view in SERVES:
-        names = [*views]
-        return next(iter(names[names.index(view) + 1 :]), None)
-    return base if plus and base in views else None
-
-
-def name_layer(view: str) -> str | None:
-    """The layer that serves a view, if one does."""
-    return view.rpartition("+")[2] if "+" in view or view in SERVES else None
-
-
 def draw_views(run: Run, colour: str) -> go.Figure | None:
     """All views; that by which the run is judged in the algorithm's colour, and the one that it serves.
 
@@ -98,7 +79,8 @@ def draw_views(run: Run, colour: str) -> go.Figure | None:
         return None
     size, unit = pick_time_unit(run.summary["virtual_seconds"])
     judged = run.summary["view"]
-    own = (judged, None if judged is None else name_without(judged, found))
+    source = find_source(judged, [*found]) if judged is not None and judged in found else None
+    own = (judged, source and source[1])
     figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
     for i, (view, points) in enumerate(found.items()):
         figure.add_scatter(

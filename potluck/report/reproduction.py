@@ -8,7 +8,7 @@ from potluck import algorithms as registry
 from potluck.core.units import NONE, duration, number, size
 from potluck.experiment.study import Measure, Results, Study
 from potluck.experiment.summary import tell_tested
-from potluck.layers import PRIOR
+from potluck.layers import drop_fitted
 from potluck.report.choices import (
     CHOICE_HEAD,
     list_choices,
@@ -159,7 +159,7 @@ def _tell_fidelity(results: Results) -> str:
     """What the arms' rules were taken from."""
     arms: dict[str, list[str]] = {}
     for arm in results.plan.arms:
-        layers = [name for name in arm.changes.get("layers", []) if name != PRIOR]
+        layers = drop_fitted(arm.changes.get("layers", []))
         how = "stacked by Potluck" if layers else f"by the {registry.fidelity(arm.algorithm)}"
         arms.setdefault(how, []).append(arm.name)
     sources = [f"{', '.join(names)} {how}" for how, names in sorted(arms.items())]

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from potluck.experiment import Comparison
+from potluck.layers import find_source
 from potluck.metrics import Estimate
 from potluck.report.canvas import fit_rows, make_figure, pick_colour
-from potluck.report.per_device import name_layer, name_without, read_views
+from potluck.report.per_device import read_views
 
 SPAN = 10.0  # points that the axis shows at least: a small difference should look small
 MOST = 6  # differences that a caption tells
@@ -28,8 +29,9 @@ class Pair(NamedTuple):
 
 def list_layers(comparison: Comparison) -> list[str]:
     """Those that any view is served by."""
-    views = (view for run in comparison.runs for view in read_views(run))
-    return list(dict.fromkeys(layer for view in views if (layer := name_layer(view)) is not None))
+    runs = ([*read_views(run)] for run in comparison.runs)
+    found = (find_source(view, views) for views in runs for view in views)
+    return list(dict.fromkeys(layer for layer, _ in filter(None, found)))
 
 
 def read_pairs(comparison: Comparison, layer: str) -> list[Pair]:
@@ -41,8 +43,8 @@ def read_pairs(comparison: Comparison, layer: str) -> list[Pair]:
             for run in comparison.of(name)
         ]
         for view in ends[0]:
-            without = name_without(view, ends[0])
-            if without is None or name_layer(view) != layer:
+            by, without = find_source(view, [*ends[0]]) or (None, view)
+            if by != layer:
                 continue
             means = [Estimate.of([end.get(each) for end in ends]).mean for each in (without, view)]
             if means[0] is not None and means[1] is not None:

@@ -12,7 +12,7 @@ that it learnt since, and once. What an answer held is in W_G, or lost with it.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import ClassVar, Generic, Literal, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -20,15 +20,14 @@ from torch import Tensor
 from potluck.core.codec import value
 from potluck.core.context import Context
 from potluck.core.errors import ConfigError, require
-from potluck.core.job import Job
+from potluck.core.job import Job, trains
 from potluck.core.messages import Choice, Command, Lane, Node, Note, Reply, Task, TaskId
-from potluck.core.rule import Got, Inner, M, Report, Rule
+from potluck.core.rule import Got, Inner, M, Report
 from potluck.core.trees import Params, Tree, add, sub, tmap
-from potluck.jobs import Kept, Remember, Train, use_model
+from potluck.jobs import CrossEntropy, Kept, Remember, Train, use_model
 from potluck.rules.as_one import average_metrics
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
-from potluck.rules.state import GlobalState
 from potluck.rules.vectors import length
 from potluck.rules.wrap import AroundRule, find_model
 
@@ -36,6 +35,13 @@ Mix: TypeAlias = Literal["carry", "half"]
 EdgeView: TypeAlias = Literal["own", "mixed"]
 EVERYBODY = 1_000_000_000  # as a number of clients: all that are there
 PATIENCE = 1_000  # local rounds without a word from the cloud: it may wait for an edge that nobody comes to
+
+
+class Learns(Protocol):
+    """What devices of an edge learn: the training that they are asked for in, the one that they do out."""
+
+    def take(self, job: Train) -> Train: ...  # raises ConfigError if it can't
+    def shows(self, job: Train) -> bool: ...  # whether they are sent the cloud's model too, as `global`
 
 
 class _AnyForm(dict[str, Tensor]):
@@ -77,7 +83,7 @@ class Edge(Generic[M]):
     mix: Mix = "carry"
     upload_before_mix: bool = False
     edge_view: EdgeView = "own"
-    shows: bool = False  # devices are sent the global model too, as `global`
+    learns: Learns | None = None  # None: what they are asked for
     passes: bool = False  # devices do the cloud's training in place of the inner rule's
 
     moves: ClassVar[bool] = False
@@ -96,18 +102,17 @@ class Edge(Generic[M]):
         return replace(self, inner=guard_rule(self.inner, robust))
 
     def check_job(self, job: Job) -> None:
-        """Refuse training of which more than a change is told: of several rounds, there is no one answer."""
-        if not (self.passes and isinstance(job, Train)):
+        """Refuse training that several rounds have no one answer to, or that isn't what devices do here."""
+        if not isinstance(job, Train):
             return
         model, told = find_model(self.inner), job.objective
         fix = f"edges train {model and model.name!r} between the cloud's models; give all one model"
         require(model is None or job.model == model, "model", job.model, fix)
-        if told.packs or told.sends(_AnyForm()):
-            raise ConfigError(
-                f"algorithm: devices tell more than the change of a model ({type(told).__name__}), and edges "
-                "that hold rounds between the cloud's models have no one answer to that; take another, such "
-                "as 'fedavg', or edges with go_on = false"
-            )
+        require_change(job, "edges with go_on = false")
+        fix = "edges train by a rule of their own (inner); take 'fedavg' above them, or leave inner out"
+        require(self.passes or told == CrossEntropy(), "objective", type(told).__name__, fix)
+        if self.learns is not None:
+            self.learns.take(job)
 
     def start(self, ctx: Context) -> EdgeState[M]:
         self._count_rounds(ctx)  # refuses a list that doesn't name this edge
@@ -121,10 +126,9 @@ class Edge(Generic[M]):
 
     def plan(self, m: EdgeState[M], lane: None, ctx: Context) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.plan(m.inner, lane, ctx)
-        if self.passes and m.job is not None:
-            passed = m.job
-            commands = rewrite_tasks(commands, job=lambda _: passed, slot=m.slot)
-        if self.shows:
+        commands = rewrite_tasks(commands, lambda own: self._choose_job(m, own), slot=m.slot)
+        jobs = {id(c.job): c.job for c in commands if isinstance(c, Task)}.values()
+        if self.learns is not None and any(isinstance(job, Train) and self.learns.shows(job) for job in jobs):
             commands = rewrite_tasks(commands, send=lambda sent: {**sent, "global": m.shared})
         notes: list[Command] = []
         if m.summary is not None:  # here, since adopting can't say anything
@@ -137,16 +141,14 @@ class Edge(Generic[M]):
         self, m: EdgeState[M], lane: None, got: Got, ctx: Context
     ) -> tuple[EdgeState[M], list[Command]]:
         inner, commands = self.inner.merge(m.inner, lane, got, ctx)
-        metrics = average_metrics(got.replies) if self.passes else {}
+        metrics = average_metrics(got.replies)
         m = replace(m, inner=inner, since=m.since + 1, own=None, metrics=metrics)
         return self._mix(m, ctx), [*commands, *note_training(got.replies, ctx.me)]
 
     def adopt(self, m: EdgeState[M], task: Task, ctx: Context) -> EdgeState[M]:
         came: Params = task.send["params"]
-        if self.passes:
-            self.check_job(task.job)
-            m = replace(m, job=task.job)
-        m = replace(m, came=came, due=task.id)
+        self.check_job(task.job)
+        m = replace(m, job=task.job, came=came, due=task.id)
         if m.shared is None or task.slot != m.slot:  # another model: nothing to mix it with
             m = replace(m, slot=task.slot, first=True, own=None, since=0)
             return replace(m, inner=self.inner.adopt(m.inner, task, ctx), shared=came, base=came)
@@ -160,7 +162,12 @@ class Edge(Generic[M]):
     def serve(self, m: EdgeState[M], node: Node, ctx: Context) -> dict[str, Task | Choice]:
         shown = m.inner if m.own is None else self._load(m.inner, m.own, ctx)
         views = dict(self.inner.serve(shown, node, ctx))
-        return {name: replace(view, slot=m.slot) for name, view in views.items()} if self.passes else views
+        return views if m.slot is None else {name: replace(v, slot=m.slot) for name, v in views.items()}
+
+    def _choose_job(self, m: EdgeState[M], own: Job) -> Job:
+        """What devices do; `own`: what the inner rule would have them do."""
+        asked = m.job if self.passes and m.job is not None else own
+        return self.learns.take(asked) if self.learns is not None and isinstance(asked, Train) else asked
 
     def _mix(self, m: EdgeState[M], ctx: Context) -> EdgeState[M]:
         """With the global model that has come mixed in, if there is one and enough rounds were held."""
@@ -204,20 +211,23 @@ class Edge(Generic[M]):
 
 
 @value
-class EvenCloud(AroundRule[GlobalState]):
+class EvenCloud(AroundRule[Any]):
     """A cloud to which every edge counts alike, however many rows are below it."""
 
     rounds: int | tuple[int, ...] | None = None  # of the edges: a list must not name more than there are
 
-    def start(self, ctx: Context) -> GlobalState:
+    def with_judge(self, robust: Robust) -> Self:
+        return replace(self, inner=guard_rule(self.inner, robust))
+
+    def start(self, ctx: Context) -> Any:
         edges = sum(1 for node in ctx.children if node > ctx.me)  # devices may hang below the cloud as well
         named = len(self.rounds) if isinstance(self.rounds, tuple) else edges
         fix = f"names {named} edges, but there are {edges}: give one number for each, or one for all"
         require(named == edges, "local_rounds", self.rounds, fix)
         return self.inner.start(ctx)
 
-    def merge(self, m: GlobalState, lane: None, got: Got, ctx: Context) -> tuple[GlobalState, list[Command]]:
-        even = [replace(r, weight=1.0) for r in got.replies if r.weight > 0]
+    def merge(self, m: Any, lane: Lane, got: Got, ctx: Context) -> tuple[Any, list[Command]]:
+        even = [replace(r, weight=1.0) if trains(r.task.job) and r.weight > 0 else r for r in got.replies]
         return self.inner.merge(m, lane, Got(even, got.lost), ctx)
 
 
@@ -247,17 +257,15 @@ class OwnModels(AroundRule[M]):
         return {"personal": replace(edge, job=use_model(edge.job.model, Kept())), "edge": edge, **views}
 
 
-@value
-class EdgeTiers:
-    """Devices, the edges that they belong to, and a cloud."""
-
-    cloud: Rule
-    edge: Rule
-
-    tiers: ClassVar[tuple[str, ...]] = ("edge",)
-
-    def at(self, tier: str) -> Rule:
-        return self.cloud if tier == "cloud" else self.edge
+def require_change(job: Train, other: str) -> None:
+    """Refuse training of which more than a change is told; `other`: edges that it goes with."""
+    told = job.objective
+    if told.packs or told.sends(_AnyForm()):
+        raise ConfigError(
+            f"algorithm: devices tell more than the change of a model ({type(told).__name__}), and edges "
+            "that hold rounds between the cloud's models have no one answer to that; take another, such "
+            f"as 'fedavg', or {other}"
+        )
 
 
 def edge_index(ctx: Context) -> int:
@@ -270,9 +278,9 @@ def note_training(replies: Sequence[Reply], edge: Node) -> list[Command]:
     """What devices tell of their training, on average over rows."""
     sums: dict[str, tuple[float, float]] = {}
     for r in replies:
-        for name, edge_index in r.metrics.items():
+        for name, mean in r.metrics.items():
             total, rows = sums.get(name, (0.0, 0.0))
-            sums[name] = total + r.weight * edge_index, rows + r.weight
+            sums[name] = total + r.weight * mean, rows + r.weight
     return [Note(f"train_{name}", total / rows, edge) for name, (total, rows) in sums.items() if rows > 0]
 
 

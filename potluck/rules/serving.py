@@ -1,34 +1,70 @@
-"""What devices do with an offered model before they use it: the one port of what is served.
+"""What is made of the views that devices are served: the one port of what is served.
 
-Nothing of the training changes. The model is taken from what is offered, whoever offers it: of a width of its
-own, of a cohort that the device chooses first, or for a memory of its own.
+Nothing of the training changes. New views lead, and those that they are made of stay beside them. What a
+device does with a model before it uses it (`Tuned`) is put into the offer, by a rule around the one that
+offers it: of a width of its own, of a cohort that the device chooses first, or for a memory of its own. What
+answers are weighed by (`Weighed`) is fitted over devices, so it is done where models are scored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Self
+from typing import Protocol, Self, get_args
 
 from potluck.core.codec import value
 from potluck.core.context import Context
-from potluck.core.errors import JobError
+from potluck.core.errors import JobError, require
 from potluck.core.messages import Choice, Node, Task
 from potluck.core.rule import M
 from potluck.jobs import CrossEntropy, Objective, Train
 from potluck.jobs.around import AroundObjective
+from potluck.jobs.prior import ServedForm
 from potluck.rules.guard import guard_rule
 from potluck.rules.robust import Robust
 from potluck.rules.wrap import AroundRule
 
 
+class Serves(Protocol):
+    """A layer of what is served."""
+
+    def name_views(self, views: Sequence[str]) -> dict[str, str]:
+        """The views that it adds, in front of these: each with the one that it is made of."""
+        ...
+
+
 @value
-class Served(AroundRule[M]):
-    """A rule whose first view is made each device's own; this view leads, and the rule's are beside it."""
+class Tuned:
+    """The first view, as each device makes it its own."""
 
     tuning: Train  # what a device does with the model that it is given
     view: str = "tuned"
 
+    def name_views(self, views: Sequence[str]) -> dict[str, str]:
+        return {self.view: views[0]} if views else {}
+
+
+@value
+class Weighed:
+    """Every view, with devices' own priors."""
+
+    form: ServedForm = "causal"
+
+    def __post_init__(self) -> None:
+        fix = "must be 'causal', 'batch' or 'labels'"
+        require(self.form in get_args(ServedForm), "layer.prior.form", self.form, fix)
+
+    def name_views(self, views: Sequence[str]) -> dict[str, str]:
+        return {f"{view}+prior": view for view in views}
+
+
+@value
+class Served(AroundRule[M]):
+    """A rule whose first view is made each device's own."""
+
+    by: Tuned
+
     def resize(self, clients: int, rate: float) -> Self:
-        return replace(AroundRule.resize(self, clients, rate), tuning=self.tuning.scale_rate(rate))
+        tuned = replace(self.by, tuning=self.by.tuning.scale_rate(rate))
+        return replace(AroundRule.resize(self, clients, rate), by=tuned)
 
     def with_judge(self, robust: Robust) -> Self:
         """What is merged is judged inside: there a rule may know where."""
@@ -37,9 +73,10 @@ class Served(AroundRule[M]):
     def serve(self, m: M, node: Node, ctx: Context) -> Mapping[str, Task | Choice]:
         views = self.inner.serve(m, node, ctx)
         if node != ctx.me:
-            return {self.view: map_offer(next(iter(views.values())), self.tuning), **views}
+            made = self.by.name_views([*views])
+            return {new: map_offer(views[old], self.by.tuning) for new, old in made.items()} | dict(views)
         # An aggregator may have rows (data.server), but they are nobody's own.
-        return {self.view: views["global"], **views} if "global" in views else views
+        return {self.by.view: views["global"], **views} if "global" in views else views
 
 
 def map_offer(offer: Task | Choice, tuning: Train) -> Task | Choice:

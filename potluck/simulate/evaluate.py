@@ -30,7 +30,7 @@ from potluck.execute.plan import Executor
 from potluck.execute.reference import Item
 from potluck.federation import Federation
 from potluck.simulate.global_test import GlobalTest, choose_models, identify_shared, set_test
-from potluck.simulate.prior_views import SUFFIX, weigh_view
+from potluck.simulate.prior_views import weigh_view
 from potluck.simulate.served_scores import Scores, list_answers, score
 
 
@@ -132,7 +132,7 @@ class Evaluator:
             return []
         lines, honest = list[Line](), self._find_honest()
         shifts = [read_shift(each) for each in self.often.shifts]
-        panel = self._collect(self.panel.tolist() if self.often.prior else honest, last)
+        panel = self._collect(self.panel.tolist() if self.often.weighed else honest, last)
         offers = [offer for offer in panel if offer.node in honest]
         partitions = [self.federation.find_shifts(self.host.now)[shift] for shift in shifts]
         everywhere, _ = self._weigh(panel, last, partitions)
@@ -190,7 +190,7 @@ class Evaluator:
         self, offers: Sequence[Offer], serial: int, tests: Sequence[Partition]
     ) -> tuple[list[list[tuple[Node, str, Scores]]], list[Line]]:
         """With priors: scores on what devices are tested on in each partition, and what was fitted."""
-        if self.often.prior is None:
+        if self.often.weighed is None:
             return [[] for _ in tests], []
         known, items = self.federation.find_partition(self.host.now), self._place(offers, serial, tests[0])
         stretches = []
@@ -200,13 +200,14 @@ class Evaluator:
         told = list_answers(items, stretches, self.executor)
         found: list[list[tuple[Node, str, Scores]]] = [[] for _ in tests]
         lines = []
-        for view in dict.fromkeys(offer.view for offer in offers):
+        views = dict.fromkeys(offer.view for offer in offers)
+        for new, view in self.often.weighed.name_views([*views]).items():
             mine = [i for i, offer in enumerate(offers) if offer.view == view]
             apart = self.often.on == "validation"
-            weighed = weigh_view([told[i] for i in mine], self.often.prior, apart)
-            lines += [Line("prior", facts, view=view + SUFFIX) for facts in weighed.fits]
+            weighed = weigh_view([told[i] for i in mine], self.often.weighed.form, apart)
+            lines += [Line("prior", facts, view=new) for facts in weighed.fits]
             for out, scores in zip(found, weighed.scores, strict=True):
-                out += [(offers[i].node, view + SUFFIX, s) for i, s in zip(mine, scores, strict=True)]
+                out += [(offers[i].node, new, s) for i, s in zip(mine, scores, strict=True)]
         return found, lines
 
     def _test_globally(

@@ -32,7 +32,6 @@ from potluck.jobs.calibrate import (
 from potluck.jobs.prior import WEIGH, ServedForm, weigh_by_labels
 from potluck.simulate.served_scores import Scores, Told
 
-SUFFIX = "+prior"  # of a view's name
 Facts = dict[str, float | list[float]]
 _KEY = derive(0, int.from_bytes(b"halves"))
 

@@ -14,8 +14,9 @@ from potluck.algorithms.fedavg import FedAvg
 from potluck.algorithms.fededge import PUBLISHED as FEDEDGE
 from potluck.algorithms.fededge.algorithm import fededge
 from potluck.algorithms.maverick import PUBLISHED
-from potluck.algorithms.maverick.algorithm import Negatives, find_farthest, maverick
+from potluck.algorithms.maverick.algorithm import maverick
 from potluck.algorithms.maverick.device import Contrast
+from potluck.algorithms.maverick.negatives import Learning, Negatives, find_farthest
 from potluck.core.errors import ConfigError
 from potluck.core.job import Batch
 from potluck.core.messages import Task
@@ -238,8 +239,7 @@ def test_at_most_so_many_are_shown_and_their_shares_add_up():
 
 
 def edge(robust=AdaptiveKrum(), top=3, alike=False, **settings):
-    job = Train(SPEC, Contrast())
-    return Edge(Negatives(FedAvg(99, job), robust, top, alike), shows=True, **settings)
+    return Edge(Negatives(FedAvg(99, Train(SPEC)), robust, top, alike), learns=Learning(10.0), **settings)
 
 
 def asked(rule, m, ctx):
@@ -285,7 +285,7 @@ def test_they_can_be_made_to_count_alike():
     m, _ = heard(rule, m, sent, POINTS, ctx)
     _, sent = asked(rule, m, ctx.later(busy=set()))
     assert sent[0].send["share"].tolist() == [0.5, 0.5]
-    assert maverick(alike=True).edge.inner.inner.alike
+    assert maverick(alike=True).at("edge").inner.inner.alike
 
 
 def test_without_a_judge_everybody_is_genuine():
@@ -430,9 +430,9 @@ def test_a_file_can_say_it_all():
     made = algorithms.make(
         "maverick", LOCAL, mu_p=1.0, local_rounds=[2, 1], robust={"kind": "MultiKrum", "attackers": 1}
     )
-    assert made.edge.inner.inner.robust == MultiKrum(1)
+    assert made.at("edge").inner.inner.robust == MultiKrum(1)
     assert made.at("edge").inner.rounds == (2, 1)
-    assert made.edge.inner.inner.inner.local.objective == Contrast(1.0, 1.0, 0.5, hinge=True)
+    assert made.at("edge").inner.learns.take(LOCAL).objective == Contrast(1.0, 1.0, 0.5, hinge=True)
 
 
 @pytest.mark.parametrize(

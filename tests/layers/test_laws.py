@@ -11,7 +11,10 @@ from potluck import algorithms
 from potluck.algorithms.auxo.algorithm import Auxo
 from potluck.core.errors import ConfigError
 from potluck.core.messages import Task
+from potluck.engine.acceptance import check
+from potluck.engine.schedule import EvaluateAt
 from potluck.layers import complete_base, complete_layers, stacked
+from potluck.rules.edges import EVERYBODY
 from potluck.rules.layered import Layered
 from potluck.rules.relay import Relay
 from potluck.rules.wrap import unwrap
@@ -22,7 +25,7 @@ def test_any_order_is_the_same_stack():
     assert one == stacked("fedyogi", PLAIN, cohorts=COHORTS, edges={}, users={})
     assert isinstance(one, Layered)
     assert one.tiers == ("edge", "user")
-    assert isinstance(one.cloud, Auxo)
+    assert isinstance(unwrap(one.cloud), Auxo)
 
 
 def test_old_names_are_stacks():
@@ -40,6 +43,78 @@ def test_old_names_are_stacks():
     assert grouped == algorithms.make("cfl", PLAIN, inner={"kind": "fedprox", "mu": 0.3})
     assert stacked("fedavg", PLAIN) == algorithms.make("fedavg", PLAIN)
     assert stacked("fedavg", PLAIN, {"clients": 3}, users={}) == algorithms.make("shufflefl", PLAIN, users=3)
+
+
+OF_EDGES = {
+    "fededge": {"anchor": "global"},
+    "hierfl": {"go_on": False, "own": True},
+    "maverick": {"contrast": {}},
+}
+
+
+@pytest.mark.parametrize("name", OF_EDGES)
+def test_old_names_of_edges_are_fedavg_above_edges(name):
+    stack = stacked("fedavg", PLAIN, {"clients": EVERYBODY}, edges=OF_EDGES[name])
+    assert stack == algorithms.make(name, PLAIN)
+    sims = [finished(crowd(), rule, rounds=4) for rule in (stack, algorithms.make(name, PLAIN))]
+    assert lines(sims[0]) == lines(sims[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "table"),
+    [
+        ("fededge", {"mode": "published", "local_rounds": (2, 1, 3), "inner": "fedprox"}, None),
+        ("hierfl", {"edge_rounds": 3, "clients": 2, "deadline": 9.0}, {"clients": 2, "local_rounds": 3}),
+        ("maverick", {"mode": "published", "mu_p": 2.0, "top": 1}, None),
+    ],
+)
+def test_they_have_the_same_edges_below_cohorts(name, own, table):
+    """All that can be set of them, in both modes."""
+    alone, grouped = algorithms.make(name, PLAIN, **own), stacked(name, PLAIN, own, cohorts=COHORTS)
+    assert grouped.at("edge") == alone.at("edge")
+    assert isinstance(unwrap(grouped.cloud), Auxo)
+    if table is not None:
+        plain = {"go_on": False, "own": True, "deadline": 9.0, **table}
+        assert stacked("fedavg", PLAIN, edges=plain).at("edge") == alone.at("edge")
+
+
+def test_a_rule_that_edges_pass_on_is_the_rule_inside_them():
+    """FedProx at the cloud, above edges; the cloud's FedAvg above edges that train by FedProx."""
+    above = stacked("fedprox", PLAIN, {"mu": 0.5}, edges={"anchor": "global"})
+    inside = algorithms.make("fededge", PLAIN, inner={"kind": "fedprox", "mu": 0.5})
+    sims = [finished(crowd(), rule, rounds=4) for rule in (above, inside)]
+    assert lines(sims[0]) == lines(sims[1])
+
+
+def test_plain_edges_of_several_rounds_tell_where_these_have_led():
+    """One edge of all devices that holds three is FedAvg after nine."""
+    where = small(edges=1, compute=4e5)
+    edges = {"go_on": False, "local_rounds": 3}
+    edged = finished(where, stacked("fedavg", WHOLE, {"clients": 1}, edges=edges), rounds=3)
+    plain = finished(where, algorithms.make("fedavg", WHOLE, clients=where.devices), rounds=9)
+    torch.testing.assert_close(weights(edged), weights(plain), rtol=0, atol=1e-12)
+    with pytest.raises(ConfigError, match=r"\(Correct\), and edges .* or edges with local_rounds = 1"):
+        check(where, stacked("scaffold", WHOLE, edges=edges), EvaluateAt())
+
+
+@pytest.mark.parametrize(
+    ("base", "edges", "told"),
+    [
+        ("fedavg", {"own": False}, r"layer\.edges\.own = False: devices of edges that go on"),
+        ("fedavg", {"go_on": False, "contrast": {}}, r"layer\.edges\.contrast = .*set go_on = true"),
+        ("fedavg", {"go_on": False, "local_rounds": [1, 2]}, r"layer\.edges\.local_rounds = .*go_on = true"),
+        (
+            "fedavg",
+            {"inner": "fedprox", "deadline": 3.0},
+            r"layer\.edges\.deadline = 3\.0: .*inner\.deadline",
+        ),
+        ("fedprox", {"contrast": {}}, r"objective = 'Prox': devices learn by contrast"),
+        ("fedprox", {"inner": "fedavg"}, r"objective = 'Prox': edges train by a rule of their own"),
+    ],
+)
+def test_edges_say_what_does_not_go_together(base, edges, told):
+    with pytest.raises(ConfigError, match=told):
+        check(crowd(), stacked(base, PLAIN, edges=edges), EvaluateAt())
 
 
 @pytest.mark.parametrize(
@@ -106,9 +181,9 @@ def test_edges_that_hold_many_rounds_are_listened_to(base, layers, tables, longe
 
 def test_other_criteria_are_left_alone():
     made = stacked("fedavg", PLAIN, edges={}, cohorts={"mode": "published"})
-    assert type(made.at("cloud").criterion).__name__ == "Faithful"
+    assert type(unwrap(made.at("cloud")).criterion).__name__ == "Faithful"
     made = stacked("fedavg", PLAIN, edges={}, cohorts={"criterion": "authors"})
-    assert type(made.at("cloud").criterion).__name__ == "Authors"
+    assert type(unwrap(made.at("cloud")).criterion).__name__ == "Authors"
 
 
 def test_one_size_is_fedavg():

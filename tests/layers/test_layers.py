@@ -21,6 +21,7 @@ from potluck.layers import stacked
 from potluck.report.reproduction import _tell_fidelity
 from potluck.rules.guard import guard
 from potluck.rules.robust import Median
+from potluck.rules.serving import Weighed
 
 # ---------------------------------------------------------------------------------------------------- checks
 
@@ -140,6 +141,10 @@ def test_an_experiment_names_its_layers(tmp_path):
         {"layers": ["users", "cohorts"], "layer": {"cohorts": {"kind": "flexcfl"}}},
         {"layers": ["switch", "cohorts"], "layer": {"switch": {"switch": {"kind": "threshold"}}}},
         {"layers": ["tuned", "prior"], "algorithm": "shufflefl"},
+        {"layers": ["cohorts"], "algorithm": "maverick", "algorithms": {"maverick": {"mode": "published"}}},
+        {"layers": ["cohorts"], "algorithm": "hierfl", "algorithms": {"hierfl": {"edge_rounds": 2}}},
+        {"layers": ["edges"], "layer": {"edges": {"contrast": {"top": 1}, "robust": "MultiKrum"}}},
+        {"layers": ["edges"], "layer": {"edges": {"inner": {"kind": "fedprox", "mu": 0.5}}}},
     ],
 )
 def test_what_a_run_writes_down_makes_the_same_rule(said):
@@ -152,7 +157,7 @@ def test_a_rule_made_in_python_may_have_priors_and_nothing_else():
     rule = algorithms.make("fedavg", PLAIN, clients=3)
     primed = prepare(Experiment(**FILE, layers=["prior"]), rule)
     assert (primed.experiment.layers, primed.experiment.layer) == (["prior"], {"prior": {"form": "causal"}})
-    assert primed.evaluate.prior == "causal"
+    assert primed.evaluate.weighed == Weighed("causal")
     with pytest.raises(ConfigError, match=r"layers = \['users'\]: stand around an algorithm that is named"):
         prepare(Experiment(**FILE, layers=["users"]), rule)
     with pytest.raises(
@@ -207,7 +212,7 @@ def test_a_layer_s_table_is_never_dropped():
             {"layers": ["cohorts"], "layer": {"cohorts": {"inner": "fedavg"}}},
             r"layer\.cohorts\.inner = 'fedavg'",
         ),
-        ({"layers": ["edges"], "layer": {"edges": {"go_on": False, "local_rounds": 2}}}, r"local_rounds = 2"),
+        ({"layers": ["edges"], "layer": {"edges": {"go_on": False, "mix": "half"}}}, r"mix = 'half'.*true"),
         (
             {"layers": ["sizes"], "algorithms": {"fedavg": {"select": "uniform"}}},
             r"fedavg\.select = 'uniform'",

@@ -13,7 +13,7 @@ from potluck.engine.schedule import EvaluateAt
 from potluck.fleet import OnOff
 from potluck.layers import complete_layers, find_refusal, list_apart, list_matrix, stacked
 from potluck.layers.matrix import _REFUSED
-from potluck.simulate.prior_views import SUFFIX
+from potluck.rules.serving import Weighed
 
 
 def test_the_matrix_has_all_that_there_is():
@@ -56,10 +56,10 @@ def test_what_is_offered_can_begin(base, layers):
     [cell if cell in QUICK else pytest.param(*cell, marks=pytest.mark.nightly) for cell in OFFERED],
 )
 def test_what_is_offered_runs(base, layers):
-    where, often = crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, prior="causal")
+    where, often = crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, weighed=Weighed())
     plain = run_every_way(where, build(base, layers), often)  # with priors above all of it
     views = {r["view"] for r in plain.records if r["metric"] == "accuracy_mean"}
-    assert views == {view.removesuffix(SUFFIX) + end for view in views for end in ("", SUFFIX)}
+    assert views == {view.removesuffix("+prior") + end for view in views for end in ("", "+prior")}
 
 
 @pytest.mark.nightly
@@ -69,6 +69,25 @@ def test_other_kinds_of_cohorts_run(kind, below):
     few = {k: v for k, v in every.FEW.items() if k in every.parameters(kind)}
     made = stacked("fedyogi", PLAIN, **{name: TABLES[name] for name in below}, cohorts={"kind": kind, **few})
     run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("below", [(), ("users",)], ids=["edges", "users+edges"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"contrast": {"mu_p": 1.0}, "robust": "MultiKrum"},
+        {"inner": "fedyogi", "contrast": {}},
+        {"inner": "fedpvr"},
+        {"go_on": False, "own": True, "local_rounds": 2, "clients": 2},
+    ],
+    ids=["contrast", "contrast inside", "inner", "plain"],
+)
+@pytest.mark.parametrize("base", ["fedavg", "fedyogi", "fedbuff", "auxo"])
+def test_other_edges_run(base, table, below):
+    made = build(base, ("edges", *below), edges=table)
+    sim = run_every_way(crowd(availability=OnOff(3, 30.0, 0.8)), made, EvaluateAt(rounds=2))
+    assert "personal" in {r["view"] for r in sim.records if r["metric"] == "accuracy_mean"}
 
 
 def test_the_command_prints_the_matrix(capsys):
@@ -87,7 +106,7 @@ def test_the_command_prints_the_matrix(capsys):
 @pytest.mark.parametrize("name", every.EVERYONE)
 def test_priors_stand_above_every_algorithm(name):
     """As `serve` of a view is asked for; who is refused other layers has this one."""
-    where, often = every.crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, prior="causal")
+    where, often = every.crowd(availability=OnOff(3, 30.0, 0.8)), EvaluateAt(rounds=2, weighed=Weighed())
     terms = {"stop": every.enough(name), "often": often}
     plain = finished(where, every.make(name), plan=LOOP, **terms)
     again, _ = chained(where, every.make(name), every=13, plan=LOOP, **terms)
@@ -95,7 +114,7 @@ def test_priors_stand_above_every_algorithm(name):
     stack = finished(where, every.make(name), plan=STACKED, **terms)
     heard = [values(sim, "accuracy_mean", view=find_headline(sim)) for sim in (plain, stack)]
     np.testing.assert_allclose(*heard, rtol=0, atol=1e-9)
-    assert find_headline(plain).endswith(SUFFIX)
+    assert find_headline(plain).endswith("+prior")
 
 
 def find_headline(sim):

@@ -9,7 +9,7 @@ from test_report_figures import compared, crowd, line, made, named
 from potluck.algorithms import find_notes
 from potluck.engine.judges import place_judge
 from potluck.experiment import Experiment, Run
-from potluck.layers import describe_stack, stacked
+from potluck.layers import Level, describe_stack, find_source, stacked
 from potluck.metrics import Measurement
 from potluck.report import captions, floors, note_figures, owners, per_device, served
 from potluck.report.contents import draw_all, list_deeds
@@ -69,6 +69,18 @@ def test_shufflefl_is_users_below_fedavg_wherever_else_it_stands():
         ("edges", "fededge", {}),
         ("users", "shufflefl", {"cap": False}),
     ]
+
+
+@pytest.mark.parametrize("name", ["fededge", "hierfl", "maverick"])
+def test_algorithms_of_edges_are_edges_below_fedavg_wherever_else_they_stand(name):
+    assert describe_stack(name, {"clients": 3}, [], {}) == [
+        Level("cloud", "fedavg", {}),
+        Level("edges", name, {"clients": 3}),
+    ]
+    rules = [(level.name, level.rule) for level in describe_stack(name, {}, ["cohorts", "users"], {})]
+    assert rules == [("cloud", "fedavg"), ("cohorts", "auxo"), ("edges", name), ("users", "shufflefl")]
+    contrast = describe_stack("fedyogi", {}, ["edges"], {"edges": {"contrast": {"top": 1}}})
+    assert [(level.name, level.rule) for level in contrast] == [("cloud", "fedyogi"), ("edges", "maverick")]
 
 
 def test_ftfa_is_tuned_above_fedavg():
@@ -305,13 +317,13 @@ def test_what_is_made_of_the_first_view_stands_beside_it():
         ("all", 0.1, 0.3)
     ]
     assert "“switch” is “all” with the layer switch" in captions.tell_views(run)
-    assert per_device.name_without("tuned", ["tuned"]) is None
+    assert find_source("tuned", ["tuned"]) is None
 
 
 def test_a_plus_alone_is_no_layer():
     run = scored(a_b=[0.5], c=[0.5])  # the view "a+b", and no "a"
     assert served.draw_served(compared(run), "b") is None
-    assert per_device.name_without("c", ["c"]) is None
+    assert find_source("c", ["c"]) is None
 
 
 def test_of_several_views_each_is_named():

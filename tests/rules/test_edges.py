@@ -34,6 +34,7 @@ from potluck.algorithms.hierfl import hierfl
 from potluck.algorithms.hybridfl import hybridfl
 from potluck.algorithms.maverick.algorithm import maverick
 from potluck.algorithms.maverick.device import Contrast
+from potluck.algorithms.maverick.negatives import Learning
 from potluck.algorithms.moon.algorithm import moon
 from potluck.algorithms.moon.device import Moon
 from potluck.algorithms.oort.selection import Oort
@@ -100,7 +101,7 @@ def test_upload_before_mixing():
 
 
 def test_devices_are_shown_the_global_model_that_was_mixed_in_last():
-    edge = Hand(halved(shows=True))
+    edge = Hand(halved(learns=Learning(mu_p=1.0)))
     _, sent, _ = edge.told(1.0, 0.0, 1)
     assert close(sent[0].send["global"], numbers(1.0))
     _, sent, _ = edge.trained(sent, 2.0)
@@ -379,8 +380,9 @@ def test_a_file_can_say_it_all():
     }
     made = algorithms.make("fededge", LOCAL, **told)
     edge = made.at("edge").inner
-    assert (edge.rounds, edge.shows, edge.inner.robust.mode) == ((2, 1), True, "gap")
-    assert edge.inner.inner.inner.local.objective == Anchored(Moon(0.5))
+    assert (edge.rounds, edge.inner.robust.mode) == ((2, 1), "gap")
+    job = edge.inner.inner.inner.local
+    assert edge.learns.take(job).objective == Anchored(Moon(0.5))
     assert algorithms.complete("fededge", **told)["local_rounds"] == [2, 1]
     assert "local_rounds" not in algorithms.complete("fededge")
     with pytest.raises(ConfigError, match="anchor"):

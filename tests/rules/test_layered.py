@@ -12,6 +12,7 @@ from support import SPEC, close, numbers
 
 from potluck import algorithms
 from potluck.algorithms.fedavg import FedAvg
+from potluck.algorithms.fededge.edges import Edges
 from potluck.algorithms.shufflefl.gateway import Solve
 from potluck.algorithms.shufflefl.hub import Hub
 from potluck.algorithms.shufflefl.planner.search import Search
@@ -221,7 +222,7 @@ def test_rules_above_edges_run_stored_or_not(make, name, params):
 @pytest.mark.nightly
 def test_users_stand_below_edges():
     where = small(users=5, edges=3, compute=4e5)
-    stack = put_below(algorithms.make("auxo", PLAIN, **SPLITTING), Relay(), users())
+    stack = put_below(algorithms.make("auxo", PLAIN, **SPLITTING), Edges(Relay()), users())
     sim = run_every_way(where, stack, EvaluateAt(rounds=2))
     gateways = [node for node, slots in sim.memories.slots.items() if "affinity" in slots]
     assert {sim.topology.tier(node) for node in gateways} == {"edge"}  # whom the cloud asks

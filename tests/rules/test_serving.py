@@ -18,7 +18,7 @@ from potluck.jobs.switch import Switch
 from potluck.layers import stacked
 from potluck.rules.guard import RobustRule, guard
 from potluck.rules.robust import Median
-from potluck.rules.serving import Served, map_offer
+from potluck.rules.serving import Served, Tuned, map_offer
 
 TUNING = fine_tune(PLAIN, 2)
 
@@ -47,7 +47,7 @@ def test_a_tuned_view_is_one_more_training_on_own_rows():
 def test_every_task_of_a_choice_is_mapped():
     made = build("auxo", ())
     sim = finished(crowd(), made, rounds=5)
-    views = offers(sim, Served(made, TUNING), 0)
+    views = offers(sim, Served(made, Tuned(TUNING)), 0)
     assert list(views) == ["tuned", "cohort"]
     tuned, plain = views["tuned"], views["cohort"]
     assert isinstance(plain, Choice)
@@ -59,7 +59,7 @@ def test_every_task_of_a_choice_is_mapped():
         mine = tuned.tasks[name]
         assert (mine.to, mine.job, mine.slot) == (task.to, TUNING, task.slot)
         assert mine.send is task.send
-    root = offers(sim, Served(made, TUNING), sim.root)
+    root = offers(sim, Served(made, Tuned(TUNING)), sim.root)
     assert list(root) == [f"cohort {name}" for name in cohorts]  # no one model of all
 
 
@@ -69,7 +69,7 @@ def test_the_model_is_the_offered_one():
     sim = finished(crowd(), made, rounds=2)
     tuning = replace(TUNING, objective=Switch())
     for node in range(10):
-        views = offers(sim, Served(made, tuning, "switch"), node)
+        views = offers(sim, Served(made, Tuned(tuning, "switch")), node)
         job, plain = views["switch"].job, views["level"].job
         assert (job.model, job.epochs) == (plain.model, 2)
         assert job.objective == replace(plain.objective, inner=Switch())
@@ -82,10 +82,10 @@ def test_what_has_a_use_of_its_own_is_not_put_to_another(job):
 
 
 def test_shares_and_judges_are_passed_on():
-    made = Served(FedAvg(4, PLAIN), TUNING)
+    made = Served(FedAvg(4, PLAIN), Tuned(TUNING))
     half = made.resize(2, 0.5)
     assert half.inner == FedAvg(4, PLAIN).resize(2, 0.5)
-    assert half.tuning == TUNING.scale_rate(0.5)
+    assert half.by.tuning == TUNING.scale_rate(0.5)
     judged = guard(made, Median())
     assert judged == replace(made, inner=RobustRule(FedAvg(4, PLAIN), Median()))
     assert guard(judged, Median()) == judged

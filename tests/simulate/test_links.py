@@ -14,19 +14,19 @@ from potluck.core.messages import Answer, Cancel, Lost, Reply, Task, Tell, Wake
 from potluck.engine.schedule import StopAt
 from potluck.fleet import Intervals
 from potluck.jobs import LabelSet
-from potluck.rules.state import GlobalState
+from potluck.rules.relay import Relay
 
-TOLD = GlobalState.report
+TOLD = Relay.report
 
 
 def run(monkeypatch, change=lambda weight: weight, seconds=100.0):
     """Rounds of HierFL whose edges answer with another weight."""
 
-    def report(self, task):
-        body, weight = TOLD(self, task)
-        return body, change(weight)
+    def report(self, m, task, ctx):
+        told = TOLD(self, m, task, ctx)
+        return told and (told[0], change(told[1]))
 
-    monkeypatch.setattr(GlobalState, "report", report)
+    monkeypatch.setattr(Relay, "report", report)
     algorithm = algorithms.make("hierfl", LOCAL, clients=10)
     return finished(small(edges=2, compute=4e5), algorithm, stop=StopAt(rounds=4, seconds=seconds))
 

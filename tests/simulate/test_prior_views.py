@@ -35,12 +35,13 @@ from potluck.experiment.schema.settings import as_recorded
 from potluck.fleet import place_attackers
 from potluck.jobs.calibrate import ROUNDS, begin_search, end_search, share_of, sum_up, take_step
 from potluck.jobs.prior import WEIGH, weigh_by_labels, weigh_in_order, weigh_together
+from potluck.rules.serving import Weighed
 from potluck.simulate import evaluate, prior_views
 from potluck.simulate.prior_views import join_halves, weigh_view
 from potluck.simulate.served_scores import Told
 
 RULE = FedAvg(clients=4, local=LOCAL)
-PRIOR = EvaluateAt(prior="causal")
+PRIOR = EvaluateAt(weighed=Weighed())
 TOLD = ("accuracy", "loss", "causal", "batch", "labels", "calibrated")
 
 
@@ -106,7 +107,7 @@ def test_scores_by_hand():
 
 @pytest.mark.parametrize("form", [*WEIGH, "labels"])
 def test_the_form_that_is_named_leads(form):
-    sim = finished(roomy(), RULE, often=EvaluateAt(prior=form))
+    sim = finished(roomy(), RULE, often=EvaluateAt(weighed=Weighed(form)))
     for node in (0, 1, 2, 4, 5):
         assert values(sim, "accuracy", node=node, view="global+prior") == values(sim, form, node=node)
     means = [r for r in sim.records if r["metric"] == "accuracy_mean"]
@@ -197,7 +198,7 @@ def test_rows_are_met_in_the_order_of_the_stream():
     made = arrange(pool(), held, 1, levels=(Shift(0.5), onset), kind="shards", classes_per_client=1)
     first = made.phases[0]
     federation = replace(small((9,) * 8), pool=made.pool, partition=first.partition, shifts=first.shifts)
-    often = EvaluateAt(prior="causal", shifts=(Shift(0.5), onset))
+    often = EvaluateAt(weighed=Weighed(), shifts=(Shift(0.5), onset))
     sim = finished(federation, RULE, often=often, rounds=8)
     told = {
         (r["value"].get("kind"), r["view"]): r["value"] for r in sim.records if "shift" in str(r["metric"])
@@ -217,7 +218,7 @@ def test_settings_can_be_chosen_without_touching_test_rows():
     for node in range(6):
         x[torch.tensor(federation.partition.rows(node, "test"))] = float("nan")
     spoilt = replace(federation, pool=replace(pool(), x=x))
-    often = EvaluateAt(on="validation", prior="causal")
+    often = EvaluateAt(on="validation", weighed=Weighed())
     sims = [finished(f, RULE, often=often) for f in (federation, spoilt)]
     assert lines(sims[0]) == lines(sims[1])
     halves = [v["rows"] for v in values(sims[0], "prior")]
@@ -280,7 +281,7 @@ def test_shifts_are_rehearsed_with_others_rows_and_fitted_on_own_ones(monkeypatc
         return answers(items, stretches, executor)
 
     monkeypatch.setattr(evaluate, "list_answers", listed)
-    often = EvaluateAt(on="validation", prior="causal", shifts=(Shift(1.0),))
+    often = EvaluateAt(on="validation", weighed=Weighed(), shifts=(Shift(1.0),))
     sim = finished(federation, RULE, often=often)
     *_, last = asked
     for node, (own, met) in enumerate(last):
@@ -302,7 +303,7 @@ def test_somebody_must_have_validation_rows():
         simulate(nobody, RULE, often=PRIOR)
     some = roomy(validation=(5, 0, 0, 0, 0, 0))
     for seed in range(20):
-        sim = simulate(some, RULE, often=EvaluateAt(prior="causal", panel=2), seed=seed)
+        sim = simulate(some, RULE, often=EvaluateAt(weighed=Weighed(), panel=2), seed=seed)
         if 0 not in sim.panel:
             break
     with pytest.raises(
@@ -315,7 +316,7 @@ def test_wrong_forms_are_named():
     with pytest.raises(
         ConfigError, match=r"layer.prior.form = 'online': must be 'causal', 'batch' or 'labels'"
     ):
-        EvaluateAt(prior="online")
+        Weighed("online")
     with pytest.raises(ConfigError, match=r"layer.prior.form = 'online': .*'causal', 'batch' or 'labels'"):
         prepare(Experiment(layers=["prior"], layer={"prior": {"form": "online"}}))
 

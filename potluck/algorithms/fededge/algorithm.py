@@ -1,15 +1,13 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.fededge.device import Anchored
-from potluck.authoring import Cohort, Rule, Train, require
-from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EdgeView, EvenCloud, Mix, OwnModels
-from potluck.rules.guard import RobustRule
+from potluck.algorithms.fededge.edges import To, make_going_on
+from potluck.authoring import Cohort, Train
+from potluck.rules.edges import EVERYBODY, EdgeView, Mix
+from potluck.rules.layered import Layered
 from potluck.rules.robust import Robust
-from potluck.rules.wrap import AroundRule, find_model, is_cohort, is_inner
 
 
 def fededge(
@@ -30,31 +28,18 @@ def fededge(
     edge_view: Annotated[
         EdgeView, "what the view `edge` is: the edge's model before mixing, or after"
     ] = "own",
-    anchor: Annotated[
-        Literal["global", "edge"], "the model that fedprox and moon draw devices to"
-    ] = "global",
-) -> EdgeTiers:
+    anchor: Annotated[To, "the model that fedprox and moon draw devices to"] = "global",
+) -> Layered:
     """Edges that go on training between the cloud's models."""
-    rule: Cohort = FedAvg(local=local) if inner is None else inner
-    fix = "can't train for an edge; take a rule in rounds with one model, such as 'fedprox'"
-    require(is_inner(rule) and is_cohort(rule), "inner", type(rule).__name__, fix)
-    model = find_model(rule) or local.model
-    fix = f"the cloud has {local.model.name!r}: give `local` and the inner rule the same model"
-    require(model == local.model, "inner.local.model", model, fix)
-    require(anchor in ("global", "edge"), "anchor", anchor, "must be 'global' or 'edge'")
-    rule = rule.resize(EVERYBODY if clients is None else clients, 1.0)
-    trains = anchor_to_global(rule) if anchor == "global" else rule
-    judged = trains if robust is None else RobustRule(trains, robust)
-    assert is_inner(judged)
-    edge = Edge(judged, local_rounds, mix, upload_before_mix, edge_view, shows=trains is not rule)
-    return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
-
-
-def anchor_to_global(rule: Rule) -> Rule:
-    """The same rule, whose devices are drawn to the global model if they are drawn to any."""
-    if isinstance(rule, AroundRule):
-        inner = anchor_to_global(rule.inner)
-        return rule if inner is rule.inner else replace(rule, inner=inner)
-    if isinstance(rule, FedAvg) and rule.local.objective.pulls:
-        return replace(rule, local=replace(rule.local, objective=Anchored(rule.local.objective)))
-    return rule
+    below = make_going_on(
+        local,
+        clients,
+        local_rounds=local_rounds,
+        inner=inner,
+        robust=robust,
+        mix=mix,
+        upload_before_mix=upload_before_mix,
+        edge_view=edge_view,
+        anchor=anchor,
+    )
+    return below.put_below(FedAvg(EVERYBODY, local))

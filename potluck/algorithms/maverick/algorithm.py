@@ -1,106 +1,14 @@
 """The algorithm and its parameters; the package says what it is and where it departs from the paper."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Annotated, Literal, Self
-
-from torch import Tensor
+from typing import Annotated, Literal
 
 from potluck.algorithms.fedavg import FedAvg
-from potluck.algorithms.maverick.device import Contrast
-from potluck.authoring import (
-    Command,
-    Context,
-    GlobalState,
-    Got,
-    Lane,
-    Lost,
-    Note,
-    Params,
-    Repeats,
-    Seconds,
-    Select,
-    Task,
-    Train,
-    Tree,
-    Uniform,
-    require,
-    value,
-)
-from potluck.jobs.kept import apply_update
-from potluck.rules.edges import EVERYBODY, Edge, EdgeTiers, EdgeView, EvenCloud, Mix, OwnModels, rewrite_tasks
-from potluck.rules.robust import Robust, Verdict, keep_all
-
-
-@value(eq=False)
-class VerdictState:
-    """The inner rule's state, and what the last round's verdict was."""
-
-    inner: GlobalState
-    odd: Sequence[Params]  # the farthest anomalous models
-    share: Tensor  # [odd] how much each of them counts; 1 together
-
-    @property
-    def round(self) -> int:
-        return self.inner.round
-
-
-@value
-class Negatives:
-    """FedAvg of genuine models; the anomalous ones are shown to devices, as what not to become."""
-
-    inner: FedAvg
-    robust: Robust | None
-    top: int  # k
-    alike: bool = False  # whether they count the same, however far off
-
-    def start(self, ctx: Context) -> VerdictState:
-        inner = self.inner.start(ctx)
-        return VerdictState(inner, [], next(iter(inner.params.values())).new_zeros(0))
-
-    def with_judge(self, robust: Robust) -> Self:
-        return replace(self, robust=robust)
-
-    def lanes(self, m: VerdictState, ctx: Context) -> Iterable[Lane]:
-        return self.inner.lanes(m.inner, ctx)
-
-    def plan(self, m: VerdictState, lane: None, ctx: Context) -> tuple[VerdictState, list[Command]]:
-        inner, commands = self.inner.plan(m.inner, lane, ctx)
-        more = {"odd": m.odd, "share": m.share}
-        return replace(m, inner=inner), rewrite_tasks(commands, send=lambda sent: {**sent, **more})
-
-    def merge(
-        self, m: VerdictState, lane: None, got: Got, ctx: Context
-    ) -> tuple[VerdictState, list[Command]]:
-        heard = [r for r in got.replies if r.weight > 0]  # an update without rows behind it tells nothing
-        found = keep_all(heard) if self.robust is None else self.robust.judge(heard)
-        lost = [*got.lost, *(Lost(r.task, "bad") for r in found.odd)]
-        inner, commands = self.inner.merge(m.inner, lane, Got(found.kept, lost), ctx)
-        counts = {"replies": len(got.replies), "odd": len(found.odd), "changed": found.changed}
-        judged = sorted(r.task.to for r in heard) if found.judged else []
-        notes: list[Command] = [Note("guarded", {**counts, "judged": judged}, ctx.me)]
-        if found.odd:
-            notes.append(Note("anomalous", [r.task.to for r in found.odd], ctx.me))
-        odd = find_farthest(found, self.top)
-        share = m.share.new_tensor([1 / len(odd) if self.alike else share for _, share in odd])
-        return VerdictState(inner, [model for model, _ in odd], share), [*commands, *notes]
-
-    def adopt(self, m: VerdictState, task: Task, ctx: Context) -> VerdictState:
-        return replace(m, inner=self.inner.adopt(m.inner, task, ctx))
-
-    def report(self, m: VerdictState, task: Task, ctx: Context) -> tuple[Tree, float] | None:
-        return self.inner.report(m.inner, task, ctx)
-
-    def serve(self, m: VerdictState, node: int, ctx: Context) -> dict[str, Task]:
-        return self.inner.serve(m.inner, node, ctx)
-
-
-def find_farthest(found: Verdict, top: int) -> list[tuple[Params, float]]:
-    """The anomalous models that are farthest off, at most so many, and their shares of these distances."""
-    off = [(far, r) for far, r in zip(found.far, found.odd, strict=True) if far > 0]
-    first = sorted(off, key=lambda pair: -pair[0])[:top]
-    total = sum(far for far, _ in first)
-    return [(apply_update(r.task.send, r.body["delta"]), far / total) for far, r in first]
+from potluck.algorithms.fededge.edges import make_going_on
+from potluck.algorithms.maverick.negatives import Learning
+from potluck.authoring import Repeats, Seconds, Select, Train, Uniform
+from potluck.rules.edges import EVERYBODY, EdgeView, Mix
+from potluck.rules.layered import Layered
+from potluck.rules.robust import Robust
 
 
 def maverick(
@@ -130,12 +38,18 @@ def maverick(
     ] = "own",
     select: Annotated[Select, "who takes part"] = Uniform(),
     deadline: Annotated[Seconds | None, "seconds that an edge waits for its devices"] = None,
-) -> EdgeTiers:
+) -> Layered:
     """FedEdge whose devices learn models of their own, by contrast with the global and anomalous ones."""
-    require(top >= 0, "top", top, "must be 0 or more: anomalous models that devices are sent")
-    require(contrast in ("hinge", "log"), "contrast", contrast, "must be 'hinge' or 'log'")
-    job = replace(local, objective=Contrast(mu_p, mu_a, tau, contrast == "hinge"))
-    average = FedAvg(EVERYBODY if clients is None else clients, job, select, deadline=deadline)
-    judging = Negatives(average, robust, top if mu_a else 0, alike)
-    edge = Edge(judging, local_rounds, mix, upload_before_mix, edge_view, shows=mu_p > 0)
-    return EdgeTiers(EvenCloud(FedAvg(EVERYBODY, local), local_rounds), OwnModels(edge))
+    below = make_going_on(
+        local,
+        clients,
+        deadline,
+        select,
+        local_rounds,
+        robust=robust,
+        mix=mix,
+        upload_before_mix=upload_before_mix,
+        edge_view=edge_view,
+        contrast=Learning(mu_p, mu_a, tau, contrast, top, alike),
+    )
+    return below.put_below(FedAvg(EVERYBODY, local))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from potluck.core.codec import Limits
-from potluck.core.errors import ConfigError, error_context
+from potluck.core.errors import ConfigError, error_context, require
 from potluck.core.job import ModelSpec
 from potluck.core.rule import Algorithm, Fits, Rule, Tiered
 from potluck.deploy import parcels
@@ -22,7 +22,7 @@ from potluck.experiment.prepare import make_rule, resolve_run
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.fleet import Devices
 from potluck.experiment.schema.settings import Data, dump_all
-from potluck.layers import PRIOR
+from potluck.layers import FITTED
 from potluck.models import Models
 from potluck.rules import Rounds, as_algorithm
 
@@ -91,11 +91,9 @@ def make_models(roster: Roster) -> Models:
 def _refuse(experiment: Experiment, rule: object) -> None:
     """What isn't there yet on real devices."""
     name = experiment.algorithm
-    if PRIOR in experiment.layers:
-        raise ConfigError(
-            f"layers = {experiment.layers}: prior can't be deployed yet, since devices score each by itself; "
-            "leave it out"
-        )
+    fitted = [each for each in experiment.layers if each in FITTED]
+    fix = f"{' and '.join(fitted)} can't be deployed yet, since devices score each by itself; leave it out"
+    require(not fitted, "layers", experiment.layers, fix)
     if isinstance(rule, Tiered) and rule.tiers:
         raise ConfigError(
             f"algorithm = {name!r}: needs {', '.join(rule.tiers)}s between devices and server, which can't "
