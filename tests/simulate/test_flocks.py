@@ -168,6 +168,23 @@ def test_processes_and_a_flock_agree_with_the_loop(monkeypatch):
     assert torch.equal(weights(one), weights(other))
 
 
+def test_processes_refuse_what_the_loop_refuses_while_other_training_waits():
+    """Four updates are NaN and end while four others, of another shape, haven't begun to be computed."""
+
+    @value(name="tests.flocks.Steep")
+    class Steep(FedAvg):
+        def plan(self, m, lane, ctx):
+            steep = replace(self.local, optim=SGD(1e300), steps=3)
+            slow = replace(self.local, batch=2, epochs=40)
+            send, jobs = {"params": m.params}, [steep] * 4 + [slow] * 4
+            return m, [Task(n, job, send) for n, job in enumerate(jobs)]
+
+    one, other = (finished(crowd(), Steep(local=LOCAL), rounds=2, plan=plan) for plan in (LOOP, WORKERS))
+    assert one.accounts.lost == {"bad": 8}
+    assert tell(one) == tell(other)
+    assert torch.equal(weights(one), weights(other))
+
+
 def test_a_barrier_of_asynchronous_rules_is_no_flock(monkeypatch):
     heard = watch(monkeypatch)
     finished(crowd(), algorithms.make("fedbuff", LOCAL, clients=6, buffer=3))
