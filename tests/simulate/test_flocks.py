@@ -207,6 +207,38 @@ def test_another_cost_isnt_hidden_by_what_was_inherited():
     assert not costs_together(Dear())
 
 
+@value(name="tests.flocks.Once")
+class Once(Shuffled):
+    """The first batch of an epoch alone, and says nothing of many at once."""
+
+    def draw(self, at, batch, epochs, steps):
+        return Shuffled.draw(self, at, batch, 1, 1)
+
+    def passes(self, at, batch, epochs, steps):
+        return min(batch, len(at.rows))
+
+
+@value(name="tests.flocks.Short")
+class Short(Train):
+    """Trains for a step less than it would, and says nothing of many at once."""
+
+    def draw(self, at):
+        drawn = Train.draw(self, at)
+        return replace(drawn, index=drawn.index[1:], weight=drawn.weight[1:])
+
+
+@pytest.mark.parametrize("job", [replace(LOCAL, sampler=Once()), Short(SPEC, optim=LOCAL.optim, batch=4)])
+def test_another_draw_isnt_hidden_by_what_was_inherited(job, monkeypatch):
+    job = replace(job, optim=SGD(0.1))
+    rule = FedAvg(clients=8, local=job)
+    one, other = (finished(crowd(), rule, plan=plan) for plan in (LOOP, STACKED))
+    assert torch.allclose(weights(one), weights(other), atol=1e-10)
+    monkeypatch.setattr(flocks, "FEW", 10**9)
+    alone = finished(crowd(), rule)
+    assert tell(one) == tell(alone)
+    assert torch.equal(weights(one), weights(alone))
+
+
 def test_tasks_of_different_kinds_start_as_they_would_by_themselves(monkeypatch):
     """Every second device has a rate of its own, and some are asked twice."""
 
