@@ -1,5 +1,6 @@
 """Flocks: tasks that start together are one table, and nothing of a run tells."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -447,3 +448,15 @@ def test_what_is_drawn_together_is_what_each_draws(sampler, batch, asked):
         assert alone.weight.sum() == sampler.passes(at, batch, e, s)
     again = Draws.of([drawn.rows(i) for i in range(len(asked))])
     assert again.steps.tolist() == drawn.steps.tolist()
+
+
+def test_one_who_has_many_rows_costs_the_others_no_memory():
+    sizes = [5000, *[20] * 30]
+    places = [Local(n, np.arange(rows), {}, None, n, {}, None) for n, rows in enumerate(sizes)]
+    count = len(sizes)
+    asked = Asked([Shuffled()] * count, Places.of(places), 10, [1] * count, [100] * count)
+    tracemalloc.start()
+    drawn = Shuffled.draw_all(asked)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 * (drawn.place.nbytes + drawn.weight.nbytes)
