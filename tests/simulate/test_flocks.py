@@ -28,6 +28,8 @@ from potluck.jobs import SGD, Private, Shuffled, Train
 from potluck.jobs.sampling import Asked, AtMost, InPart
 from potluck.rules import Rounds
 from potluck.rules.fold import fold
+from potluck.rules.guard import guard
+from potluck.rules.robust import Median, MultiKrum
 from potluck.simulate import flocks
 
 pytestmark = pytest.mark.slow
@@ -72,7 +74,12 @@ CASES = {
     "privacy": (crowd, replace(FEDAVG, local=replace(LOCAL, privacy=Private(0.5, 0.1))), {}),
     "attackers": (lambda: attacked("sign_flip"), FEDAVG, {}),
     "malformed": (lambda: attacked("malformed"), FEDAVG, {}),
-    "robust": (lambda: attacked("scaling"), algorithms.make("fedavg", LOCAL, clients=8), {}),
+    "robust": (lambda: attacked("scaling"), guard(FEDAVG, MultiKrum()), {}),
+    "robust in groups": (
+        lambda: attacked("scaling"),
+        guard(algorithms.make("ifca", LOCAL, clients=8), Median()),
+        {},
+    ),
     "evaluated between": (crowd, FEDAVG, {"often": EvaluateAt(seconds=0.05)}),
     "seconds": (crowd, FEDAVG, {"stop": StopAt(seconds=1.3)}),
     "device-seconds": (crowd, FEDAVG, {"stop": StopAt(device_seconds=3.7)}),
