@@ -143,13 +143,23 @@ def test_nothing_tells_that_tasks_were_a_flock(name, plan, monkeypatch):
     assert torch.equal(weights(between), weights(alone))
 
 
+@value(name="tests.flocks.Shapes")
+class Shapes(FedAvg):
+    """Every barrier trains in two ways, which can't be computed together."""
+
+    def plan(self, m, lane, ctx):
+        send, jobs = {"params": m.params}, [self.local] * 4 + [replace(self.local, batch=2)] * 4
+        return m, [Task(n, job, send) for n, job in enumerate(jobs)]
+
+
+@pytest.mark.parametrize("rule", [FEDAVG, Shapes(local=LOCAL)], ids=["one shape", "two shapes"])
 @pytest.mark.parametrize("kind", ["ipm", "alie"])
-def test_colluders_start_in_a_flock_and_answer_by_themselves(kind, monkeypatch):
+def test_colluders_start_in_a_flock_and_answer_by_themselves(kind, rule, monkeypatch):
     federation = attacked("sign_flip")
     federation = replace(federation, fleet=replace(federation.fleet, attack=Attack(kind)))
-    together = finished(federation, FEDAVG)
+    together = finished(federation, rule)
     monkeypatch.setattr(flocks, "FEW", 10**9)
-    alone = finished(federation, FEDAVG)
+    alone = finished(federation, rule)
     assert tell(together) == tell(alone)
     assert torch.equal(weights(together), weights(alone))
 
