@@ -171,6 +171,10 @@ def seen(middle, h):
     return middle(h, h, h)[0].mean(1)
 
 
+def row_by_row(middle, h):
+    return torch.vmap(middle)(h).mean(1)
+
+
 def unweighted(middle, h):
     return middle(h, h, h, need_weights=False)[0].mean(1)
 
@@ -229,6 +233,9 @@ MODULES = {
     "RNN both ways": lambda: both(nn.RNN),
     "padding": lambda: Around(nn.Identity(), mean, padding_idx=-2),
     "convolutions": Convolved,
+    "a map of its own": lambda: Around(
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)), row_by_row
+    ),
     "LoRA": lambda: nn.Sequential(
         *(frozen(nn.Embedding(TOKENS, WIDTH)), nn.Flatten()),
         *(Adapted(nn.Linear(WIDTH * STEPS, WIDTH)), nn.Tanh(), nn.Linear(WIDTH, TOKENS)),

@@ -145,16 +145,24 @@ class CostsTogether(Job, Protocol):
     def cost_all(self, places: Places) -> Costs: ...
 
 
-_TOGETHER: dict[type, bool] = {}
+_TOGETHER: dict[tuple[type, str], bool] = {}
+
+
+def does_together(kind: type, many: str, *alone: str) -> bool:
+    """Whether a class does for many at once what it does for one.
+
+    Not where it took that over and does for one something else: `many` knows nothing of it.
+    """
+    name = kind, many
+    if name not in _TOGETHER:
+        owner = next((c for c in kind.__mro__ if not vars(c).keys().isdisjoint({many, *alone})), kind)
+        _TOGETHER[name] = many in vars(owner)
+    return _TOGETHER[name]
 
 
 def costs_together(job: Job) -> TypeGuard[CostsTogether]:
-    """Whether a job's `cost_all` can be asked; one that a class took over with another `cost` can't."""
-    kind = type(job)
-    if kind not in _TOGETHER:
-        owner = next((c for c in kind.__mro__ if "cost" in vars(c)), kind)
-        _TOGETHER[kind] = isinstance(job, CostsTogether) and "cost_all" in vars(owner)
-    return _TOGETHER[kind]
+    """Whether a job's `cost_all` can be asked."""
+    return does_together(type(job), "cost_all", "cost")
 
 
 # -------------------------------------------------------------------------------------------- after training

@@ -52,6 +52,12 @@ class Groups:
                 f"groups.degrees = {self.degrees}: how far kind = 'rotation' turns each group from the one "
                 "before, between 0 and 360; leave it out for even turns or another kind"
             )
+        turns = [round((self.degrees or 0.0) * group, 9) % 360 for group in range(self.count)]
+        if self.degrees is not None and len(set(turns)) < self.count:
+            raise ConfigError(
+                f"groups.degrees = {self.degrees:g}: {self.count} groups are turned all the way round, so "
+                f"some of them see alike; lower it or groups.count, or leave it out for {360 / self.count:g}"
+            )
         if (self.share is not None) != (self.kind == "labels"):
             raise ConfigError(
                 f"groups.share = {self.share}: which share of a client's rows is of its group's own classes, "

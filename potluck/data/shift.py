@@ -169,14 +169,20 @@ class Shifted(Overlay):
 
 def list_validation(partition: Partition) -> NDArray[np.int64]:
     """Rows that any client validates on, as far as clients aren't too many to ask."""
-    if isinstance(partition, Mixed):
-        partition = partition.before
-    if isinstance(partition, Procedural):
-        partition = partition.by_class
-    if not isinstance(partition, StoredPartition):
+    root = _find_root(partition)
+    if isinstance(root, Procedural):
+        root = root.by_class
+    if not isinstance(root, StoredPartition):
         return np.zeros(0, np.int64)
-    rows: NDArray[np.int64] = partition.order[partition.cells % 3 == SPLITS["validation"]]
+    rows: NDArray[np.int64] = root.order[root.cells % 3 == SPLITS["validation"]]
     return rows
+
+
+def _find_root(partition: Partition) -> Partition:
+    """What is below changes and overlays: it has as many rows of each client, of the same splits."""
+    while isinstance(partition, Mixed | Overlay):
+        partition = partition.before if isinstance(partition, Mixed) else partition.base
+    return partition
 
 
 def count_replaced(share: float, rows: int) -> int:
@@ -229,8 +235,8 @@ def shift_tests(
     made = Shifted(partition, shift, key, labels, tests, known if known and len(known.rows) else None)
     if isinstance(partition, StoredPartition):
         return store(made)  # which finds everybody for whom there aren't enough rows
-    if isinstance(partition, Procedural):
-        most = count_replaced(shift.share, int(partition.sizes[:, 2].max()))
+    if isinstance(root := _find_root(partition), Procedural):
+        most = count_replaced(shift.share, int(root.sizes[:, 2].max()))
         per_class = np.diff(tests.offsets)
         have, of = per_class.min(), f"of class {per_class.argmin()}"
         if shift.kind == "global":

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from potluck.core import keys
-from potluck.core.columns import Draws, Places
+from potluck.core.columns import Draws, Places, does_together
 from potluck.core.errors import JobError, PotluckError
 from potluck.core.job import Batch, Job, Local, Net, Result, Rows, Trace, Training, runs, trains
 from potluck.core.trees import Params, Tree, finite, form, leaves, tmap
@@ -87,7 +87,8 @@ class Items(Sequence[Item]):
     def draw(self) -> Draws:
         """What every job draws; all at once if their class can. They are of one shape."""
         job = self.jobs[0]
-        if isinstance(job, DrawsTogether) and all(type(other) is type(job) for other in self.jobs):
+        alike = all(type(other) is type(job) for other in self.jobs)
+        if alike and isinstance(job, DrawsTogether) and does_together(type(job), "draw_all", "draw"):
             return job.draw_all(self.jobs, self.at)
         return Draws.of([item.job.draw(item.at) for item in self])
 

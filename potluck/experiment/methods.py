@@ -123,7 +123,7 @@ def _read_entry(entry: str | Mapping[str, Any]) -> Method:
     own = {key: value for key, value in entry.items() if key not in ("algorithm", "name", *AROUND)}
     around = {key: entry[key] for key in AROUND if key in entry}
     told = " ".join(_tell(key, value) for key, value in (own | around).items())
-    label = entry.get("name") or re.sub(r"[^\w .+=%()-]+", " ", f"{algorithm} {told}").strip()
+    label = entry.get("name") or " ".join(re.sub(r"[^\w .+=%()-]+", " ", f"{algorithm} {told}").split())
     fix = f"makes the label {label!r} of {algorithm}, which is too long; give it a short name = '...'"
     require(LABEL.fullmatch(label) is not None, "compare", own, fix)
     return Method(label, algorithm, own, around)
@@ -133,5 +133,6 @@ def _tell(key: str, value: object) -> str:
     """A parameter in words, a mode by itself: `published`, `mu 0.1`, `inner kind fedyogi`."""
     if isinstance(value, Mapping):
         return f"{key} " + " ".join(_tell(*inner) for inner in value.items())
+    value = "none" if value == [] else value
     told = tell_value(value) if isinstance(value, bool | int | float | str | list) else type(value).__name__
     return told if key == "mode" else f"{key} {told}"

@@ -83,23 +83,24 @@ class Shuffled:
         # A row an epoch: whose it is, and which of theirs.
         owner = np.repeat(np.arange(len(at)), turns)
         turn = np.arange(len(owner)) - np.repeat(np.cumsum(turns) - turns, turns)
-        orders = keys.permute_all(keys.hash_all(at.looked.seeds[owner], turn), at.sizes[owner])
-        width = int(batches.max(initial=0)) * batch
-        real = np.arange(width) < counts[owner][:, None]
-        index, filled = np.zeros(real.shape, np.int64), min(orders.shape[1], width)
-        np.copyto(index[:, :filled], orders[:, :filled], where=real[:, :filled])
         shape = len(at), int(steps.max(initial=0)), batch
-        pieces = len(owner), width // batch, batch
         if len(owner) == len(at) and (turns == 1).all() and (steps == batches).all():
             # As mostly: one epoch, whose batches are in their places.
+            index, real = _shuffle(at, owner, turn, counts, batch)
             return Draws(index.reshape(shape), real.reshape(shape).astype(np.float32), steps, counts * 1.0)
         place, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        step = turn[:, None] * batches[owner][:, None] + np.arange(pieces[1])
-        taken = (np.arange(pieces[1]) < batches[owner][:, None]) & (step < steps[owner][:, None])
-        row, piece = np.nonzero(taken)
-        to = owner[row], step[taken]
-        place[to] = index.reshape(pieces)[row, piece]
-        weight[to] = real.reshape(pieces)[row, piece]
+        # By size: who has most rows has few epochs, and would make the tables of all others as wide.
+        magnitude = np.frexp(at.sizes[owner])[1]
+        for some in (np.flatnonzero(magnitude == each) for each in np.unique(magnitude)):
+            who, epoch = owner[some], turn[some]
+            index, real = _shuffle(at, who, epoch, counts[who], batch)
+            piece = np.arange(index.shape[1] // batch)
+            step = epoch[:, None] * batches[who][:, None] + piece
+            taken = (piece < batches[who][:, None]) & (step < steps[who][:, None])
+            at_row, at_piece = np.nonzero(taken)
+            to = who[at_row], step[taken]
+            place[to] = index.reshape(len(some), -1, batch)[at_row, at_piece]
+            weight[to] = real.reshape(len(some), -1, batch)[at_row, at_piece]
         return Draws(place, weight, steps, counts * 1.0)
 
     def passes(self, at: Local, batch: int, epochs: int, steps: int | None) -> int:
@@ -116,6 +117,18 @@ class Shuffled:
         """`passes` and `most` of many."""
         rows = (sizes if self.limit is None else np.minimum(sizes, self.limit)).tolist()
         return [count_passes(n, batch, epochs, steps) for n in rows], [float(n) for n in rows]
+
+
+def _shuffle(
+    at: Places, who: NDArray[np.int64], turn: NDArray[np.int64], counts: NDArray[np.int64], batch: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows of epochs in orders of their own [epochs, whole batches of rows], and which are no padding."""
+    orders = keys.permute_all(keys.hash_all(at.looked.seeds[who], turn), at.sizes[who])
+    width = -(-int(counts.max(initial=0)) // batch) * batch
+    real = np.arange(width) < counts[:, None]
+    index, filled = np.zeros(real.shape, np.int64), min(orders.shape[1], width)
+    np.copyto(index[:, :filled], orders[:, :filled], where=real[:, :filled])
+    return index, real
 
 
 @value

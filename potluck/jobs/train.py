@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from potluck.core.codec import value
-from potluck.core.columns import Costs, Draws, Places
+from potluck.core.columns import Costs, Draws, Places, does_together
 from potluck.core.errors import ConfigError, require
 from potluck.core.job import Batch, Cost, Local, ModelSpec, Net, Nets, Rows, Trace
 from potluck.core.trees import Params, Tree, sub
@@ -81,7 +81,7 @@ class Train:
     def cost_all(self, places: Places) -> Costs:
         """`cost` at many places that were sent the same."""
         net, sampler, objective = places.models[self.model], self.sampler, self.objective
-        if isinstance(sampler, CountsRows):
+        if isinstance(sampler, CountsRows) and does_together(type(sampler), "count_all", "passes", "most"):
             passes, most = sampler.count_all(places.sizes, self.batch, self.epochs, self.steps)
         else:
             passes = [sampler.passes(at, self.batch, self.epochs, self.steps) for at in places]
@@ -98,7 +98,8 @@ class Train:
         """`draw` of each job at its place; at once where their samplers can. They have the same batch."""
         sampler = jobs[0].sampler
         alike = all(type(job.sampler) is type(sampler) for job in jobs)
-        if not (alike and isinstance(sampler, ManySampler)):
+        together = does_together(type(sampler), "draw_all", "draw")
+        if not (alike and together and isinstance(sampler, ManySampler)):
             return Draws.of([job.draw(at) for job, at in zip(jobs, places, strict=True)])
         epochs, steps = [job.epochs for job in jobs], [job.steps for job in jobs]
         return sampler.draw_all(Asked([job.sampler for job in jobs], places, jobs[0].batch, epochs, steps))

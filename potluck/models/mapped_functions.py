@@ -44,7 +44,7 @@ class _SteppingOut(TorchFunctionMode):
         kwargs: dict[str, Tree] | None = None,
     ) -> Tree:
         named = kwargs or {}
-        way = _WAYS.get(func)
+        way = _WAYS.get(func) if stacks.mapping() else None  # not within a map of the module's own
         out = None if way is None else way(*args, **named)
         return func(*args, **named) if out is None else out
 

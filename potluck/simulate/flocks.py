@@ -172,7 +172,7 @@ class Flocks:
         """
         rows = self._cut(flock, rows)
         if len(rows):
-            rows = rows[: self._find_bad(flock, rows)]
+            rows = rows[: self._count_good(flock, rows)]
         if len(rows):
             rows = self._charge(flock, rows, seconds)
             self._settle(flock, rows)
@@ -193,16 +193,17 @@ class Flocks:
             rows = rows[: waits[0] + 1] if waits else rows
         return rows
 
-    def _find_bad(self, flock: Flock, rows: NDArray[np.int64]) -> int | None:
-        """Which of these is the first whose answer is refused; they are computed if they weren't yet."""
+    def _count_good(self, flock: Flock, rows: NDArray[np.int64]) -> int:
+        """How many answer before the first who is refused; they are computed if they weren't yet."""
         sheet, training = flock.sheet, self.devices.training
         if sheet.results is None:
             training.compute(flock.make_flight(int(rows[0])), sheet.tasks[int(rows[0])])
-        if training.aside is not None and training.pending and len(rows) > 1:
-            return self._find_bad(flock, rows[:1]) or 1  # whether others should begin is asked after each
+        if training.aside is not None and training.pending:
+            rows = rows[:1]  # whether others should begin is asked after each
         assert sheet.results is not None
         assert sheet.rows is not None
-        return find_first_problem(sheet.results, sheet.rows[rows], flock.cost, flock.weights[rows])
+        bad = find_first_problem(sheet.results, sheet.rows[rows], flock.cost, flock.weights[rows])
+        return len(rows) if bad is None else bad
 
     def _charge(self, flock: Flock, rows: NDArray[np.int64], seconds: float | None) -> NDArray[np.int64]:
         """Charge for them, up to the one with whom the seconds are reached."""

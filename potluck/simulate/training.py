@@ -73,17 +73,22 @@ class PendingTraining:
 
     def compute(self, flight: Flight, item: Task | Tell) -> Result:
         """The result of a flight that is due, with those that wait with it."""
-        if flight.result is not None:
-            return flight.result
+        if (known := self._find_result(flight)) is not None:
+            return known
         shape = find_shape(item.job)
         if shape is None:
             return run_alone(item.job, LazyLocal(self.home, flight, item))
         if flight.id not in self.begun:
             self.begin(shape, flight)
         self._fetch(self.begun[flight.id])
+        known = self._find_result(flight)
+        assert known is not None
+        return known
+
+    def _find_result(self, flight: Flight) -> Result | None:
+        """What came of a flight, if it is known; made of a flock's row, it may have been made before that."""
         if flight.result is None and (flock := self.queues.find_flock(flight.id)) is not None:
             flight.result = flock.sheet.find_result(flight.id - flock.id)
-        assert flight.result is not None
         return flight.result
 
     def begin(self, shape: Hashable, due: Flight | None = None) -> None:

@@ -132,10 +132,17 @@ def test_a_request_says_cohort_affinity_and_side():
 
 
 @pytest.mark.parametrize(
-    "head", [(2, 0.5, b"." * 9, 1), (0, float("nan"), b"." * 9, 1), (0, 0.5, b"....x....", 1)]
+    "head",
+    [
+        (2, 0.5, b"." * 9, 1),
+        (0, float("nan"), b"." * 9, 1),
+        (0, 0.5, b"....x....", 1),
+        (0, 0.5, b"2........", 1),
+        (0, 0.5, b"........:", 1),
+    ],
 )
 def test_bytes_that_say_nothing_are_no_request(head):
-    """No cohort of this place, no number, no side."""
+    """No cohort of this place, no number, no side, the third side of two, the eleventh of ten."""
     assert device.unpack_request(device._HEAD.pack(*head), ["0", "1"]) is None
     assert device.unpack_request(device._HEAD.pack(1, 0.5, b"0.......9", 1), ["0", "1"])["cohort"] == "1"
 

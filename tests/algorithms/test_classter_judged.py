@@ -228,13 +228,14 @@ def test_who_holds_other_rows_by_now_says_nothing():
         lambda b: b[GENERAL]["curve"].add_(torch.arange(16.0).reshape(4, 4)),
         lambda b: b["right"].copy_(table(1.0, 2.0, 0.0)),
         lambda b: b["right"].copy_(table(90.0, 2.0, 0.0)),
+        lambda b: b["right"].copy_(table(30.0, 2.0, 30.0)),  # of 30 rows, as if all were kept back
     ],
 )
 def test_sums_that_no_rows_can_have_are_left_out(lie):
     one, two = (answer(device(node), SENT, None, node)[0] for node in (0, 1))
-    assert is_possible(one.body, one.weight)
+    assert is_possible(one.body, one.weight, 0.2)
     lie(one.body)
-    assert not is_possible(one.body, one.weight)
+    assert not is_possible(one.body, one.weight, 0.2)
     assert hear(Asking([0, 1], 7), [one, two]).asking.nodes == [1]
     assert hear(Asking([0], 7), [one]).asking is None
 
@@ -262,7 +263,7 @@ def test_a_detector_that_nobody_trained_says_least():
     reply, keep = answer(at, {**SENT, "trained": torch.tensor([False, True, True])}, None, 0)
     assert (keep["said"][0, :, 0] < -1e3).all()
     assert torch.equal(keep["said"][1], at.pool.x)
-    assert is_possible(reply.body, reply.weight)
+    assert is_possible(reply.body, reply.weight, 0.2)
 
 
 def test_older_judgements_count_half():

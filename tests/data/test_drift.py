@@ -347,6 +347,7 @@ def held_by(partition, client):
     [
         (lambda: Groups("rotate", 3), "groups.kind = 'rotate'.*did you mean 'rotation'"),
         (lambda: Groups("affine", 1), "groups.count = 1: must be at least 2"),
+        (lambda: Groups("rotation", 4, 120.0), "groups.degrees = 120: 4 groups .* leave it out for 90"),
         (lambda: Change(0, "labels"), "changes.at = 0: must be above 0"),
         (lambda: Change(1, "label"), "changes.kind = 'label'.*did you mean 'labels'"),
         (lambda: Change(1, "labels", share=0), "changes.share = 0"),

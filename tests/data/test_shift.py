@@ -224,6 +224,30 @@ def test_levels_are_rehearsed_with_validation_rows_of_others(kind, shift, key):
             assert set(strange) <= set(np.flatnonzero(counts == counts.min()))
 
 
+def test_levels_are_rehearsed_below_changes_and_groups_of_clients_that_are_not_stored():
+    pool = pictures(2000)
+    partition, how = parted(pool, "procedural", 3, largest=20)
+    changes = [Change(at, "labels") for at in (1.0, 2.0)]
+    groups = Groups("labels", 2, share=0.6)
+    twice = arrange(pool, partition, 3, levels=[0.5], changes=changes, **how).phases[2]
+    leaning = arrange(pool, partition, 3, levels=[0.5], groups=groups, **how).phases[0]
+    for phase in (twice, leaning):
+        before, now = (
+            np.concatenate([made.rows(c, "validation") for c in range(8)])
+            for made in (phase.partition, phase.shifts[Shift(0.5)])
+        )
+        assert len(before) == len(now)
+        assert not np.array_equal(before, now)
+
+
+def test_clients_that_are_not_stored_are_refused_before_a_run_if_rows_may_lack():
+    pool = pictures(500)
+    partition, how = parted(pool, "procedural", 3, largest=300)
+    groups = Groups("labels", 2, share=0.2)
+    with pytest.raises(DataError, match="a client may need"):
+        arrange(pool, partition, 3, shift=1.0, groups=groups, **how)
+
+
 def test_rehearsed_by_hand():
     # Two clients, each of one class; 4 validation rows each, half of which are exchanged.
     pool = pool_of([0] * 10 + [1] * 10 + [0, 1] * 5, test=[False] * 20 + [True] * 10)

@@ -213,3 +213,5 @@ def test_a_table_may_have_layers_of_its_own():
     assert (made.layers, made.layer) == (["cohorts"], own["layer"])
     again = small(compare=[method.to_entry() for method in (plain, stack)])
     assert list_methods(again) == [plain, stack]
+    unnamed = [{"algorithm": "fedavg", "layers": layers} for layers in (["users", "cohorts"], [])]
+    assert labels(small(compare=unnamed)) == ["fedavg layers users cohorts", "fedavg layers none"]

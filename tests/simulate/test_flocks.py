@@ -1,5 +1,6 @@
 """Flocks: tasks that start together are one table, and nothing of a run tells."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,8 @@ from potluck.jobs import SGD, Private, Shuffled, Train
 from potluck.jobs.sampling import Asked, AtMost, InPart
 from potluck.rules import Rounds
 from potluck.rules.fold import fold
+from potluck.rules.guard import guard
+from potluck.rules.robust import Median, MultiKrum
 from potluck.simulate import flocks
 
 pytestmark = pytest.mark.slow
@@ -71,7 +74,12 @@ CASES = {
     "privacy": (crowd, replace(FEDAVG, local=replace(LOCAL, privacy=Private(0.5, 0.1))), {}),
     "attackers": (lambda: attacked("sign_flip"), FEDAVG, {}),
     "malformed": (lambda: attacked("malformed"), FEDAVG, {}),
-    "robust": (lambda: attacked("scaling"), algorithms.make("fedavg", LOCAL, clients=8), {}),
+    "robust": (lambda: attacked("scaling"), guard(FEDAVG, MultiKrum()), {}),
+    "robust in groups": (
+        lambda: attacked("scaling"),
+        guard(algorithms.make("ifca", LOCAL, clients=8), Median()),
+        {},
+    ),
     "evaluated between": (crowd, FEDAVG, {"often": EvaluateAt(seconds=0.05)}),
     "seconds": (crowd, FEDAVG, {"stop": StopAt(seconds=1.3)}),
     "device-seconds": (crowd, FEDAVG, {"stop": StopAt(device_seconds=3.7)}),
@@ -135,13 +143,23 @@ def test_nothing_tells_that_tasks_were_a_flock(name, plan, monkeypatch):
     assert torch.equal(weights(between), weights(alone))
 
 
+@value(name="tests.flocks.Shapes")
+class Shapes(FedAvg):
+    """Every barrier trains in two ways, which can't be computed together."""
+
+    def plan(self, m, lane, ctx):
+        send, jobs = {"params": m.params}, [self.local] * 4 + [replace(self.local, batch=2)] * 4
+        return m, [Task(n, job, send) for n, job in enumerate(jobs)]
+
+
+@pytest.mark.parametrize("rule", [FEDAVG, Shapes(local=LOCAL)], ids=["one shape", "two shapes"])
 @pytest.mark.parametrize("kind", ["ipm", "alie"])
-def test_colluders_start_in_a_flock_and_answer_by_themselves(kind, monkeypatch):
+def test_colluders_start_in_a_flock_and_answer_by_themselves(kind, rule, monkeypatch):
     federation = attacked("sign_flip")
     federation = replace(federation, fleet=replace(federation.fleet, attack=Attack(kind)))
-    together = finished(federation, FEDAVG)
+    together = finished(federation, rule)
     monkeypatch.setattr(flocks, "FEW", 10**9)
-    alone = finished(federation, FEDAVG)
+    alone = finished(federation, rule)
     assert tell(together) == tell(alone)
     assert torch.equal(weights(together), weights(alone))
 
@@ -168,6 +186,23 @@ def test_processes_and_a_flock_agree_with_the_loop(monkeypatch):
     assert torch.equal(weights(one), weights(other))
 
 
+def test_processes_refuse_what_the_loop_refuses_while_other_training_waits():
+    """Four updates are NaN and end while four others, of another shape, haven't begun to be computed."""
+
+    @value(name="tests.flocks.Steep")
+    class Steep(FedAvg):
+        def plan(self, m, lane, ctx):
+            steep = replace(self.local, optim=SGD(1e300), steps=3)
+            slow = replace(self.local, batch=2, epochs=40)
+            send, jobs = {"params": m.params}, [steep] * 4 + [slow] * 4
+            return m, [Task(n, job, send) for n, job in enumerate(jobs)]
+
+    one, other = (finished(crowd(), Steep(local=LOCAL), rounds=2, plan=plan) for plan in (LOOP, WORKERS))
+    assert one.accounts.lost == {"bad": 8}
+    assert tell(one) == tell(other)
+    assert torch.equal(weights(one), weights(other))
+
+
 def test_a_barrier_of_asynchronous_rules_is_no_flock(monkeypatch):
     heard = watch(monkeypatch)
     finished(crowd(), algorithms.make("fedbuff", LOCAL, clients=6, buffer=3))
@@ -188,6 +223,38 @@ class Dear(Train):
 def test_another_cost_isnt_hidden_by_what_was_inherited():
     assert costs_together(LOCAL)
     assert not costs_together(Dear())
+
+
+@value(name="tests.flocks.Once")
+class Once(Shuffled):
+    """The first batch of an epoch alone, and says nothing of many at once."""
+
+    def draw(self, at, batch, epochs, steps):
+        return Shuffled.draw(self, at, batch, 1, 1)
+
+    def passes(self, at, batch, epochs, steps):
+        return min(batch, len(at.rows))
+
+
+@value(name="tests.flocks.Short")
+class Short(Train):
+    """Trains for a step less than it would, and says nothing of many at once."""
+
+    def draw(self, at):
+        drawn = Train.draw(self, at)
+        return replace(drawn, index=drawn.index[1:], weight=drawn.weight[1:])
+
+
+@pytest.mark.parametrize("job", [replace(LOCAL, sampler=Once()), Short(SPEC, optim=LOCAL.optim, batch=4)])
+def test_another_draw_isnt_hidden_by_what_was_inherited(job, monkeypatch):
+    job = replace(job, optim=SGD(0.1))
+    rule = FedAvg(clients=8, local=job)
+    one, other = (finished(crowd(), rule, plan=plan) for plan in (LOOP, STACKED))
+    assert torch.allclose(weights(one), weights(other), atol=1e-10)
+    monkeypatch.setattr(flocks, "FEW", 10**9)
+    alone = finished(crowd(), rule)
+    assert tell(one) == tell(alone)
+    assert torch.equal(weights(one), weights(alone))
 
 
 def test_tasks_of_different_kinds_start_as_they_would_by_themselves(monkeypatch):
@@ -398,3 +465,15 @@ def test_what_is_drawn_together_is_what_each_draws(sampler, batch, asked):
         assert alone.weight.sum() == sampler.passes(at, batch, e, s)
     again = Draws.of([drawn.rows(i) for i in range(len(asked))])
     assert again.steps.tolist() == drawn.steps.tolist()
+
+
+def test_one_who_has_many_rows_costs_the_others_no_memory():
+    sizes = [5000, *[20] * 30]
+    places = [Local(n, np.arange(rows), {}, None, n, {}, None) for n, rows in enumerate(sizes)]
+    count = len(sizes)
+    asked = Asked([Shuffled()] * count, Places.of(places), 10, [1] * count, [100] * count)
+    tracemalloc.start()
+    drawn = Shuffled.draw_all(asked)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 * (drawn.place.nbytes + drawn.weight.nbytes)

@@ -175,7 +175,6 @@ class CheckIn:
 # Place of the cohort among the leaves, affinity, one letter of side for two to ten sides, times.
 _HEAD = struct.Struct("<Hd9sI")
 _NOWHERE = b"." * 9
-_LETTERS = b".0123456789"
 _NAN = float("nan")
 
 
@@ -193,9 +192,10 @@ def pack_request(request: Request, leaves: Sequence[str], every: bool = False) -
 def unpack_request(body: bytes, leaves: Sequence[str]) -> Request | None:
     """A request as the server reads it; `leaves` are those that the device was told. None: no request."""
     place, affinity, letters, times = _HEAD.unpack_from(body)
-    if place >= len(leaves) or not isfinite(affinity) or letters.strip(_LETTERS):
+    side = {k: c - 48 for k, c in enumerate(letters, 2) if c != 46}
+    there = all(0 <= one < k for k, one in side.items())
+    if place >= len(leaves) or not isfinite(affinity) or not there:
         return None
-    side = {} if letters == _NOWHERE else {k: c - 48 for k, c in enumerate(letters, 2) if c != 46}
     rewards: dict[str, float] = {}
     if times and len(body) > _HEAD.size:
         found = zip(leaves, struct.unpack_from(f"<{len(leaves)}d", body, _HEAD.size), strict=True)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from potluck.algorithms.classter.device.question import DETECTORS, GENERAL, KINDS
+from potluck.algorithms.classter.device.detect import count_kept
+from potluck.algorithms.classter.device.question import DETECTORS, GENERAL, KINDS, Question
 from potluck.authoring import Node, Reply, Tree, value
 from potluck.jobs.calibrate import Search, Sums, begin_search, share_of, take_step
 
@@ -74,7 +75,7 @@ class Wave(NamedTuple):
 
 def hear(asking: Asking, replies: Sequence[Reply]) -> Wave:
     """One wave's answers; who doesn't answer is asked no more, and the fit goes on from where it is."""
-    good = [r for r in replies if r.weight > 0 and is_possible(r.body, r.weight)]
+    good = [r for r in replies if r.weight > 0 and is_possible(r.body, r.weight, _read_share(r))]
     if not good:
         return Wave(None)
     nodes = [r.task.to for r in good]
@@ -107,10 +108,15 @@ def add_up(each: Sequence[Tree]) -> Sums:
     return Sums(*(sum(one[name] for one in each) for name in Sums._fields))
 
 
-def is_possible(body: Tree, rows: float) -> bool:
-    """Whether rows can have these sums: nobody's lie may take the fit farther than its rows could."""
+def _read_share(reply: Reply) -> float:
+    assert isinstance(reply.task.job, Question)
+    return reply.task.job.share
+
+
+def is_possible(body: Tree, rows: float, share: float) -> bool:
+    """Whether rows, a share of them kept back, can have these sums: nobody's lie may go farther than they."""
     kept, *right = body["right"].tolist()
-    if not all(0 <= r <= kept <= rows for r in right):
+    if not all(0 <= r <= kept <= count_kept(int(rows), share) for r in right):
         return False
     for kind in (DETECTORS, GENERAL):
         s = Sums(**body[kind])

@@ -167,12 +167,21 @@ class Fall(AroundObjective):
 
 def keep_back(y: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Which of a device's rows no detector trains on: the same ones each time, but never all of a class."""
-    # By their places: what rows are called elsewhere isn't known on a real device.
-    kept = keys.uniforms(_KEPT, np.arange(len(y))) < share
+    kept = _mark_places(len(y), share)
     for c in np.unique(y[kept]):
         if kept[y == c].all():
             kept[y == c] = False
     return kept
+
+
+def count_kept(rows: int, share: float) -> int:
+    """How many of so many rows a device can keep back, at most."""
+    return int(_mark_places(rows, share).sum())
+
+
+def _mark_places(rows: int, share: float) -> NDArray[np.bool_]:
+    """By their places: what rows are called elsewhere isn't known on a real device."""
+    return keys.uniforms(_KEPT, np.arange(rows)) < share
 
 
 def binary_losses(logits: Tensor, wanted: Tensor) -> Tensor:
