@@ -363,7 +363,9 @@ def test_the_better_one_is_served_and_told_how_sure_it_may_be(right, served):
     kind = GENERAL if served is Switch else DETECTORS
     assert close(task.send["scaling"], fitted[kind].told())
     mine, theirs = (leaves(r.serve(m, node, desk)["classter"].send) for node in (3, 4))
-    assert all(a is b for a, b in zip(mine, theirs, strict=True))  # else each would count as a model of its own
+    assert all(
+        a is b for a, b in zip(mine, theirs, strict=True)
+    )  # else each would count as a model of its own
     assert ("params" in task.send) == (served is Switch)
     _, (again,) = r.plan(m, "distil", desk)
     assert close(again.send["scaling"], fitted[DETECTORS].told())  # its teachers
