@@ -358,6 +358,8 @@ FILES = [
     ("a = 1\na = 2", r"bad.toml, line 2, column \d+: not valid TOML: Cannot overwrite a value"),
     ("[data", r"bad.toml, .*: not valid TOML: "),
     (b"name = '\xff'", r"bad.toml: byte 8 is no UTF-8"),
+    (b"\xef\xbb\xbfname = 3", r"bad.toml: name = 3: should be"),  # a byte order mark is no error
+    ("[log]\nto = 'csv'", r'bad.toml: log.to = \'csv\': should be a list, such as \["csv"\]'),
     ("[data]\nclinets = 5", r"bad.toml: data.clinets = 5: no such key; did you mean 'clients'\?"),
     ("[stop]\ntarget = 0.9", r"bad.toml: stop: give rounds, seconds or device_seconds"),
     ("algorithm = 'fedavgg'", r"bad.toml: algorithm = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),

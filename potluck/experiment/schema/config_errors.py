@@ -1,5 +1,6 @@
 """What is wrong with an experiment, in one line: where, which key, its value, and the fix."""
 
+import json
 import types
 import typing
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return f"should be one of {', '.join(allowed)}{meant}"
     if kind in ("list_type", "tuple_type") and str(problem["input"]).startswith("["):
         return 'should be a list of TOML, its texts in quotes: --set \'KEY=["a", "b"]\''
+    if kind in ("list_type", "tuple_type") and isinstance(problem["input"], str):
+        return f"should be a list, such as {json.dumps([problem['input']], ensure_ascii=False)}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "too_short":
