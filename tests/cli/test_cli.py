@@ -360,6 +360,9 @@ FILES = [
     (b"name = '\xff'", r"bad.toml: byte 8 is no UTF-8"),
     (b"\xef\xbb\xbfname = 3", r"bad.toml: name = 3: should be"),  # a byte order mark is no error
     ("[log]\nto = 'csv'", r'bad.toml: log.to = \'csv\': should be a list, such as \["csv"\]'),
+    ("mode = 'published'", r"bad.toml: mode = 'published': no such key; did you mean 'algorithms.NAME.mode'"),
+    ("lr = 0.1", r"bad.toml: lr = 0.1: no such key; did you mean 'train.lr'"),
+    ("[data]\nrounds = 3", r"bad.toml: data.rounds = 3: no such key; did you mean 'stop.rounds'"),
     ("[data]\nclinets = 5", r"bad.toml: data.clinets = 5: no such key; did you mean 'clients'\?"),
     ("[stop]\ntarget = 0.9", r"bad.toml: stop: give rounds, seconds or device_seconds"),
     ("algorithm = 'fedavgg'", r"bad.toml: algorithm = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),

@@ -24,8 +24,8 @@ def shuffle_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int
     if clients > most:
         raise DataError(
             f"clients = {clients}: the {len(rows)} rows of {pool.name} that are neither tests nor the "
-            f"server's are enough for {most} clients of {cut.smallest} rows; lower clients or smallest, or use "
-            f"partition 'procedural'"
+            f"server's are enough for {most} clients of {cut.smallest} rows; lower clients or smallest, or "
+            f"use partition 'procedural'"
         )
     return rows[np.argsort(hash_all(stream(key, b"deal"), rows), kind="stable")]
 

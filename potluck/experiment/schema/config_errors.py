@@ -43,8 +43,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         table = _descend(model, loc[:-1])
         known = context.get("known") or (list(table.model_fields) if table else [])
-        noun = "table" if isinstance(problem["input"], dict) else "key"
-        return f"no such {noun}; {nearest(str(loc[-1]), known)}"
+        noun, name = "table" if isinstance(problem["input"], dict) else "key", str(loc[-1])
+        return f"no such {noun}; {nearest(name, _find_elsewhere(name, model) or known)}"
     if kind == "missing":
         table = _descend(model, loc[:-1])
         field = table.model_fields.get(str(loc[-1])) if table else None
@@ -67,6 +67,14 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         least = context["min_length"]
         return f"should have at least {least} {'item' if least == 1 else 'items'}"
     return problem["msg"].removeprefix("Input ")
+
+
+def _find_elsewhere(name: str, model: type[BaseModel]) -> list[str]:
+    """Keys of that very name in the tables of an experiment: somebody forgot the table, or took another."""
+    if name == "mode":  # of some algorithms, whose parameters are no tables here
+        return ["algorithms.NAME.mode"]
+    tables = {key: _table(field.annotation) for key, field in model.model_fields.items() if key != "robust"}
+    return [f"{key}.{name}" for key, table in tables.items() if table and name in table.model_fields]
 
 
 def _path(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, ...]:
