@@ -382,6 +382,21 @@ def test_bad_files_are_one_line_and_leave_nothing(potluck, here, text, message):
     assert not (here / "runs").exists()
 
 
+def test_a_picture_that_has_no_place_is_told_by_it(potluck, here):
+    (here / "runs").write_text("no folder")
+    code, _, err = potluck("data", "small.toml")
+    assert code == 2
+    assert re.fullmatch(r"potluck: runs: .*; see to it that it can be read and written\n", err)
+
+
+def test_trials_go_into_no_folder_of_a_run(potluck, here):
+    potluck("run", "small.toml", "--out", "a", "-q")
+    before = sorted(here.rglob("*"))
+    code, _, err = potluck("tune", "small.toml", "--out", "a", "-q", "--set", "tune.trials=1")
+    assert (code, err) == (2, "potluck: out = 'a': holds a run or a comparison; name another\n")
+    assert sorted(here.rglob("*")) == before
+
+
 def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):
     potluck("run", "small.toml", "--out", "a", "-q")
     assert "finite" not in potluck("show", "a")[1]
