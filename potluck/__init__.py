@@ -80,6 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "layers":  # a module, whose `stacked` is called by its whole name
+        return importlib.import_module("potluck.layers")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _WHERE[name]

@@ -9,6 +9,7 @@ from potluck.core.advice import Measured
 from potluck.core.codec import Json
 from potluck.data import Pool
 from potluck.experiment import Experiment
+from potluck.experiment.arguments import read_out
 from potluck.experiment.launch.follower import Show, read_show
 from potluck.experiment.prepare import name_pool
 
@@ -82,6 +83,7 @@ def advise(
     `pilot`: also try the advice in short runs on validation rows. `progress`: True shows how far they are.
     `pool`: your own data, as for `run`.
     """
+    read_out(experiment, None)
     if pool is not None:
         experiment = name_pool(experiment, pool)
     _, measured = measure_file(experiment, pool)

@@ -20,7 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(None if arguments is None else list(arguments), prog_name="potluck")
     except (PotluckError, OSError) as error:
         trace = error.trace if isinstance(error, PotluckError) else ""
-        print(show_controls(f"{trace}potluck: {' '.join(str(error).split())}"), file=sys.stderr)
+        told = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            told = f"{error.filename}: {error.strerror}; see to it that it can be read and written"
+        print(show_controls(f"{trace}potluck: {' '.join(told.split())}"), file=sys.stderr)
         failed = isinstance(error, RunError) or trace
         sys.exit(1 if failed else 3 if isinstance(error, AwaitingError) else 2)
     except KeyboardInterrupt:

@@ -95,10 +95,15 @@ class JobError(PotluckError):
 
 
 def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
-    """The end of an error message: the closest known name, or all of them."""
+    """The end of an error message: the closest known name, or all of them.
+
+    A key without its table, such as `lr`, is meant to be the first that there is, such as `train.lr`.
+    """
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = [key for key in known if key.endswith(f".{name}")] or difflib.get_close_matches(
+        name, known, n=1, cutoff=0.6
+    )
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 

@@ -221,7 +221,8 @@ def _describe(array: NDArray[np.generic]) -> str:
 def _column(name: str, key: str, values: NDArray[np.generic], rows: int, kinds: str) -> NDArray[np.generic]:
     wanted = _KINDS[kinds]
     if values.dtype.kind not in kinds or values.ndim != 1:
-        raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_describe(values)}")
+        fix = f"; {_RENUMBER}" if key == "y" and values.ndim == 1 else ""
+        raise DataError(f"{name}: {key} must hold one column of {wanted}, found {_describe(values)}{fix}")
     if len(values) != rows:
         raise DataError(f"{name}: {key} has {len(values)} entries, x has {rows} rows")
     return values
@@ -240,6 +241,10 @@ def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) 
     low, high = int(labels.min()), int(labels.max())
     if classes is None:
         classes = high + 1
+        if low == high:
+            raise DataError(
+                f"{name}: every row has label {low}, so nothing can be learned; give rows of several classes"
+            )
         if not 2 <= classes <= len(labels):
             raise DataError(
                 f"{name}: labels must be numbered 0, 1, 2, ...; found {low} to {high}; {_RENUMBER}"
@@ -253,7 +258,8 @@ def _count_classes(name: str, labels: NDArray[np.generic], classes: int | None) 
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
         row = int(np.flatnonzero(labels == wrong)[0])
-        raise DataError(f"{name}: label {wrong} of row {row} is out of range 0 to {classes - 1}")
+        fix = f"; {_RENUMBER}" if low < 0 else ""
+        raise DataError(f"{name}: label {wrong} of row {row} is out of range 0 to {classes - 1}{fix}")
     return classes
 
 

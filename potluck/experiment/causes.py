@@ -20,6 +20,7 @@ ONE_SIDED = 1.5  # classes that a device knows, on average
 STOPPED = 0.95  # of attackers' updates refused: what is left is not what spoils a model
 SWINGS = 0.05  # of accuracy between two evaluations, on average: a model that settles has less
 FEW = 3  # devices
+ONE_CLASS = 0.9  # of a device's test rows, on average
 SMALL = 0.1  # of the largest model
 
 NOBODY_KNOWS = "no setting stands out; try other learning rates (`potluck tune`)"
@@ -36,6 +37,14 @@ def explain_chance(story: Story) -> str:
     """Of a run that learns nothing."""
     several = (_wasted, _unchanged, _few, _attacked, _private, _outweighed, _rose, _slow, _one_sided, _still)
     return _find_first(story, *several) or NOBODY_KNOWS
+
+
+def explain_no_room(story: Story) -> str:
+    """Of test rows on which no accuracy would be above chance."""
+    if story.chance >= ONE_CLASS:
+        return "nearly all that a device is tested on is of one class; test it on others, too, by data.shift"
+    rows = sum(int(device.labels.sum()) for device in story.judged.devices.values())
+    return f"{rows} test rows are too few to tell; let devices hold more rows, or raise data.test"
 
 
 def explain_fall(story: Story) -> str:

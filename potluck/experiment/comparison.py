@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from potluck.core.errors import ConfigError, SnapshotError
+from potluck.core.errors import ConfigError, SnapshotError, require
 from potluck.data import Pool
 from potluck.experiment import code, folder, packages
+from potluck.experiment.arguments import check_callbacks, read_out
 from potluck.experiment.compared import Comparison
 from potluck.experiment.launch.batch import RunBatch, RunRequest
 from potluck.experiment.launch.follower import Missing, Show, read_show
@@ -23,7 +24,6 @@ from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.log_table import Tool
 from potluck.experiment.schema.settings import dump_given
 from potluck.experiment.sinks import check_log
-from potluck.experiment.telling import check_callbacks
 from potluck.experiment.tune import fill_tune, start_batch
 from potluck.experiment.tune_stages import check_trials, search
 from potluck.experiment.tuned_keys import set_values
@@ -59,8 +59,7 @@ def compare(
     `pool`: your own data, as for `run`; `resume_comparison` goes on with such a comparison.
     `callbacks` follow all runs but trials, in this process.
     """
-    check_callbacks(callbacks)
-    path = None if out is None else Path(out)
+    path = read_out(experiment, out, callbacks)
     spread = read_spread(jobs, path, on)
     full, federations, files = _plan(experiment, algorithms, seeds, path, force, tuned, pool)
     if path is not None and (force or not _holds(path, full)):
@@ -107,6 +106,7 @@ def _plan(
 ) -> tuple[Experiment, dict[int, Federation], dict[str, str]]:
     """A comparison to the last default, its crowds by seed, and the files of its folder; all is checked."""
     methods = list_methods(experiment, algorithms or ())
+    require(seeds is None or isinstance(seeds, Sequence), "seeds", seeds, "write a list, such as [1, 2, 3]")
     asked = {*experiment.layers, *(n for method in methods for n in method.around.get("layers", []))}
     full = experiment.with_values(
         layer={name: own for name, own in experiment.layer.items() if name in asked},

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from potluck.core import safe_files
-from potluck.core.errors import ConfigError, SnapshotError, StorageError
+from potluck.core.errors import ConfigError, SnapshotError, StorageError, require
 from potluck.core.records import Record
 from potluck.engine import record_sums, snapshot
 from potluck.experiment import claim as claim_file
@@ -145,6 +145,9 @@ def _clear_away(place: Path, partial: Path) -> None:
 
 def make(folder: Path) -> None:
     """A folder of runs, which may be there already."""
+    require(
+        not (folder / EXPERIMENT).exists(), "out", str(folder), "holds a run or a comparison; name another"
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

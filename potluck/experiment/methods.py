@@ -67,6 +67,7 @@ def list_methods(
 
     A name is a label of the experiment's list, or that of an algorithm.
     """
+    require(not isinstance(wanted, str), key, wanted, f"write a list, such as [{wanted!r}]")
     with error_context(experiment.source):
         experiment.check_layers()
         listed = [_read_entry(entry) for entry in experiment.compare]

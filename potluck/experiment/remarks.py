@@ -68,6 +68,10 @@ def _find_chance(story: Story) -> Remark | None:
     own = any(device.model is None for device in story.judged.devices.values())
     which = "the class that a device has most of" if own else "the same class"
     same = f"{percent(story.chance)} for always answering {which}"
+    if most >= 1:
+        ends = f"it ends at {_tell_last(story)}, and none is clearly above chance ({same})"
+        told = f"accuracy tells nothing: {ends}"
+        return {"kind": "chance", "text": told, "cause": causes.explain_no_room(story)}
     told = f"learns nothing: accuracy ends at {_tell_last(story)}, which is chance ({same})"
     return {"kind": "chance", "text": told, "cause": causes.explain_chance(story)}
 
@@ -100,9 +104,8 @@ def _find_collapses(story: Story) -> Iterable[Remark]:
         apart = APART * statistics.stdev(scores[n] for n in others) / len(nodes) ** 0.5
         if learned <= 0 or mine - judged.find_chance(nodes) >= LAGGED * learned or theirs - mine < apart:
             continue
-        told = (
-            f"{name} collapsed: {percent(mine)} with its {len(nodes)} devices, {percent(theirs)} with others"
-        )
+        its = "device" if len(nodes) == 1 else f"{len(nodes)} devices"
+        told = f"{name} collapsed: {percent(mine)} with its {its}, {percent(theirs)} with others"
         yield {"kind": "collapsed", "text": told, "cause": causes.explain_collapse(story, nodes, others)}
 
 

@@ -26,6 +26,7 @@ from potluck.engine import snapshot
 from potluck.engine.acceptance import find_doubt
 from potluck.execute.tune.autotune import PlanChoice, describe
 from potluck.experiment import code, folder, json_files, model_files, notebook, packages
+from potluck.experiment.arguments import check_callbacks, read_out
 from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.judged import find_judged
@@ -38,7 +39,7 @@ from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.log_table import Tool
 from potluck.experiment.sinks import check_log, open_sinks
 from potluck.experiment.summary import Summary, summarise_run
-from potluck.experiment.telling import Teller, Watch, check_callbacks, follow
+from potluck.experiment.telling import Teller, Watch, follow
 from potluck.federation import Federation
 from potluck.models import Models
 from potluck.simulate import Simulation
@@ -159,8 +160,7 @@ def run(
     `choose`: a function that decides how the run is computed; by default `run.executor` does.
     `lenient`: if the run can't go on, return it as far as it came, with `failed`, instead of an error.
     """
-    path = None if out is None else Path(out)
-    check_callbacks(callbacks)
+    path = read_out(experiment, out, callbacks)
     check_log(experiment.log, path)
     if path is not None:
         folder.claim(path, force)

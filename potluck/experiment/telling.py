@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from potluck.core.errors import ConfigError, PotluckError, show_short
+from potluck.core.errors import PotluckError, show_short
 from potluck.core.records import Record
 from potluck.core.units import duration, percent
 from potluck.engine.schedule import Progress
@@ -21,14 +21,6 @@ from potluck.simulate import Simulation
 Watch = Callable[[Progress], None]
 PAUSE = 0.1  # seconds between two looks at how far a run is
 _LOG = logging.getLogger("potluck.experiment")
-
-
-def check_callbacks(callbacks: Sequence[Callback]) -> None:
-    """Refuse what has no methods to call."""
-    for i, each in enumerate(callbacks):
-        if not isinstance(each, Callback):
-            made = "give an object of the class, not the class; " if isinstance(each, type) else ""
-            raise ConfigError(f"callbacks[{i}] = {show_short(each)}: {made}derive it from potluck.Callback")
 
 
 @contextmanager

@@ -30,7 +30,8 @@ def read(path: Path) -> dict[str, Json]:
 def parse(content: bytes, path: Path) -> dict[str, Json]:
     """What a TOML file holds that has been read already."""
     try:
-        return tomllib.loads(content.decode() + "\n")  # else an error in the last line names none
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+        return tomllib.loads(text + "\n")  # else an error in the last line names none
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is no UTF-8; save the file as UTF-8 text") from None
     except RecursionError:

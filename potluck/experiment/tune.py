@@ -14,6 +14,7 @@ from typing import Any
 
 from potluck.core.errors import error_context
 from potluck.data import Pool
+from potluck.experiment.arguments import read_out
 from potluck.experiment.launch.batch import RunBatch
 from potluck.experiment.launch.follower import Show, read_show
 from potluck.experiment.launch.spread import Spread, read_spread
@@ -55,7 +56,7 @@ def tune(
     `on`: other machines that compute them, such as 'ray:HOST:6379' (see docs/own/machines.md).
     `pool`: your own data, as for `run`.
     """
-    place = None if out is None else Path(out)
+    place = read_out(experiment, out)
     spread = read_spread(jobs, place, on)
     if pool is not None:
         experiment = name_pool(experiment, pool)

@@ -92,6 +92,10 @@ def _refuse_mixing(module: nn.Module, x: Tensor, name: str) -> None:
     net, _ = prepare(module, {}, training=False)
     with torch.no_grad():
         together, apart = run(net, x, name), torch.cat([run(net, row, name) for row in x.split(1)])
+    if together.isnan().any():
+        raise ModelError(
+            f"model {name!r} answers NaN before it is trained; look for logarithms, roots and divisions in it"
+        )
     if together.shape != apart.shape or not torch.allclose(together, apart, rtol=1e-3, atol=1e-4):
         raise ModelError(
             f"model {name!r} says something else of a row alone than of the same row in a batch; let it see "

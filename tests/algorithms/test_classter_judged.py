@@ -20,6 +20,7 @@ from potluck.algorithms.classter.state import Member, follow_means, start_detect
 from potluck.core.job import Batch
 from potluck.core.messages import Lost, Reply, Spent, Task
 from potluck.core.rule import Got
+from potluck.core.trees import leaves
 from potluck.data import divide, reserve_rows
 from potluck.engine.schedule import EvaluateAt
 from potluck.jobs.calibrate import begin_search, share_of, sum_up, take_step
@@ -362,6 +363,10 @@ def test_the_better_one_is_served_and_told_how_sure_it_may_be(right, served):
     assert isinstance(task.job.objective, served)
     kind = GENERAL if served is Switch else DETECTORS
     assert close(task.send["scaling"], fitted[kind].told())
+    mine, theirs = (leaves(r.serve(m, node, desk)["classter"].send) for node in (3, 4))
+    assert all(
+        a is b for a, b in zip(mine, theirs, strict=True)
+    )  # else each would count as a model of its own
     assert ("params" in task.send) == (served is Switch)
     _, (again,) = r.plan(m, "distil", desk)
     assert close(again.send["scaling"], fitted[DETECTORS].told())  # its teachers

@@ -358,6 +358,11 @@ FILES = [
     ("a = 1\na = 2", r"bad.toml, line 2, column \d+: not valid TOML: Cannot overwrite a value"),
     ("[data", r"bad.toml, .*: not valid TOML: "),
     (b"name = '\xff'", r"bad.toml: byte 8 is no UTF-8"),
+    (b"\xef\xbb\xbfname = 3", r"bad.toml: name = 3: should be"),  # a byte order mark is no error
+    ("[log]\nto = 'csv'", r'bad.toml: log.to = \'csv\': should be a list, such as \["csv"\]'),
+    ("mode = 'published'", r"bad.toml: mode = 'published': no such key; did you mean 'algorithms.NAME.mode'"),
+    ("lr = 0.1", r"bad.toml: lr = 0.1: no such key; did you mean 'train.lr'"),
+    ("[data]\nrounds = 3", r"bad.toml: data.rounds = 3: no such key; did you mean 'stop.rounds'"),
     ("[data]\nclinets = 5", r"bad.toml: data.clinets = 5: no such key; did you mean 'clients'\?"),
     ("[stop]\ntarget = 0.9", r"bad.toml: stop: give rounds, seconds or device_seconds"),
     ("algorithm = 'fedavgg'", r"bad.toml: algorithm = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),
@@ -375,6 +380,21 @@ def test_bad_files_are_one_line_and_leave_nothing(potluck, here, text, message):
         assert (code, out) == (2, "")
         assert re.fullmatch(rf"potluck: {message}.*\n", err), err
     assert not (here / "runs").exists()
+
+
+def test_a_picture_that_has_no_place_is_told_by_it(potluck, here):
+    (here / "runs").write_text("no folder")
+    code, _, err = potluck("data", "small.toml")
+    assert code == 2
+    assert re.fullmatch(r"potluck: runs: .*; see to it that it can be read and written\n", err)
+
+
+def test_trials_go_into_no_folder_of_a_run(potluck, here):
+    potluck("run", "small.toml", "--out", "a", "-q")
+    before = sorted(here.rglob("*"))
+    code, _, err = potluck("tune", "small.toml", "--out", "a", "-q", "--set", "tune.trials=1")
+    assert (code, err) == (2, "potluck: out = 'a': holds a run or a comparison; name another\n")
+    assert sorted(here.rglob("*")) == before
 
 
 def test_a_run_without_a_usable_update_says_what_to_do(potluck, here):

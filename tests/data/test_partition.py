@@ -235,7 +235,7 @@ def test_distinct_numbers(key, count, total):
 @pytest.mark.parametrize(
     ("kind", "clients", "options", "error", "message"),
     [
-        ("iid", 17, {}, DataError, r"clients = 17: the 80 non-test rows of a pool are enough for 16 clients"),
+        ("iid", 17, {}, DataError, r"clients = 17: the 80 rows of a pool that are .* enough for 16 clients"),
         ("dirichlet", 20, {}, DataError, r"clients = 20.*lower clients or smallest"),
         ("shards", 20, {}, DataError, r"clients = 20"),
         ("iid", 0, {}, ConfigError, r"clients = 0: must be at least 1"),
@@ -271,6 +271,12 @@ def test_too_many_users_asked_for():
         DataError, match=r"clients = 2: a pool has 1 users of 5 rows or more \(5 have fewer\)"
     ):
         divide(pool, "by_user", 2, 0)
+
+
+def test_no_user_with_enough_rows():
+    pool = pool_of(np.arange(100) % 4, user=np.arange(100) // 3)
+    with pytest.raises(DataError, match=r"smallest = 5: no user of a pool .*\(the richest has 3\); lower it"):
+        divide(pool, "by_user", None, 0)
 
 
 def test_rare_classes_are_said_to_be_too_few():

@@ -112,6 +112,21 @@ def test_a_model_of_ones_own_may_answer_ones_own_class():
     assert kinds(at_half, by=shared, devices=CLASSES) == []
 
 
+@pytest.mark.parametrize(
+    ("labels", "ends", "why"),
+    [
+        (np.eye(2, dtype=int)[0] * 30, 1.0, "nearly all that a device is tested on is of one class"),
+        ([1, 1], 0.75, "4 test rows are too few to tell"),
+    ],
+)
+def test_where_no_accuracy_is_above_chance_learning_is_not_denied(labels, ends, why):
+    by = judged(devices=2, labels=labels)
+    (remark,) = find_remarks(recorded([0.5, *[ends] * 10], FALLING, devices=2), Experiment(), by)
+    assert remark["kind"] == "chance"
+    assert remark["text"].startswith("accuracy tells nothing: it ends at")
+    assert remark["cause"].startswith(why)
+
+
 def test_the_first_tenth_is_left_out():
     assert kinds([0.1, *[0.1] * 9, *[0.5] * 90]) == []
     assert kinds([0.1, *[0.4] * 9, *[0.1] * 91]) == ["chance"]  # what it had for a moment doesn't count
@@ -288,6 +303,13 @@ def test_a_tier_that_collapses_is_told():
     assert remark["cause"] == (
         "its model is small: 900 B of parameters, where others have up to 60.0 kB; widen it"
     )
+
+
+def test_a_model_of_one_device_that_collapses_is_told_in_the_singular():
+    lines, found = grouped([0.9, 0.8, 0.05])
+    few = {n: device for n, device in found.devices.items() if n < 20 or n == 29}
+    (remark,) = find_remarks(lines, Experiment(), Judged(few))
+    assert " with its device, " in remark["text"]
 
 
 def test_a_tier_that_learns_less_has_not_collapsed():

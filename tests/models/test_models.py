@@ -346,6 +346,18 @@ def test_models_that_mix_rows_are_refused(mixing):
     assert "of a row alone than of the same row in a batch" in refusal(Mixing)
 
 
+def test_models_that_answer_nan_from_the_start_are_refused():
+    class Logarithm(nn.Module):
+        def __init__(self, classes):
+            super().__init__()
+            self.last = nn.Linear(64, classes)
+
+        def forward(self, x):
+            return self.last(x.flatten(1)).sub(100.0).log()
+
+    assert "answers NaN before it is trained" in refusal(Logarithm)
+
+
 def test_running_statistics_are_refused():
     message = refusal(
         lambda: nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Flatten(), nn.Linear(64, 10))

@@ -8,6 +8,7 @@ with its answers weighed by how common classes are, the detectors as they are.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -32,8 +33,13 @@ class Fitted:
 
     def told(self) -> dict[str, Tensor]:
         """As devices and the server are sent it; the field names of `jobs.calibrate.Scaling`."""
-        even = torch.full_like(self.bias, 1 / len(self.bias))
-        return {"slope": self.slope, "bias": self.bias, "source": even}
+        return {"slope": self.slope, "bias": self.bias, "source": _even(len(self.bias), self.bias.dtype, self.bias.device)}
+
+
+@cache
+def _even(classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One tensor for all, since who is sent the same tensors uses the same model."""
+    return torch.full((classes,), 1 / classes, dtype=dtype, device=device)
 
 
 @value(eq=False)

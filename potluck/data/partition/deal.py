@@ -23,8 +23,9 @@ def shuffle_rows(pool: Pool, clients: int, key: int, cut: Cut) -> NDArray[np.int
         raise ConfigError(f"clients = {clients}: must be at least 1")
     if clients > most:
         raise DataError(
-            f"clients = {clients}: the {len(rows)} non-test rows of {pool.name} are enough for {most} "
-            f"clients of {cut.smallest} rows; lower clients or smallest, or use kind 'procedural'"
+            f"clients = {clients}: the {len(rows)} rows of {pool.name} that are neither tests nor the "
+            f"server's are enough for {most} clients of {cut.smallest} rows; lower clients or smallest, or "
+            f"use partition 'procedural'"
         )
     return rows[np.argsort(hash_all(stream(key, b"deal"), rows), kind="stable")]
 

@@ -22,6 +22,11 @@ def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Stor
     rows, users, at, counts = _find_users(pool, "by_user")
     chosen = np.flatnonzero(counts >= cut.smallest)
     left_out = len(users) - len(chosen)
+    if not len(chosen):
+        raise DataError(
+            f"smallest = {cut.smallest}: no user of {pool.name} has so many rows outside of the global test "
+            f"set (the richest has {counts.max()}); lower it, or deal rows otherwise, such as by 'dirichlet'"
+        )
     if clients is None:
         clients = len(chosen)
     if not 1 <= clients <= len(chosen):

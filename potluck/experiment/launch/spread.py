@@ -49,7 +49,12 @@ def read_spread(
     """
     where = None if on is None else read_cluster(on)
     jobs = jobs if jobs is not None else 1 if where is None else 0
-    require(jobs >= 0, "jobs", jobs, "write how many runs are computed at a time, or 0 for one a core")
+    require(
+        isinstance(jobs, int) and jobs >= 0,
+        "jobs",
+        jobs,
+        "write how many runs are computed at a time, or 0 for one a core",
+    )
     if where is not None:
         require(out is not None, "on", on, "runs elsewhere need a folder here; name one with out")
     alone = (jobs or hardware.count_cores()) == 1

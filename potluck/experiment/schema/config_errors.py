@@ -1,5 +1,6 @@
 """What is wrong with an experiment, in one line: where, which key, its value, and the fix."""
 
+import json
 import types
 import typing
 from collections.abc import Sequence
@@ -42,8 +43,8 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         table = _descend(model, loc[:-1])
         known = context.get("known") or (list(table.model_fields) if table else [])
-        noun = "table" if isinstance(problem["input"], dict) else "key"
-        return f"no such {noun}; {nearest(str(loc[-1]), known)}"
+        noun, name = "table" if isinstance(problem["input"], dict) else "key", str(loc[-1])
+        return f"no such {noun}; {nearest(name, _find_elsewhere(name, model) or known)}"
     if kind == "missing":
         table = _descend(model, loc[:-1])
         field = table.model_fields.get(str(loc[-1])) if table else None
@@ -58,12 +59,22 @@ def _fix(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return f"should be one of {', '.join(allowed)}{meant}"
     if kind in ("list_type", "tuple_type") and str(problem["input"]).startswith("["):
         return 'should be a list of TOML, its texts in quotes: --set \'KEY=["a", "b"]\''
+    if kind in ("list_type", "tuple_type") and isinstance(problem["input"], str):
+        return f"should be a list, such as {json.dumps([problem['input']], ensure_ascii=False)}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "too_short":
         least = context["min_length"]
         return f"should have at least {least} {'item' if least == 1 else 'items'}"
     return problem["msg"].removeprefix("Input ")
+
+
+def _find_elsewhere(name: str, model: type[BaseModel]) -> list[str]:
+    """Keys of that very name in the tables of an experiment: somebody forgot the table, or took another."""
+    if name == "mode":  # of some algorithms, whose parameters are no tables here
+        return ["algorithms.NAME.mode"]
+    tables = {key: _table(field.annotation) for key, field in model.model_fields.items() if key != "robust"}
+    return [f"{key}.{name}" for key, table in tables.items() if table and name in table.model_fields]
 
 
 def _path(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, ...]:
