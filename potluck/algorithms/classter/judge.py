@@ -33,7 +33,8 @@ class Fitted:
 
     def told(self) -> dict[str, Tensor]:
         """As devices and the server are sent it; the field names of `jobs.calibrate.Scaling`."""
-        return {"slope": self.slope, "bias": self.bias, "source": _even(len(self.bias), self.bias.dtype, self.bias.device)}
+        even = _even(len(self.bias), self.bias.dtype, self.bias.device)
+        return {"slope": self.slope, "bias": self.bias, "source": even}
 
 
 @cache
