@@ -73,7 +73,7 @@ class Point:
         own, algorithm = self.own, self.algorithm
         tick = own.tick = own.tick + (len(event) if type(event) is Replies else 1)
         ctx = EventContext(self.host, self.node, (tick,))
-        if isinstance(event, Replies):
+        if type(event) is Replies:
             assert isinstance(algorithm, Rounds)
             own.state, commands = algorithm.receive(own.state, event, ctx)
         else:

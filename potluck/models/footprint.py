@@ -29,6 +29,7 @@ def inference_bytes(net: Net) -> int:
     return net.nbytes + _constants(net) + _row(net)
 
 
+@lru_cache(maxsize=256)  # every task asks
 def _constants(net: Net) -> int:
     return nbytes(net.constants) if isinstance(net, Model) else 0
 
