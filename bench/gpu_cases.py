@@ -62,10 +62,8 @@ class Letters(nn.Module):
 
     def __init__(self, width: int = 128, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
-        self.letters, self.places = (
-            nn.Embedding(LETTERS, width),
-            nn.Parameter(0.02 * torch.randn(STEPS, width)),
-        )
+        self.letters = nn.Embedding(LETTERS, width)
+        self.places = nn.Parameter(0.02 * torch.randn(STEPS, width))
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, LETTERS)
 

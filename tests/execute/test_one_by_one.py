@@ -1,11 +1,10 @@
-"""What can't be mapped over clients is captured one by one, unless it goes by numbers: then a loop does it."""
+"""What can't be mapped over clients is captured one by one, and what goes by numbers is left to a loop."""
 
 import numpy as np
 import pytest
 import torch
-from own_modules import TOKENS, WIDTH, clients
+from own_modules import ALONE, Calling, Positive, clients, register_all
 from test_executors import close, equal
-from torch import nn
 
 from potluck.execute.reference import train
 from potluck.execute.vectorised import executor
@@ -13,34 +12,13 @@ from potluck.execute.vectorised.executor import Stacked
 from potluck.models import register
 
 
-class Halves(torch.autograd.Function):
-    """A function as others write them: it has no rule for maps."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.clamp(min=0)
-
-    @staticmethod
-    def backward(ctx, slope):
-        (x,) = ctx.saved_tensors
-        return slope * (x > 0)
-
-
-class Telling(Halves):
+class Telling(Positive):
     @staticmethod
     def backward(ctx, slope):
         (x,) = ctx.saved_tensors
         return slope * max(x.flatten().tolist())
 
 
-def write(h):
-    out = torch.zeros(len(h), WIDTH, dtype=h.dtype)  # no client's own, and a client's rows are written there
-    out[:, :4] = 2 * h[:, :4]
-    return out + h
-
-
-STEADY = {"a function without a rule": Halves.apply, "written in place": write}
 BY_NUMBERS = {
     "an item": lambda h: h / (1 + float(h.detach().abs().max())),
     "a branch": lambda h: 2 * h if h.sum() > 0 else h,
@@ -54,20 +32,11 @@ BY_NUMBERS = {
 }
 
 
-class Middle(nn.Module):
-    def __init__(self, call):
-        super().__init__()
-        self.tokens, self.call = nn.Embedding(TOKENS, WIDTH), call
-        self.up, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, TOKENS)
-
-    def forward(self, x):
-        return self.head(self.call(self.up(self.tokens(x).mean(1))))
-
-
 @pytest.fixture(autouse=True, scope="module")
 def registered():
-    for name, call in (STEADY | BY_NUMBERS).items():
-        register(name.replace(" ", "_"), lambda call=call: Middle(call))
+    register_all()
+    for name, call in BY_NUMBERS.items():
+        register(name.replace(" ", "_"), lambda call=call: Calling(call))
 
 
 def forbid(item):
@@ -75,7 +44,7 @@ def forbid(item):
 
 
 @pytest.mark.parametrize("chunk", [64, 3, 1])
-@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("name", ALONE)
 def test_what_cannot_be_mapped_is_captured_one_by_one(name, chunk, monkeypatch, recwarn):
     todo, stacked = clients(name), Stacked(chunk, graphs=True)
     alone = [train(item) for item in todo]

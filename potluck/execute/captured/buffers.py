@@ -264,7 +264,9 @@ class StepCache:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
         fitting = [r for r in known if r.fits(stack, clients)][:wanted]
-        fresh = [StepBuffers(stack, clients, self.streams > 1, self.mapped) for _ in range(wanted - len(fitting))]
+        fresh = [
+            StepBuffers(stack, clients, self.streams > 1, self.mapped) for _ in range(wanted - len(fitting))
+        ]
         self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
         while len(self.made) > KEPT:
             del self.made[next(iter(self.made))]
