@@ -132,11 +132,8 @@ class Stacked:
                 ) from error
         # Outside of the except clause: the error holds on to all that was being computed.
         if self.replays is not None:
-            self.replays, self.alone, self.pieces = (
-                StepCache(1),
-                None,
-                1,
-            )  # what was captured takes memory too
+            # What was captured takes memory too.
+            self.replays, self.alone, self.pieces = StepCache(1), None, 1
         self.chunk = max(1, min(self.chunk, len(items)) // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
