@@ -29,9 +29,13 @@ def inference_bytes(net: Net) -> int:
     return net.nbytes + _constants(net) + _row(net)
 
 
-@lru_cache(maxsize=256)  # every task asks
 def _constants(net: Net) -> int:
-    return nbytes(net.constants) if isinstance(net, Model) else 0
+    return _fixed(net) if isinstance(net, Model) else 0
+
+
+@lru_cache(maxsize=256)  # every task asks
+def _fixed(net: Model) -> int:
+    return nbytes(net.constants)
 
 
 def _row(net: Net) -> int:
