@@ -1,18 +1,31 @@
-"""Training speed on a GPU, as fractions of one copy of the model at a large batch: `python -m bench.gpu`.
+"""Whole rounds on a GPU, as fractions of one copy of the model at a large batch: `python -m bench.gpu`.
 
-Needs nothing but torch (and Potluck beside it). Workload W with batches of 20: softmax regression, LeNet-5
-and ResNet-8, 50 to 1,000 clients at once. *central* is the same number of rows through one model, in batches
-as large as all clients' together, the faster of eager and a CUDA graph: the limit for a simulator. *bare* is
-an ordinary loop over the clients. Potluck is timed at three depths: the steps of training (what central and
-bare do), a cohort (rows drawn, results taken apart), and whole simulated rounds (events, folding and all).
+Needs torch, safetensors and annotated-types alone (and Potluck beside it); gpu_cases.py says what is trained.
+*central* is the same number of rows through one model, in batches as large as all clients' together (at most
+10,000), the faster of eager and a CUDA graph: the limit for a simulator. *bare* is an ordinary loop over the
+clients. Rounds are the simulator's own, events, folding and all; with `--depths` the steps of training alone
+(what central and bare do) and a cohort (rows drawn, results taken apart) are timed beside them.
+
+All of it takes about half an hour; in pieces, which end by themselves and keep what they have:
+
+    python -m bench.gpu --models lr lenet resnet8 --seconds 500 --out a.json
+    python -m bench.gpu --models published resnet18 --seconds 500 --out b.json
+    python -m bench.gpu --models transformer lstm lstm_tf32 --seconds 500 --out c.json
+    python -m bench.gpu --read a.json b.json c.json
+
+Where pfl can be imported, it trains the published benchmark, too. It can be carried to a machine that has
+SciPy but no network: `pip install --no-deps --target carry pfl==0.6.0 multiprocess dill prv-accountant
+dp-accounting absl-py attrs annotated-types`, and PYTHONPATH=carry there.
+
 `--profile` lists the kernels of central and of the steps instead; the rest of the time is waiting for them.
 """
 
 import argparse
+import importlib.util
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,113 +35,234 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bench.workload import SHAPE, Workload, make
+from bench.gpu_cases import CASES, Case, allow_tf32, shrink
+from bench.simulate import Given, federation, samples
+from bench.workload import Workload
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core import keys
 from potluck.core.job import Local, ModelSpec
-from potluck.data import Cut, Pool, from_rows
+from potluck.data import Pool
 from potluck.engine.schedule import EvaluateAt, StopAt
 from potluck.execute.captured.buffers import StepCache
 from potluck.execute.plan import ExecutionPlan, make_executor
+from potluck.execute.process import tune_process
 from potluck.execute.reference import Item, Items
 from potluck.execute.vectorised.stack import Stack
-from potluck.federation import Federation
-from potluck.fleet import build
 from potluck.jobs import SGD, Train
 from potluck.models import Models
 from potluck.models.convolve import use_way
 from potluck.simulate import Simulation
 
-BATCH = 20
-COHORTS = {"linear": (50, 1000), "lenet5": (50, 1000), "resnet8": (50, 200, 1000)}
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
 RATE = 0.01
+LARGEST = 10_000  # rows of central's batch
+ALONE = 10  # clients of bare's loop: it takes as long for each of them
+WARMUP = 4  # rounds: most sizes of stacks have been captured by then
+PEERS = 100  # rounds of pfl: its whole is that many times as long
 
 
-def seconds(fn: Callable[[], Any], least: float = 0.5, most: int = 30) -> float:
-    """Median seconds of a call, after two that don't count."""
-    for _ in range(2):
+def wait() -> None:
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def seconds(fn: Callable[[], Any], least: float = 0.5, most: int = 30, warmup: int = 2) -> float:
+    """Median seconds of a call, after some that don't count."""
+    return statistics.median(took for took, _ in laps(fn, least, most, warmup))
+
+
+def laps(fn: Callable[[], Any], least: float, most: int, warmup: int) -> list[tuple[float, Any]]:
+    """Seconds of each call, and what it gave."""
+    for _ in range(warmup):
         fn()
-    times, began = [], time.perf_counter()
+    times: list[tuple[float, Any]] = []
+    began = time.perf_counter()
     while len(times) < 3 or (time.perf_counter() - began < least and len(times) < most):
-        torch.cuda.synchronize()
+        wait()
         start = time.perf_counter()
-        fn()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        given = fn()
+        wait()
+        times.append((time.perf_counter() - start, given))
+    return times
 
 
-def central(net: Any, x: torch.Tensor, y: torch.Tensor, rows: int) -> tuple[float, str, Callable[[], None]]:
+# ----------------------------------------------------------------------------------------- what isn't Potluck
+
+
+def central(crowd: "Crowd", rows: int) -> tuple[float, str, Callable[[], None]]:
     """Seconds of a row, of the faster way, and that way."""
-    params = net.init(1)
-    leaves = [p.requires_grad_() for p in params.values()]
-    pick = torch.randint(0, len(x), (rows,), device=x.device)
+    module, x, y = crowd.module(), crowd.x, crowd.y
+    leaves = list(module.parameters())
+    pick = torch.randint(0, len(x), (rows,), device=DEVICE)
 
     def step() -> None:
-        loss = F.cross_entropy(net(params, x.index_select(0, pick)), y.index_select(0, pick))
+        loss = F.cross_entropy(module(x.index_select(0, pick)), y.index_select(0, pick))
         grads = torch.autograd.grad(loss, leaves)
         with torch.no_grad():
             torch._foreach_add_(leaves, list(grads), alpha=-RATE)
 
     ways: dict[str, Callable[[], None]] = {"eager": step}
     found = {"eager": seconds(step) / rows}
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    ways["graph"] = graph.replay
-    found["graph"] = seconds(graph.replay) / rows
+    if ON_GPU:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            step()
+        wait()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        ways["graph"] = graph.replay
+        found["graph"] = seconds(graph.replay) / rows
     best = min(found, key=found.__getitem__)
     return found[best], best, ways[best]
 
 
-def bare(net: Any, w: Workload, x: torch.Tensor, y: torch.Tensor, clients: int) -> float:
+def bare(crowd: "Crowd", batch: int) -> float:
     """Seconds of a row in a loop over some clients, as one would write it."""
-    module = net.module(net.init(1)).train()
+    module, x, y, w = crowd.module(), crowd.x, crowd.y, crowd.workload
     start = {k: v.clone() for k, v in module.state_dict().items()}
-    some = range(min(clients, 10))
+    some = crowd.cohort[:ALONE]
 
     def loop() -> None:
         for c in some:
             module.load_state_dict(start)
             optim = torch.optim.SGD(module.parameters(), RATE)
-            rows = torch.arange(w.offsets[c], w.offsets[c + 1], device=x.device)
-            for batch in rows[torch.randperm(len(rows), device=x.device)].split(BATCH):
+            rows = torch.arange(int(w.offsets[c]), int(w.offsets[c + 1]), device=DEVICE)
+            for taken in rows[torch.randperm(len(rows), device=DEVICE)].split(batch):
                 optim.zero_grad()
-                F.cross_entropy(module(x[batch]), y[batch]).backward()
+                F.cross_entropy(module(x[taken]), y[taken]).backward()
                 optim.step()
 
-    return seconds(loop) / sum(w.size(c) for c in some)
+    return seconds(loop) / sum(map(w.size, some))
 
 
-def plans(clients: int, model: str) -> dict[str, ExecutionPlan]:
-    base = ExecutionPlan("stacked", device="cuda", chunk=clients)
-    out = {"stacked": base, "stacked graph": replace(base, graphs=True)}
-    if model != "linear":
-        out["kernels"] = replace(base, conv="kernels")
-        out["kernels graph"] = replace(base, conv="kernels", graphs=True)
-        out["im2col"] = replace(base, conv="im2col")
-        out["im2col graph"] = replace(base, conv="im2col", graphs=True)
-        if clients <= 200:
-            for streams in (8, 32):
-                out[f"{streams} streams"] = replace(base, chunk=1, graphs=True, streams=streams)
-    return out
+def pfl(crowd: "Crowd", batch: int, rounds: int) -> float | None:
+    """Seconds of a row in pfl's rounds, if it is there with what it needs."""
+    if importlib.util.find_spec("pfl") is None:
+        return None
+    try:
+        from bench.peers.pfl import train
+    except ImportError as error:
+        print(f"  pfl is here, but {error}", flush=True)
+        return None
+    w, watch = crowd.workload, Watch()
+    data = {c: (crowd.x[w.rows(c)], crowd.y[w.rows(c)]) for c in range(w.clients)}
+    order = [c for number in range(WARMUP + rounds + 2) for c in w.cohort(number)]
+    train(data, order, crowd.module(), WARMUP + rounds, len(w.cohorts[0]), batch, RATE, watch)
+    wait()
+    rows = sum(w.size(c) for n in range(WARMUP, WARMUP + rounds) for c in w.cohort(n))
+    return (time.perf_counter() - watch.marks[WARMUP]) / rows
 
 
-def steps(cohort: list[Item], plan: ExecutionPlan, of: Callable[[Callable[[], Any]], Any]) -> Any:
+class Watch:
+    """When each round ended."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def start(self) -> None:
+        self.marks.append(time.perf_counter())
+
+    def lap(self, rows: float) -> None:
+        self.marks.append(time.perf_counter())
+
+
+# ---------------------------------------------------------------------------------------------------- Potluck
+
+
+class Crowd:
+    """A workload on the device: all rows, and a cohort that trains a model on some."""
+
+    def __init__(self, case: Case, clients: int) -> None:
+        self.workload: Workload = case.make(clients)
+        self.x, self.y = (torch.from_numpy(a).to(DEVICE) for a in (self.workload.x, self.workload.y))
+        self.models = Models(self.x.shape[1:], case.classes, inputs=self.x.dtype, device=DEVICE)
+        self.net, self.cohort = self.models[ModelSpec(case.model)], self.workload.cohort(0)
+        self.rows = sum(map(self.workload.size, self.cohort))
+        self.job = Train(ModelSpec(case.model), optim=SGD(RATE), batch=case.batch)
+
+    def module(self) -> torch.nn.Module:
+        """The model as anybody would train it."""
+        return self.net.module(self.net.init(1)).train()
+
+    def items(self) -> list[Item]:
+        none = np.zeros(len(self.y), bool)
+        inbox, pool = {"params": self.net.init(1)}, Pool(self.x, self.y, self.models.classes, none, None, "w")
+        of = self.workload.offsets
+        return [
+            Item(
+                self.job,
+                Local(c, np.arange(of[c], of[c + 1]), inbox, None, keys.derive(1, c), self.models, pool),
+            )
+            for c in self.cohort
+        ]
+
+
+def plan(way: str, clients: int) -> ExecutionPlan:
+    """The plan of a way: `loop`, `8 streams`, or how to convolve and whether steps are captured."""
+    if way == "loop":
+        return ExecutionPlan("loop", device=DEVICE)
+    base = ExecutionPlan("stacked", device=DEVICE, chunk=clients)
+    if way.endswith("streams"):
+        streams = int(way.split()[0]) if ON_GPU else 1
+        return replace(base, chunk=1, graphs=True, streams=streams)
+    conv = way.removesuffix(" graph")
+    return replace(base, conv="grouped" if conv == "stacked" else conv, graphs=way.endswith("graph"))
+
+
+def rounds(case: Case, w: Workload, job: Train, how: ExecutionPlan) -> dict[str, float]:
+    """Seconds of a row in whole simulated rounds, of a round, and of all that the case asks for."""
+    clients = len(w.cohorts[0])
+    rule = FedAvg(clients, job, select=Given(tuple(map(tuple, w.cohorts.tolist()))))
+    often, stop = EvaluateAt(rounds=10**9, panel=1), StopAt(rounds=10**9)
+    given = federation(w, classes=case.classes)
+    sim = Simulation(given, rule, seed=1, stop=stop, evaluate=often, plan=how)
+
+    def one() -> int:
+        number = sim.round
+        while sim.round == number and sim.step():
+            pass
+        return samples(sim)[-1]
+
+    with tune_process():
+        sim.start()
+        took = laps(one, 1.0, 20, WARMUP)
+        found = {"rounds": statistics.median(t / rows for t, rows in took)}
+        found["ms"] = 1e3 * statistics.median(t for t, _ in took)
+        if case.rounds is not None and how.executor != "loop":
+            wait()
+            began = time.perf_counter()
+            rows = sum(one() for _ in range(case.rounds))
+            wait()
+            found["whole"] = time.perf_counter() - began
+            found["rounds"] = found["whole"] / rows
+    sim.close()
+    return found
+
+
+def depths(crowd: Crowd, how: ExecutionPlan) -> dict[str, float]:
+    """Seconds of a row in the steps alone, and in a cohort."""
+    items = crowd.items()
+    executor = make_executor(how)
+    found = {"cohort": seconds(partial(executor.run, items), most=10) / crowd.rows}
+    executor.close()
+    if how.executor == "stacked":
+        found["steps"] = steps(items, how, partial(seconds, most=10)) / crowd.rows
+    return found
+
+
+def steps(cohort: list[Item], how: ExecutionPlan, of: Callable[[Callable[[], Any]], Any]) -> Any:
     """Something (seconds, a profile) of all steps of a cohort, its rows drawn and its models begun."""
     items = Items.of(cohort)
     drawn = items.draw()
     order = np.argsort(-drawn.steps, kind="stable")
-    with use_way(plan.conv):
+    with use_way(how.conv):
         stack = Stack(items.take(order), drawn.take(order))
-        if not plan.graphs:
+        if not how.graphs:
             return of(stack.train)
-        replays = StepCache(plan.streams)
-        width = plan.chunk if plan.streams > 1 else len(cohort)
+        replays = StepCache(how.streams)
+        width = min(how.chunk, len(cohort))
         return of(lambda: replays.train(stack, width))
 
 
@@ -148,111 +282,119 @@ def kernels(fn: Callable[[], Any], rows: int, most: int = 8) -> str:
     return "\n".join(out)
 
 
-def profiled(w: Workload, model: str, clients: int) -> None:
+def profiled(case: Case, clients: int) -> None:
     """Kernels of one central step and of all steps of a cohort."""
-    net, cohort, x, y = _crowd(w, model, clients)
-    batch = min(clients, 500) * BATCH
-    _, how, step = central(net, x, y, batch)
-    print(f"\n{model}, {clients} clients, central ({how}): {kernels(step, batch)}")
-    way = "stacked graph" if model == "linear" else "kernels graph"
-    rows = sum(w.size(c) for c in range(clients))
-    told = steps(cohort, plans(clients, model)[way], partial(kernels, rows=rows))
-    print(f"{model}, {clients} clients, {way}: {told}", flush=True)
+    crowd = Crowd(case, clients)
+    batch = min(clients * case.batch, LARGEST)
+    _, how, step = central(crowd, batch)
+    print(f"\n{case.title}, {clients} clients, central ({how}): {kernels(step, batch)}")
+    told = steps(crowd.items(), plan(case.ways[0], clients), partial(kernels, rows=crowd.rows))
+    print(f"{case.title}, {clients} clients, {case.ways[0]}: {told}", flush=True)
 
 
-def _crowd(w: Workload, model: str, clients: int) -> tuple[Any, list[Item], torch.Tensor, torch.Tensor]:
-    """The model, a cohort that trains it, and all rows."""
-    x, y = torch.from_numpy(w.x).cuda(), torch.from_numpy(w.y).cuda()
-    models = Models(SHAPE, 10, device="cuda")
-    net, job = models[ModelSpec(model)], _job(model)
-    inbox, pool = {"params": net.init(1)}, Pool(x, y, 10, np.zeros(len(y), bool), None, "w")
-    cohort = []
-    for c in range(clients):
-        mine = np.arange(w.offsets[c], w.offsets[c + 1])
-        cohort.append(Item(job, Local(c, mine, inbox, None, keys.derive(1, c), models, pool)))
-    return net, cohort, x, y
-
-
-def _job(model: str) -> Train:
-    return Train(ModelSpec(model), optim=SGD(RATE), batch=BATCH)
-
-
-def measured(w: Workload, model: str, clients: int, only: list[str] | None) -> Iterator[dict[str, Any]]:
-    """Rows a second of every way to train a model for so many clients."""
-    net, cohort, x, y = _crowd(w, model, clients)
-    limit, how, _ = central(net, x, y, min(clients, 500) * BATCH)
-    slow = bare(net, w, x, y, clients)
-    print(f"\n{model}, {clients} clients: central {1 / limit:,.0f} rows/s ({how}), bare {1 / slow:,.0f}")
-    rows = sum(w.size(c) for c in range(clients))
-    for name, plan in plans(clients, model).items():
-        if only and name not in only:
-            continue
+def measured(case: Case, clients: int, ways: Sequence[str], deep: bool) -> Iterator[dict[str, Any]]:
+    """Rows a second of every way to train a model for so many clients; asked one by one."""
+    crowd = Crowd(case, clients)
+    limit, how, _ = central(crowd, min(clients * case.batch, LARGEST))
+    slow = bare(crowd, case.batch)
+    print(f"\n{case.title}, {clients} clients: central {1 / limit:,.0f} rows/s ({how}), bare {1 / slow:,.0f}")
+    line: dict[str, Any] = {"model": case.title, "clients": clients}
+    line |= {"central": 1 / limit, "bare": 1 / slow}
+    if case.rounds is not None and (peer := pfl(crowd, case.batch, min(PEERS, case.rounds))) is not None:
+        whole = peer * case.rounds * crowd.rows
+        print(f"  pfl: rounds {1 / peer:,.0f} rows/s, {limit / peer:.2f} of central; "
+              f"{case.rounds:,} rounds would take {whole / 60:.2f} minutes")  # fmt: skip
+        yield line | {"way": "pfl", "rounds": 1 / peer, "whole": whole}
+    for way in ways:
         try:
-            alone = steps(cohort, plan, partial(seconds, most=10)) / rows
-            executor = make_executor(plan)
-            each = seconds(partial(executor.run, cohort), most=10) / rows
-            executor.close()
-            torch.cuda.empty_cache()
-            whole = rounds(w, _job(model), plan, clients)
+            found = rounds(case, crowd.workload, crowd.job, plan(way, clients))
+            more = depths(crowd, plan(way, clients)) if deep else {}
         except Exception as error:
-            print(f"  {name:14} {type(error).__name__}: {str(error)[:300]}")
+            print(f"  {way:14} {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
-        line = f"steps {1 / alone:12,.0f} rows/s, {limit / alone:4.2f} of central, {slow / alone:5.0f}x bare"
-        more = (
-            f"cohort {1 / each:11,.0f}, {limit / each:4.2f}; rounds {1 / whole:11,.0f}, {limit / whole:4.2f}"
+        each = found.pop("rounds")
+        told = f"rounds {1 / each:12,.0f} rows/s, {found['ms']:8.2f} ms, {limit / each:4.3f} of central"
+        told += f", {slow / each:6.1f}x bare"
+        if "whole" in found:
+            told += f"; {case.rounds:,} rounds in {found['whole'] / 60:.2f} minutes"
+        told += "".join(f"; {name} {1 / took:,.0f}, {limit / took:.3f}" for name, took in more.items())
+        print(f"  {way:14} {told}", flush=True)
+        yield (
+            line | {"way": way, "rounds": 1 / each} | found | {name: 1 / took for name, took in more.items()}
         )
-        print(f"  {name:14} {line}; {more}", flush=True)
-        rates = {"central": limit, "bare": slow, "steps": alone, "cohort": each, "rounds": whole}
-        yield {"model": model, "clients": clients, "way": name} | {k: 1 / v for k, v in rates.items()}
+        if ON_GPU:
+            torch.cuda.empty_cache()
 
 
-def main() -> None:
+def tabulate(found: list[dict[str, Any]]) -> str:
+    """The fastest way of each case; in Markdown, for docs/performance.md."""
+    best: dict[tuple[str, int, bool], dict[str, Any]] = {}
+    for line in found:
+        name = line["model"], line["clients"], line["way"] == "pfl"
+        if name not in best or best[name]["rounds"] < line["rounds"]:
+            best[name] = line
+    out = ["| model | clients | bare | central | rounds | of central | times bare | way | minutes in all |"]
+    out.append("|---|---|---|---|---|---|---|---|---|")
+    for line in best.values():
+        rate, limit, slow = line["rounds"], line["central"], line["bare"]
+        whole = f"{line['whole'] / 60:.2f}" if "whole" in line else ""
+        out.append(f"| {line['model']} | {line['clients']:,} | {slow:,.0f} | {limit:,.0f} | {rate:,.0f} | "
+                   f"{rate / limit:.3f} | {rate / slow:,.1f} | {line['way']} | {whole} |")  # fmt: skip
+    return "\n".join(out)
+
+
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file too")
-    parser.add_argument("--models", nargs="*", default=list(COHORTS), choices=list(COHORTS))
-    parser.add_argument("--profile", action="store_true", help="list kernels instead")
-    parser.add_argument("--only", nargs="*", help="ways to measure; all unless said")
+    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file too, after every line")
+    parser.add_argument("--models", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--cohorts", nargs="*", type=int, help="clients at once; a few numbers unless said")
-    args = parser.parse_args()
-    if args.profile and (args.out or args.only):
-        parser.error("--profile prints kernels of the fastest way alone: leave out --out and --only")
-    if not torch.cuda.is_available():
-        raise SystemExit("bench.gpu: torch sees no GPU here")
-    w = make()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32, batches of {BATCH}, seed 1")
-    found = []
-    for model in args.models:
-        for clients in args.cohorts or COHORTS[model]:
-            if args.profile:
-                profiled(w, model, clients)
-            else:
-                found += measured(w, model, clients, args.only)
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1))
-
-
-def rounds(w: Workload, job: Train, plan: ExecutionPlan, clients: int) -> float:
-    """Seconds of a row in whole simulated rounds."""
-    pool = Pool(torch.from_numpy(w.x), torch.from_numpy(w.y), 10, np.zeros(len(w.y), bool), None, "w")
-    rows = [np.arange(w.offsets[c], w.offsets[c + 1]) for c in range(w.clients)]
-    partition = from_rows(rows, pool, cut=Cut(0.001, 0.001))
-    federation = Federation(pool, partition, build("uniform", w.clients, 1), Models(SHAPE, 10))
-    often = EvaluateAt(rounds=1_000_000, panel=1)
-    sim = Simulation(
-        federation, FedAvg(clients, job), seed=1, stop=StopAt(rounds=1000), evaluate=often, plan=plan
+    parser.add_argument("--only", nargs="*", help="ways to measure; those of each model unless said")
+    parser.add_argument("--depths", action="store_true", help="also the steps alone, and cohorts")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
+    parser.add_argument("--profile", action="store_true", help="list kernels instead")
+    parser.add_argument("--read", nargs="+", type=Path, help="measure nothing: one table of these files")
+    parser.add_argument(
+        "--tiny", action="store_true", help="see that all runs, on a few rows, on any machine"
     )
-    sim.start()
-
-    def one() -> None:
-        number = sim.round
-        while sim.round == number and sim.step():
-            pass
-
-    each = seconds(one, most=10)
-    sim.close()
-    return each / (clients * (len(w.y) / w.clients - 2))
+    args = parser.parse_args(given)
+    if args.read:
+        print(tabulate([line for path in args.read for line in json.loads(path.read_text())]))
+        return
+    if args.profile and (args.out or args.only or args.depths):
+        parser.error("--profile prints kernels of the first way alone: leave out --out, --only and --depths")
+    if not ON_GPU and (args.profile or not args.tiny):
+        raise SystemExit("bench.gpu: torch sees no GPU here; --tiny shows whether it would run")
+    if args.out and not args.out.parent.is_dir():
+        parser.error(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
+    name = torch.cuda.get_device_name() if ON_GPU else "a CPU, whose numbers mean nothing"
+    print(f"{name}, torch {torch.__version__}, float32, seed 1")
+    found: list[dict[str, Any]] = []
+    left_out = []
+    began = time.monotonic()
+    for model in args.models:
+        case = shrink(model, CASES[model]) if args.tiny else CASES[model]
+        ways = [way for way in args.only or case.ways if ON_GPU or not way.startswith("kernels")]
+        for clients in args.cohorts or case.cohorts:
+            if time.monotonic() - began > args.seconds:
+                left_out.append(f"{case.title} with {clients:,} clients")
+                continue
+            with allow_tf32(case.tf32):
+                if args.profile:
+                    profiled(case, clients)
+                    continue
+                for line in measured(case, clients, ways, args.depths):
+                    found.append(line)
+                    if args.out:
+                        args.out.write_text(json.dumps(found, indent=1))
+                    if time.monotonic() - began > args.seconds:
+                        left_out.append(f"what comes after {line['way']} of {case.title}")
+                        break
+    if found:
+        print(f"\nThe fastest way of each; rows a second:\n\n{tabulate(found)}")
+    if left_out:
+        print(f"No time was left for {', '.join(left_out)}.")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 
 from bench.contest import Contest
 from bench.models import build
-from bench.workload import CLASSES, SHAPE, Workload
+from bench.workload import CLASSES, Workload
 from potluck.algorithms.fedavg import FedAvg
 from potluck.core.codec import value
 from potluck.core.context import Context
@@ -84,22 +84,24 @@ def simulation(
     )
 
 
-def federation(workload: Workload, fleet: str = "uniform") -> Federation:
+def federation(workload: Workload, fleet: str = "uniform", classes: int = CLASSES) -> Federation:
     """Who holds what, as the workload says, on devices of one kind or another."""
-    devices = build_fleet(fleet, workload.clients, 1)
-    return Federation(_pool(workload), _partition(workload), devices, Models(SHAPE, CLASSES))
+    devices, pool = build_fleet(fleet, workload.clients, 1), _pool(workload, classes)
+    models = Models(pool.shape, classes, inputs=pool.x.dtype)
+    return Federation(pool, _partition(workload), devices, models)
 
 
-def _pool(workload: Workload) -> Pool:
+def _pool(workload: Workload, classes: int) -> Pool:
     """The workload's rows, and blank ones to validate and test on, which nobody looks at."""
     rows, blank = len(workload.y), 2 * workload.clients + 1
-    x = np.zeros((rows + blank, *workload.x.shape[1:]), np.float32)  # NumPy's, as Potluck's own data are: it
-    x[:rows] = workload.x  # asks the system for large pages
+    # NumPy's, as Potluck's own data are: it asks the system for large pages.
+    x = np.zeros((rows + blank, *workload.x.shape[1:]), workload.x.dtype)
+    x[:rows] = workload.x
     y = np.zeros(rows + blank, np.int64)
     y[:rows] = workload.y
     test = np.zeros(rows + blank, np.bool_)
     test[-1] = True
-    return Pool(torch.from_numpy(x), torch.from_numpy(y), CLASSES, test, None, "W")
+    return Pool(torch.from_numpy(x), torch.from_numpy(y), classes, test, None, "W")
 
 
 def _partition(workload: Workload) -> StoredPartition:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Inputs = NDArray[np.float32] | NDArray[np.int64]  # numbers, or letters
+Labels = NDArray[np.int64]
 
 SHAPE, CLASSES = (1, 28, 28), 10
 MODELS = ("lr", "lenet", "lstm", "transformer", "resnet8")  # the last three are PyTorch's to draw
@@ -31,8 +33,8 @@ SPREAD = 0.5  # of a row's noise, and of its class's mean
 class Workload:
     """Rows of all clients end to end, and who trains in which round."""
 
-    x: Floats  # [rows, 1, 28, 28]
-    y: NDArray[np.int64]  # [rows]
+    x: Inputs  # [rows, ...]: of W, 1x28x28
+    y: Labels  # [rows]
     offsets: NDArray[np.int64]  # [clients + 1]
     cohorts: NDArray[np.int64]  # [rounds, clients a round]; used again from the start when they run out
     weights: dict[str, list[Floats]]  # of every model, at the start

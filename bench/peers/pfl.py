@@ -44,19 +44,33 @@ class Net(torch.nn.Module):
 
 
 class Laps(TrainingProcessCallback):
-    """Takes the time after each round."""
+    """Tells a stop-watch of the start, and of each round and its rows."""
 
-    def __init__(self, contest):
-        self.contest = contest
+    def __init__(self, watch):
+        self.watch = watch
 
     def on_train_begin(self, *, model):
-        self.contest.start()
+        self.watch.start()
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
         rows = aggregate_metrics[get_num_datapoints_weight_name(Population.TRAIN)]
-        self.contest.lap(rows.weighted_value)
+        self.watch.lap(rows.weighted_value)
         return False, Metrics()
+
+
+def train(data, order, net, rounds, cohort, batch, rate, watch):
+    """Rounds of users in this order; `data`: each one's rows and labels, where they are trained on."""
+    users = FederatedDataset(lambda user: Dataset(data[user], user), MinimizeReuseUserSampler(order))
+    wrapped = Net(net)
+    FederatedAveraging().run(
+        NNAlgorithmParams(rounds, rounds + 1, cohort, None),
+        SimulatedBackend(users, users, [WeightByDatapoints()]),
+        PyTorchModel(wrapped, torch.optim.SGD, torch.optim.SGD(wrapped.parameters(), lr=1.0)),
+        NNTrainHyperParams(batch, local_num_epochs=1, local_learning_rate=rate),
+        callbacks=[Laps(watch)],
+        send_metrics_to_platform=False,
+    )
 
 
 def main():
@@ -66,19 +80,10 @@ def main():
     data = {}
     for client in range(work.clients):
         rows = work.rows(client)
-        data[client] = Dataset((torch.from_numpy(work.x[rows]), torch.from_numpy(work.y[rows])), client)
+        data[client] = torch.from_numpy(work.x[rows]), torch.from_numpy(work.y[rows])
     order = [client for number in range(contest.total + 2) for client in work.cohort(number)]
-    users = FederatedDataset(data.__getitem__, MinimizeReuseUserSampler(order))
-    net = Net(build(contest.model, contest.weights))
-    model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
-    FederatedAveraging().run(
-        NNAlgorithmParams(contest.total, contest.total + 1, len(work.cohorts[0]), None),
-        SimulatedBackend(users, users, [WeightByDatapoints()]),
-        model,
-        NNTrainHyperParams(work.batch, local_num_epochs=1, local_learning_rate=work.rate),
-        callbacks=[Laps(contest)],
-        send_metrics_to_platform=False,
-    )
+    net = build(contest.model, contest.weights)
+    train(data, order, net, contest.total, len(work.cohorts[0]), work.batch, work.rate, contest)
     if os.environ.get("RANK", "0") == "0":
         contest.answer(weights_of(net))
 

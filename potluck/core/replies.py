@@ -1,7 +1,7 @@
 """Replies of tasks that started together: a table, of which a Reply is made when somebody looks at it."""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import final, overload
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ class Sheet:
         return self.results[int(self.rows[i])]
 
 
+@final
 class Replies(Sequence[Reply]):
     """Replies of some of a sheet's tasks."""
 
@@ -102,11 +103,11 @@ class Replies(Sequence[Reply]):
 
 def list_weights(replies: Sequence[Reply]) -> list[float]:
     """Each one's weight."""
-    return replies.weights if isinstance(replies, Replies) else [r.weight for r in replies]
+    return replies.weights if type(replies) is Replies else [r.weight for r in replies]
 
 
 def stack_entry(replies: Sequence[Reply], entry: str) -> Tree:
     """One entry of all replies' bodies: tensors whose first axis counts replies."""
-    if isinstance(replies, Replies):
+    if type(replies) is Replies:
         return replies.stack(entry)
     return stack_trees([r.body[entry] for r in replies])

@@ -47,13 +47,13 @@ class PointState:
 class Point:
     """One aggregation point of a run. Its own state is a value; the rest is given and never changes."""
 
-    __slots__ = ("algorithm", "carrier", "devices", "host", "node", "own")
+    __slots__ = ("algorithm", "carrier", "devices", "host", "node", "own", "top")
 
     def __init__(
         self, node: Node, algorithm: Algorithm, host: Host, carrier: Carrier, own: PointState
     ) -> None:
         self.node, self.algorithm, self.host, self.carrier, self.own = node, algorithm, host, carrier, own
-        self.devices = host.topology.devices
+        self.devices, self.top = host.topology.devices, node == host.topology.root
 
     def begin(self) -> None:
         """Let the algorithm make its state, and obey its first commands."""
@@ -73,7 +73,7 @@ class Point:
         own, algorithm = self.own, self.algorithm
         tick = own.tick = own.tick + (len(event) if type(event) is Replies else 1)
         ctx = EventContext(self.host, self.node, (tick,))
-        if isinstance(event, Replies):
+        if type(event) is Replies:
             assert isinstance(algorithm, Rounds)
             own.state, commands = algorithm.receive(own.state, event, ctx)
         else:
@@ -103,7 +103,7 @@ class Point:
                 else:
                     carrier.ask(me, c)
             elif isinstance(c, Note):
-                carrier.note(self._sign(c))
+                carrier.note(c if self.top else self._sign(c))
             elif isinstance(c, Tell) and c.to >= devices and c.to != me:
                 carrier.ask(me, c)
             elif isinstance(c, Tell | Move):
@@ -131,8 +131,8 @@ class Point:
     def _sign(self, note: Note) -> Note:
         """Of a point below others, by its path: several may note the same of groups that are called alike."""
         topology, group = self.host.topology, note.group
-        if self.node == topology.root or (isinstance(group, int) and group >= self.devices):
-            return note  # of the only cloud, or of an aggregator: there is no second one
+        if isinstance(group, int) and group >= self.devices:
+            return note  # of an aggregator: there is no second one
         names = _list_names(group)
         return replace(note, group=" / ".join([topology.name(self.node), *names]) if names else self.node)
 

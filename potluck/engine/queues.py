@@ -142,8 +142,7 @@ class Queues:
                 if not self.behind[node]:
                     del self.behind[node]
 
-        flock = self.find_flock(flight.id)
-        if flock is not None and not flock.left:
+        if self.flocks and (flock := self.find_flock(flight.id)) is not None and not flock.left:
             del self.flocks[flock.id]
 
     def _next(self, node: Node) -> None:

@@ -122,7 +122,10 @@ def train(item: Item, halt: Callable[[], bool] | None = None) -> Result:
 
     `halt` is asked before each step whether to end, by Halted.
     """
-    with pin_attention(item.at.pool.x.device):
+    device = item.at.pool.x.device
+    if device.type == "cpu":  # nothing is pinned there
+        return _train(item, halt)
+    with pin_attention(device):
         return _train(item, halt)
 
 
@@ -159,8 +162,11 @@ def _train(item: Item, halt: Callable[[], bool] | None) -> Result:
             means |= weighted_means(job.review(net, final, own, held), own.weight)
         key = keys.as_tensor(keys.derive(at.seed, SENDING)).to(pool.device)
         body, kept, metrics = job.finish(final, sent, keep, held, Trace(means, steps, lr, key))
-        told = torch.stack([m.double() for m in metrics.values()]).tolist() if metrics else []
-        report = dict(zip(metrics, told, strict=True))
+        if metrics and pool.device.type != "cpu":
+            told = torch.stack([m.double() for m in metrics.values()]).tolist()  # one copy from the device
+            report = dict(zip(metrics, told, strict=True))
+        else:
+            report = {name: float(m) for name, m in metrics.items()}
         if at.test is not None:
             report, shown = score(item, net, final, held)
             body = shown or body

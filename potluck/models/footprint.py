@@ -30,7 +30,12 @@ def inference_bytes(net: Net) -> int:
 
 
 def _constants(net: Net) -> int:
-    return nbytes(net.constants) if isinstance(net, Model) else 0
+    return _fixed(net) if isinstance(net, Model) else 0
+
+
+@lru_cache(maxsize=256)  # every task asks
+def _fixed(net: Model) -> int:
+    return nbytes(net.constants)
 
 
 def _row(net: Net) -> int:

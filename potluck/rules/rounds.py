@@ -82,7 +82,8 @@ class Barrier:
     @property
     def answered(self) -> int:
         """How many have answered."""
-        return len(self.got) + sum(len(heard.places) for heard in self.many)
+        alone = len(self.got)
+        return alone + sum(len(heard.places) for heard in self.many) if self.many else alone
 
     @property
     def missing(self) -> dict[int, Task]:
@@ -93,10 +94,13 @@ class Barrier:
 
     def is_closed(self) -> bool:
         """Whether nobody is waited for any more."""
-        return self.answered >= self.enough or self.answered + len(self.lost) == len(self.due)
+        answered = self.answered
+        return answered >= self.enough or answered + len(self.lost) == len(self.due)
 
     def list_replies(self) -> Sequence[Reply]:
         """In the order of the plan; as one table, if all came of one."""
+        if not self.many:
+            return [self.got[i] for i in sorted(self.got)]
         if len(self.many) == 1 and not self.got:
             return Replies(self.many[0].sheet, np.sort(np.array(self.many[0].places)))
         found = self.got | {r.task.id[2]: r for h in self.many for r in h.replies if r.task.id is not None}
@@ -321,7 +325,7 @@ def _name_round(s: LoopState[M], ctx: Context) -> str:
 
 def _unpack_all(replies: Sequence[Reply], ctx: Context) -> Sequence[Reply]:
     """Replies as rules read them; a table stays one unless its job packs: it does for all, or for none."""
-    if isinstance(replies, Replies):
+    if type(replies) is Replies:
         sheet, place = replies.sheet, int(replies.places[0])
         task, first = sheet.tasks[place], sheet.find_result(place)
         assert first is not None

@@ -1,5 +1,6 @@
 """The training benchmark compares like with like: everybody trains the same samples the same way."""
 
+import json
 import resource
 import sys
 from io import StringIO
@@ -11,8 +12,9 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import bare, central, deploy, host, memory, overheads, simulate, training
+from bench import bare, central, deploy, gpu, host, memory, overheads, simulate, training
 from bench.contestants import BARE, LIMITS, OURS, Contestant, FailedError, run
+from bench.gpu_cases import CASES, Letters, published_cnn, shrink
 from bench.models import build, draw, weights_of
 from bench.workload import CLASSES, MODELS, SHAPE, SHAPES, Workload, make
 from potluck.algorithms.maverick.device import Contrast
@@ -184,3 +186,48 @@ def test_the_host_part_is_measured_beside_tasks_that_start_one_by_one():
     assert together > 0
     assert alone > 0
     assert (flocks.FEW, StepBuffers.step) == (few, step)
+
+
+def test_the_gpu_benchmark_runs_anywhere_on_a_few_rows(tmp_path, capsys):
+    out = tmp_path / "out.json"
+    gpu.main(["--tiny", "--models", "lr", "published", "--only", "stacked graph", "loop", "--out", str(out)])
+    lines = json.loads(out.read_text())
+    assert [(line["model"], line["way"]) for line in lines if line["way"] != "pfl"] == [
+        (CASES[name].title, way) for name in ("lr", "published") for way in ("stacked graph", "loop")
+    ]
+    assert all(line[rate] > 0 for line in lines for rate in ("central", "bare", "rounds"))
+    assert [line["way"] for line in lines if "whole" in line and line["way"] != "pfl"] == ["stacked graph"]
+    capsys.readouterr()
+    gpu.main(["--read", str(out)])
+    assert capsys.readouterr().out.count("| LR | 2 |") == 1  # the faster way of the two
+
+
+def test_the_gpu_benchmark_says_what_it_had_no_time_for(capsys):
+    gpu.main(
+        ["--tiny", "--seconds", "0.01", "--models", "lr", "--cohorts", "2", "3", "--only", "loop", "stacked"]
+    )
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith("No time was left for")
+    assert "what comes after loop of LR" in told
+    assert "LR with 3 clients" in told
+
+
+def test_a_fraction_of_central_goes_by_the_fastest_way():
+    line = {"model": "LR", "clients": 50, "central": 1000.0, "bare": 10.0}
+    ways = [line | {"way": "slow", "rounds": 100.0}, line | {"way": "fast", "rounds": 250.0, "whole": 90.0}]
+    *_, row = gpu.tabulate(ways).splitlines()
+    assert row == "| LR | 50 | 10 | 1,000 | 250 | 0.250 | 25.0 | fast | 1.50 |"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_of_the_gpu_benchmark_asks_its_cohorts_for_rows(name):
+    case = shrink(name, CASES[name])
+    work = case.make(case.cohorts[0])
+    assert all(len(set(work.cohort(n))) == 2 and min(map(work.size, work.cohort(n))) > 0 for n in range(3))
+    assert work.y.max() < case.classes
+    assert len(work.x) == len(work.y) == work.offsets[-1]
+
+
+@pytest.mark.parametrize(("make", "size"), [(Letters, 427_600), (published_cnn, 1_626_442)])
+def test_models_of_the_gpu_benchmark_have_their_sizes(make, size):
+    assert sum(p.numel() for p in make().parameters()) == size

@@ -9,12 +9,14 @@ trained before, or a resumed run would differ. Who has no steps left, or fills u
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from potluck.core.trees import Tree, split
 from potluck.execute.captured.cpu import Run, trace
+from potluck.execute.captured.numbers import refuse_numbers
 from potluck.execute.vectorised.stack import Rooms, Stack
 from potluck.execute.vectorised.step import Recipe, Step
 
@@ -39,8 +41,9 @@ def _find_rung(count: int, most: int, rungs: int) -> int:
 class StepBuffers:
     """Buffers for up to `clients` clients of one kind, and their captured steps."""
 
-    def __init__(self, like: Stack, clients: int, aside: bool) -> None:
+    def __init__(self, like: Stack, clients: int, aside: bool, mapped: bool) -> None:
         self.recipe: Recipe = like.recipe
+        self.mapped = mapped
         self.clients = clients
         self.params = [p.new_zeros(clients, *p.shape[1:]) for p in like.begun]
         self.state = like.job.optim.start(self.params)
@@ -134,7 +137,8 @@ class StepBuffers:
         self.next.zero_()
         # Libraries choose their kernels, reports get their places, and at first a loss that goes by its
         # numbers is refused: in a captured step they would always be those of today.
-        self._advance(k, self._tensors(), mapped=not self.steps)
+        with nullcontext() if self.mapped else refuse_numbers():
+            self._advance(k, self._tensors(), mapped=self.mapped and not self.steps)
         self.next.zero_()
         tensors = self._tensors()
         if self.stream is None:
@@ -211,8 +215,9 @@ class StepBuffers:
 class StepCache:
     """Sets of buffers for the kinds of stacks that were met lately."""
 
-    def __init__(self, streams: int) -> None:
-        self.streams = streams
+    def __init__(self, streams: int, mapped: bool = True) -> None:
+        """`mapped`: what can't be mapped over clients is refused, also where they are trained one by one."""
+        self.streams, self.mapped = streams, mapped
         self.made: dict[Hashable, list[StepBuffers]] = {}
         self._rooms: dict[Hashable, Rooms] = {}
 
@@ -259,7 +264,9 @@ class StepCache:
         key = stack.recipe.kind, id(stack.pool.x)
         known = self.made.pop(key, [])
         fitting = [r for r in known if r.fits(stack, clients)][:wanted]
-        fresh = [StepBuffers(stack, clients, self.streams > 1) for _ in range(wanted - len(fitting))]
+        fresh = [
+            StepBuffers(stack, clients, self.streams > 1, self.mapped) for _ in range(wanted - len(fitting))
+        ]
         self.made[key] = [*fitting, *fresh, *(r for r in known if r not in fitting)][: max(wanted, KEPT)]
         while len(self.made) > KEPT:
             del self.made[next(iter(self.made))]

@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from potluck.core.trees import Tree, leaves, tmap
+from potluck.execute.captured.numbers import is_steady
 
 Run = Callable[[], object]
 
@@ -114,10 +115,7 @@ class _Call(NamedTuple):
     @property
     def steady(self) -> bool:
         """Whether it makes tensors of the same shapes next time."""
-        if self.op is _aten.index.Tensor:
-            return not any(t.dtype in (torch.bool, torch.uint8) for t in leaves(self.args[1]))
-        varies = torch.Tag.dynamic_output_shape in self.op.tags or not leaves(self.out)
-        return not varies or bool(self.changes)
+        return is_steady(self.op, self.args, self.out) or bool(self.changes)
 
 
 class _Recorder(TorchDispatchMode):

@@ -1,7 +1,8 @@
 """Many clients' training in one vectorised call: chunks of them, each trained as one stack.
 
 A chunk that doesn't fit into memory is tried again in halves, and chunks stay that small. What can't be
-mapped over clients (a loss that asks for a tensor's value, say) is trained in a loop, which is said once.
+mapped over clients is trained one by one: by captured steps where steps are captured and these can be, else
+(a loss that asks for a tensor's value, say) in a loop, which is said once.
 """
 
 import warnings
@@ -22,6 +23,7 @@ from potluck.execute.vectorised.stack import Stack
 from potluck.models.convolve import use_way
 
 SHARED_OUT = 1024  # chunks in one stack whose chunks are trained side by side
+STREAMS = 8  # side by side, of a GPU's clients that can't be mapped
 ONE_BY_ONE = 32  # clients in one stack that are trained one by one: what comes of all of them takes memory
 
 
@@ -39,7 +41,9 @@ class Stacked:
         self.chunk, self.conv, self.on_shrink = chunk, conv, on_shrink
         self.replays = StepCache(streams) if graphs else None
         self.pieces = SHARED_OUT if graphs and streams > 1 else ONE_BY_ONE if graphs and chunk == 1 else 1
-        self.unmapped: dict[Hashable, str] = {}  # kinds of jobs that must be trained one by one, and why
+        self.alone: StepCache | None = None  # of clients that are captured one by one
+        self.unmapped: dict[Hashable, str] = {}  # kinds of jobs that can't be mapped, and why
+        self.looped: dict[Hashable, str] = {}  # of these, those that must be trained in a loop: what is said
         self.tell: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=4)
 
     def run(self, items: Sequence[Item]) -> Sequence[Result]:
@@ -86,7 +90,7 @@ class Stacked:
 
     @property
     def fell_back(self) -> str:
-        return next(iter(self.unmapped.values()), "")
+        return next(iter(self.looped.values()), "")
 
     @property
     def together(self) -> int:
@@ -97,29 +101,39 @@ class Stacked:
     def _train(
         self, kind: Hashable, items: Items, draws: Draws, places: NDArray[np.intp]
     ) -> Results | list[Result] | None:
-        """What came of them by place; None: there was too little memory, and chunks have become smaller."""
+        """What came of them by place; None: they are to be tried again, in smaller chunks or one by one."""
         order = np.argsort(places, kind="stable")
-        if kind in self.unmapped:
+        if kind in self.looped:
             return [train(items[i]) for i in order]
+        alone = kind in self.unmapped
         try:
-            rooms = self.replays.rooms(kind) if self.replays is not None and self.pieces == 1 else None
+            rooms = None
+            if self.replays is not None and self.pieces == 1 and not alone:
+                rooms = self.replays.rooms(kind)
             stack = Stack(items, draws, rooms)
             if self.replays is None or not stack.steps[0]:
                 stack.train()
+            elif alone:
+                self._find_alone(stack).train(stack, 1)
             else:
                 self.replays.train(stack, min(self.chunk, len(items)))
             return stack.outcome(order)
         except (RuntimeError, NotImplementedError) as error:
             _raise_interrupt(error)
             if not _out_of_memory(error):
-                return self._one_by_one(kind, [items[i] for i in order], error)
+                if not alone:
+                    self.unmapped[kind] = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    if self.replays is not None:
+                        return None  # again, each by itself
+                return self._loop(kind, [items[i] for i in order])
             if len(items) == 1:
                 raise PotluckError(
                     f"device {items[0].at.node}: not enough memory to train even one client: {error}"
                 ) from error
         # Outside of the except clause: the error holds on to all that was being computed.
         if self.replays is not None:
-            self.replays, self.pieces = StepCache(1), 1  # what was captured takes memory too
+            # What was captured takes memory too.
+            self.replays, self.alone, self.pieces = StepCache(1), None, 1
         self.chunk = max(1, min(self.chunk, len(items)) // 2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -127,11 +141,16 @@ class Stacked:
             self.on_shrink(self.chunk)
         return None
 
-    def _one_by_one(self, kind: Hashable, items: list[Item], error: Exception) -> list[Result]:
+    def _find_alone(self, stack: Stack) -> StepCache:
+        """For clients that can't be mapped."""
+        if self.alone is None:
+            self.alone = StepCache(STREAMS if stack.pool.x.is_cuda else 1, mapped=False)
+        return self.alone
+
+    def _loop(self, kind: Hashable, items: list[Item]) -> list[Result]:
         done = [train(item) for item in items]  # if this fails too, the error isn't the stack's
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        job = type(items[0].job).__name__
-        self.unmapped[kind] = why = f"{job} can't be trained as a stack ({first}): one by one instead"
+        job, first = type(items[0].job).__name__, self.unmapped[kind]
+        self.looped[kind] = why = f"{job} can't be trained as a stack ({first}): one by one instead"
         self.tell(why)
         return done
 
