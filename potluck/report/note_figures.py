@@ -119,7 +119,7 @@ def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                place = parts.index(name) if name in parts else None
+                place = _find_place(name, parts)
                 _draw_line(figure, row, points, size, name, place, f"{name}, {titles[thing]}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
@@ -172,11 +172,25 @@ def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
         zmin=0,
         zmax=1,
         colorscale=SHADES,
-        colorbar={"title": {"text": "of the most"}, "tickformat": ".0%"},
+        colorbar={
+            "title": {"text": "of the most"},
+            "tickvals": [0, 0.25, 0.5, 0.75, 1],
+            "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
+        },
         hovertemplate=f"{each} %{{y}}: %{{customdata}} {note}<extra></extra>",
     )
     figure.update_yaxes(type="category", showgrid=False)
     return figure
+
+
+def _find_place(name: str, parts: list[str]) -> int | None:
+    """Of a group's colour: its number where these are small, so that class 6 has one colour on a page."""
+    if name not in parts:
+        return None
+    own = [_split_number(each)[1] for each in parts]
+    # Cohort 10 is a part of cohort 1, and stands in its place.
+    small = sorted(set(own)) == sorted(own) and 0 <= min(own) <= max(own) < 10
+    return own[parts.index(name)] if small else parts.index(name)
 
 
 def _split_number(name: str) -> tuple[str, int]:
