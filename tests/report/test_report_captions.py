@@ -82,7 +82,7 @@ def test_links_are_compared_where_there_are_several_tiers():
         ("kinds", "Here there are 2 kinds, hidden from all."),
         ("edges", "Here there are 2 edges, and 1 of the devices lie."),
         ("users", "Here 1 of 3 users have several."),
-        ("sizes", "Here the slowest computes 100.0 times as long as the fastest."),
+        ("sizes", "Here the slowest computes 100 times as long as the fastest."),
     ],
 )
 def test_how_far_a_crowd_is_of_a_kind(trait, told):
