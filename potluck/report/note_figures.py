@@ -112,7 +112,8 @@ def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
-    names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
+    groups = {name for thing in things for name in table[thing]}
+    names = sorted(groups, key=lambda name: (*_split_number(name), name))  # cohort 01 isn't cohort 1
     parts = [name for name in names if name != ROOT] or names  # the whole is grey beside its parts
     last = max(time for thing in things for points in table[thing].values() for time, _ in points)
     figure.update_xaxes(range=[0, 1.02 * last / size])

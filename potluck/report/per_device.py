@@ -17,7 +17,8 @@ from potluck.report.canvas import (
     pick_time_unit,
 )
 
-PLACES = {"personal": 0, "edge": 1, "global": 2}  # of views' colours, which are the same in all algorithms
+# Of views' colours, the same inside all algorithms; others come after these.
+PLACES = {"personal": 0, "edge": 1, "global": 2, "cohort": 3, "tier": 5}
 
 
 def read_accuracies(run: Run) -> dict[int, float]:
@@ -86,7 +87,7 @@ def draw_views(run: Run, colour: str) -> go.Figure | None:
     own = (judged, source and source[1])
     figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
     for i, (view, points) in enumerate(found.items()):
-        place = PLACES.get(view, len(PLACES) + i)
+        place = PLACES.get(view, max(PLACES.values()) + i)
         figure.add_scatter(
             x=[p.time / size for p in points],
             y=[100 * p.value for p in points],

@@ -187,7 +187,7 @@ def test_a_page_of_a_stack_has_its_picture_and_its_parts_sentences():
         (
             "fedavg",
             "Cohorts split once, after 2 rounds, into 2, and trained once in all. "
-            "8 rows moved among the devices of 1 user, in 1 of 1 plan, made in 0.0 s.",
+            "8 rows moved among the devices of 1 user, in 1 of 1 plan, made at once.",
         )
     ]
     page = render(compared(run), [])
