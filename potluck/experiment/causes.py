@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from potluck.core.units import duration, percent, size
-from potluck.data import read_shift
 from potluck.experiment.story import Story
 
 WASTED = 0.9  # of all tasks lost: the rest can't carry a run
@@ -43,12 +42,13 @@ def explain_chance(story: Story) -> str:
 
 def explain_shift(story: Story) -> str:
     """Of models of devices' own that are tested mostly on classes which these never trained on."""
-    shift = read_shift(story.experiment.data.shift)
-    unseen = shift.kind in ("unseen", "onset", "gradual") and shift.share >= MOSTLY
+    shift = story.experiment.data.shift
+    share, kind = (shift, "unseen") if isinstance(shift, int | float) else (shift.share, shift.kind)
+    unseen = kind in ("unseen", "onset", "gradual") and share >= MOSTLY
     if not unseen or all(device.model is not None for device in story.judged.devices.values()):
         return ""
     return (
-        f"data.shift = {shift.share:g}: test rows are of classes that the device doesn't train on, and its "
+        f"data.shift = {share:g}: test rows are of classes that the device doesn't train on, and its "
         "own model leans on those that it does; choose settings that suit this, by [tune] shifts = true"
     )
 

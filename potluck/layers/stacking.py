@@ -52,14 +52,10 @@ def stacked(
 ) -> Runnable:
     """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`.
 
-<<<<<<< HEAD
-    Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
-=======
     `base`: the algorithm's name. `local`: how devices train. `parameters`: the base rule's, as in
     [algorithms.NAME]. `rounds`: of the run, for rules that ask. `layers`: the settings of each, as in
     [layer.NAME].
-    Not with `prior`: that is how any rule is scored, so it is an experiment that names it.
->>>>>>> 394d014 (Nineteen more claims of the papers have their row; every public function says what its arguments are, which a test asks of all of them)
+    Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
     """
     for name in FITTED:
         fix = f"{name} is of whatever a run serves, not of its rule; write Experiment(layers=[{name!r}], ...)"

@@ -80,7 +80,10 @@ def test_a_shift_is_not_blamed_on_the_rate():
     (remark,) = find_remarks(recorded(AT_CHANCE, losses), shifted, judged(model=None))
     assert remark["text"].startswith("is no better than chance: accuracy ends at 11.0 % (10.0 % for always")
     assert remark["cause"].startswith("data.shift = 0.8: test rows are of classes that the device doesn't")
-    for table, model in (({"shift": 0.8}, "global"), ({"shift": 0.2}, None), ({}, None)):
+    onset = Experiment(data={"shift": {"kind": "onset", "share": 0.5}})
+    assert cause(AT_CHANCE, losses, onset, judged(model=None)).startswith("data.shift = 0.5: ")
+    common = {"shift": {"kind": "global", "share": 0.8}}
+    for table, model in (({"shift": 0.8}, "global"), ({"shift": 0.2}, None), (common, None), ({}, None)):
         told = cause(AT_CHANCE, losses, Experiment(data=table), judged(model=model))
         assert told.startswith("the loss rose"), (table, model)
 
