@@ -122,13 +122,10 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
 def test_tiers_of_other_algorithms_are_drawn_too_and_unknown_code_does_no_harm():
     fededge = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm="fededge")
     assert [(f.name, f.count, f.told) for f in floors.read_floors(fededge)][1] == ("edges", 2, "fededge")
-    some = run_of(
-        devices=crowd(edge=[0, 0, 1, 1]),
-        algorithm="fededge",
-        algorithms={"fededge": {"clients": 5, "local_rounds": 3}},
-    )
-    told = [(f.name, f.told) for f in floors.read_floors(some)][:2]
-    assert told == [("cloud", "fededge: local_rounds = 3"), ("edges", "fededge: 5 devices a round")]
+    for name in ("share", "maverick"):  # with tiers of its own, and made of layers
+        some = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm=name, algorithms={name: {"clients": 5}})
+        told = {f.name: f.told for f in floors.read_floors(some)}
+        assert told["edges"] == f"{name}: 5 devices a round" and "5" not in told["cloud"]
     run = made(devices=crowd(edge=[0, 0, 1, 1]))
     unknown = Run(
         run.experiment.model_copy(update={"algorithm": "mine"}), run.summary, None, _devices=run.devices
