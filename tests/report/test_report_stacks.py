@@ -125,7 +125,8 @@ def test_tiers_of_other_algorithms_are_drawn_too_and_unknown_code_does_no_harm()
     for name in ("share", "maverick"):  # with tiers of its own, and made of layers
         some = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm=name, algorithms={name: {"clients": 5}})
         told = {f.name: f.told for f in floors.read_floors(some)}
-        assert told["edges"] == f"{name}: 5 devices a round" and "5" not in told["cloud"]
+        assert told["edges"] == f"{name}: 5 devices a round"
+        assert "5" not in told["cloud"]
     run = made(devices=crowd(edge=[0, 0, 1, 1]))
     unknown = Run(
         run.experiment.model_copy(update={"algorithm": "mine"}), run.summary, None, _devices=run.devices
