@@ -234,7 +234,7 @@ def algorithms(
         str | None, typer.Argument(metavar="[NAME]", help="Describe this one.", show_default=False)
     ] = None,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Show which layers go around which algorithm, and why not.")
+        bool, typer.Option("--layers", help="Show which layers fit around which algorithm, or why not.")
     ] = False,
     code: Code = None,
     as_json: AsJson = False,

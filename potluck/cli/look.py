@@ -27,7 +27,7 @@ def fleet(
 
     Example: [bold]potluck fleet examples/demo.toml[/bold]
 
-    Prints a summary and draws it into runs/NAME-fleet.html unless --out names another.
+    The command prints a summary and draws it into runs/NAME-fleet.html unless --out names another.
     """
     from potluck.experiment import Experiment
     from potluck.experiment.build import build_federation
@@ -46,7 +46,7 @@ def data(
 
     Example: [bold]potluck data examples/demo.toml[/bold]
 
-    Prints a summary and draws it into runs/NAME-data.html unless --out names another.
+    The command prints a summary and draws it into runs/NAME-data.html unless --out names another.
     """
     from dataclasses import asdict
 

@@ -89,7 +89,7 @@ def study(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="What --list calls it, or the path of a file that holds a study.",
+            help="The study's name (--list shows all of them), or the path of a file that holds a study.",
             show_default=False,
         ),
     ] = None,

@@ -23,7 +23,7 @@ Watched = Annotated[
 
 def watch(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Of a run, a comparison or many of them.")
+        Path, typer.Argument(metavar="[DIR]", help="The folder of a run, a comparison or many of them.")
     ] = Path("runs"),
     host: Annotated[
         str,

@@ -52,7 +52,7 @@ def value(
     eq: bool = True,
     light: bool = False,
 ) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a class a slotted dataclass, frozen unless said, that can be snapshotted and sent.
+    """Make a class (`cls`) a slotted dataclass that can be snapshotted and sent; `frozen`, `eq`: as there.
 
     `name` is what bytes call it: else the name of the class, in other packages than this one `package.Class`.
     `light` leaves freezing to the type checker: made by the thousand, such values cost a third.

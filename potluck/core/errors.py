@@ -95,7 +95,7 @@ class JobError(PotluckError):
 
 
 def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
-    """The end of an error message: the closest known name, or all of them.
+    """The end of an error message about a `name`: the closest of those `known`, or all of them.
 
     A key without its table, such as `lr`, is meant to be the first that there is, such as `train.lr`.
     """
@@ -133,7 +133,7 @@ show_short: Callable[[object], str] = _Short().repr
 
 
 def require(good: bool, key: str, value: object, fix: str) -> None:
-    """Refuse a setting that isn't good: names its key, its value and what to write instead."""
+    """Refuse a setting that isn't `good`: names its `key`, its `value` and what to write instead (`fix`)."""
     if not good:
         raise ConfigError(f"{key} = {show_short(value)}: {fix}")
 

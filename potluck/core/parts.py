@@ -15,7 +15,7 @@ _PARTS: dict[str, dict[str, type]] = {}  # by role and bare name
 
 
 def role(name: str) -> Callable[[C], C]:
-    """Let a protocol, and those that extend it, stand for the parts of a role."""
+    """Let a protocol, and those that extend it, stand for the parts of a role of this `name`."""
 
     def state(protocol: C) -> C:
         _ROLES[protocol] = name
@@ -25,7 +25,7 @@ def role(name: str) -> Callable[[C], C]:
 
 
 def part(role: str) -> Callable[[C], C]:
-    """Offer a class to files for a role: above `@value`, so that it can be stored too."""
+    """Offer a class to files for a `role`: above `@value`, so that it can be stored too."""
 
     def offer(cls: C) -> C:
         known = _PARTS.setdefault(role, {})

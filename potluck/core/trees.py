@@ -25,7 +25,7 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 def leaves(tree: Tree) -> list[Tensor]:
-    """The tensors of a tree, in order."""
+    """The tensors of a `tree`, in order."""
     if isinstance(tree, Tensor):
         return [tree]
     found: list[Tensor] = []
@@ -60,7 +60,7 @@ def _descend(depth: int) -> int:
 
 
 def tmap(fn: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
-    """A tree of the same form with `fn` applied to its tensors (and to those of `others` beside them)."""
+    """A `tree` of the same form with `fn` applied to its tensors (and to those of `others` beside them)."""
     if isinstance(tree, Tensor):
         return fn(tree, *others)
     if isinstance(tree, dict):
@@ -79,7 +79,7 @@ def tmap(fn: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
 
 
 def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
-    """A tree's tensors, and the function that puts others in their places."""
+    """The tensors of a `tree`, and the function that puts others in their places."""
     tensors = leaves(tree)  # first: it refuses what nobody could walk through
     hollow = tmap(lambda _: _HOLE, tree)  # whoever keeps the function doesn't keep the tensors
 
@@ -91,24 +91,24 @@ def split(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
-    """a + scale * b"""
+    """`a` + `scale` * `b`, tensor by tensor of two trees."""
     if abs(scale) > _LARGEST:  # torch refuses a factor that no single number can be; the sum is what it is
         return tmap(lambda x, y: (x + scale * y.double()).to(x.dtype), a, b)
     return tmap(lambda x, y: torch.add(x, y, alpha=scale), a, b)
 
 
 def sub(a: Tree, b: Tree) -> Tree:
-    """a - b"""
+    """`a` - `b`, tensor by tensor of two trees."""
     return tmap(torch.sub, a, b)
 
 
 def scale(a: Tree, factor: float) -> Tree:
-    """factor * a"""
+    """`factor` * `a`, tensor by tensor of a tree."""
     return tmap(lambda x: x * factor, a)
 
 
 def zeros(a: Tree) -> Tree:
-    """Zeros of the same form."""
+    """Zeros in the form of the tree `a`."""
     return tmap(torch.zeros_like, a)
 
 
@@ -139,7 +139,7 @@ def _copy(tree: Tree, copies: dict[int, Tree], depth: int) -> Tree:
 
 
 def nbytes(tree: Tree) -> int:
-    """Bytes that a tree takes on the wire: tensors as they are, other leaves 8 bytes each."""
+    """Bytes that a `tree` takes on the wire: tensors as they are, other leaves 8 bytes each."""
     if isinstance(tree, _NESTS):
         return _count_bytes(tree, {}, 1)
     if isinstance(tree, Tensor):
@@ -268,7 +268,7 @@ def within(tree: Tree, most: Tree) -> bool:
 
 
 def weighted_sum(trees: Sequence[Tree], weights: Tensor) -> Tree:
-    """sum_i weights[i] * trees[i]: one product per leaf, in the order given.
+    """The sum over i of `weights`[i] * `trees`[i]: one product per leaf, in the order given.
 
     The rows are laid side by side first, so the result has the same bytes whether they come from one stack
     or from many.

@@ -83,6 +83,8 @@ def arrange(
 ) -> Arrangement:
     """Hidden groups, a shift of test rows, changes in mid-run and wrong labels, on top of a partition.
 
+    `pool`, `partition`: the rows, and who holds which. `key`: the source of all that is drawn. `groups`,
+    `shift`, `changes` and `flip` (wrong labels): each as its class says; None, or empty, for none.
     `user` says whose device a client is (the partition, unless told): a user's devices change together.
     Groups may be dealt to users, or to edges (`edge`: of each client).
     `kind` and `options` are what the partition was divided by, for changes that deal anew. `levels` are

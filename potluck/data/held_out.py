@@ -17,10 +17,11 @@ _KEY = derive(0, int.from_bytes(b"test users"))  # fixed: the same people in run
 
 
 def choose_tests(pool: Pool, how: str) -> Pool:
-    """The pool with its test rows chosen anew, unless the source names them.
+    """The `pool` with its test rows chosen anew, unless the source names them.
 
-    "rows": as they are, by chance. "users": a fifth of the users, with all their rows. "time": the last fifth
-    of each user's rows (of all rows, where users aren't known), and clients' own rows are cut in order, too.
+    `how` is "rows": as they are, by chance; "users": a fifth of the users, with all their rows; "time": the
+    last fifth of each user's rows (of all rows, where users aren't known), and clients' own rows are cut in
+    order, too.
     """
     if how == "rows":
         return pool

@@ -133,7 +133,7 @@ def check_people(name: str, noun: str, user: NDArray[np.generic], test: NDArray[
 
 
 def limit_rows(pool: Pool, limit: int) -> Pool:
-    """The pool with at most `limit` of its free rows: the first ones of a fixed shuffle."""
+    """The `pool` with at most `limit` of its free rows: the first ones of a fixed shuffle."""
     if limit < 1:
         raise ConfigError(f"data.limit = {limit}: must be at least 1, or left out to keep every row")
     rows = pool.free
@@ -144,7 +144,7 @@ def limit_rows(pool: Pool, limit: int) -> Pool:
 
 
 def drop_class(pool: Pool, label: int) -> Pool:
-    """The pool with a class in its test rows only: nobody trains on it."""
+    """The `pool` with class `label` in its test rows only: nobody trains on it."""
     if not 0 <= label < pool.classes:
         last = pool.classes - 1
         raise ConfigError(f"data.without = {label}: {pool.name} has classes 0 to {last}; name one of them")
@@ -170,7 +170,7 @@ def _keep_rows(pool: Pool, keep: NDArray[np.bool_]) -> Pool:
 
 
 def set_validators(pool: Pool, share: float) -> Pool:
-    """The pool with a share of its users, to the nearest, for validation alone: nobody trains on their rows.
+    """The `pool` with a `share` of its users for validation alone: nobody trains on their rows.
 
     Settings that are chosen on such rows are chosen for people whom models don't know, as test rows are of
     other people where a set names them. Rows of one person resemble each other.
@@ -191,7 +191,7 @@ def set_validators(pool: Pool, share: float) -> Pool:
 
 
 def reserve_rows(pool: Pool, share: float, key: int) -> Pool:
-    """The pool with a share of its free rows, drawn by key, set aside for the server."""
+    """The `pool` with a `share` of its free rows, drawn by `key`, set aside for the server."""
     if not 0 < share < 1:
         raise ConfigError(f"data.server = {share}: must be between 0 and 1, or left out for none")
     rows = pool.free
@@ -202,7 +202,7 @@ def reserve_rows(pool: Pool, share: float, key: int) -> Pool:
 
 
 def fingerprint(pool: Pool) -> bytes:
-    """A hash of everything in a pool, for runs whose data no file can name."""
+    """A hash of everything in a `pool`, for runs whose data no file can name."""
     digest = hashlib.sha256(f"{pool.name} {pool.classes} {pool.shape} {pool.x.dtype}".encode())
     for part in (pool.x.numpy(), pool.y.numpy(), pool.test, pool.user, pool.server, pool.validators):
         if part is not None:

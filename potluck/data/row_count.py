@@ -22,7 +22,7 @@ class RowCount:
 
 
 def count_rows(rows: int, pool: Pool, partition: Partition) -> RowCount:
-    """Of so many rows of a source, of which a pool kept some and a partition dealt these out.
+    """Where so many `rows` of a source are: a `pool` kept some, and a `partition` dealt these out.
 
     A row that several devices have counts once: as a train row, if it is one of somebody's.
     """

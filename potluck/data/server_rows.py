@@ -26,8 +26,9 @@ def list_stocks() -> tuple[str, ...]:
 
 
 def stock_server(pool: Pool, what: str, key: int, root: Path | None = None) -> Pool:
-    """The pool with the server's rows made of `what`: "data" (as they are), "noise", or a source by name.
+    """The `pool` with the server's rows made of `what`: "data" (as they are), "noise", or a source by name.
 
+    `key`: what noise is drawn from. `root`: the folder of the source's files.
     Noise is standard normal, as normalised values are, or made of random tokens. A source gives its rows
     beside its test set in a fixed order, over again if there are too few, normalised by themselves.
     """

@@ -89,7 +89,7 @@ class Sorted(NamedTuple):
 
 
 def read_shift(given: Shift | float) -> Shift:
-    """A bare share is of unseen classes."""
+    """The shift that is `given`; a bare share is of unseen classes."""
     return given if isinstance(given, Shift) else Shift(given)
 
 

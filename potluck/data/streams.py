@@ -23,7 +23,10 @@ class Ordered(Protocol):
 
 
 def order_of_stream(partition: Partition, client: int, split: Split = "test") -> NDArray[np.int64]:
-    """A client's rows of a split, in the order in which the device meets them: always the same one."""
+    """A client's rows of a `split`, in the order in which the device meets them: always the same one.
+
+    `partition`: who holds what. `client`: the number of the device.
+    """
     rows = partition.rows(client, split)
     if split == "test" and isinstance(partition, Ordered) and partition.in_order:
         return rows

@@ -22,6 +22,7 @@ SWINGS = 0.05  # of accuracy between two evaluations, on average: a model that s
 FEW = 3  # devices
 ONE_CLASS = 0.9  # of a device's test rows, on average
 SMALL = 0.1  # of the largest model
+MOSTLY = 0.5  # of test rows
 
 NOBODY_KNOWS = "no setting stands out; try other learning rates (`potluck tune`)"
 
@@ -35,8 +36,21 @@ def explain_divergence(story: Story) -> str:
 
 def explain_chance(story: Story) -> str:
     """Of a run that learns nothing."""
-    several = (_wasted, _unchanged, _few, _attacked, _private, _outweighed, _rose, _slow, _one_sided, _still)
-    return _find_first(story, *several) or NOBODY_KNOWS
+    first = (_wasted, _unchanged, _few, _attacked, _private, _outweighed, explain_shift)
+    return _find_first(story, *first, _rose, _slow, _one_sided, _still) or NOBODY_KNOWS
+
+
+def explain_shift(story: Story) -> str:
+    """Of models of devices' own that are tested mostly on classes which these never trained on."""
+    shift = story.experiment.data.shift
+    share, kind = (shift, "unseen") if isinstance(shift, int | float) else (shift.share, shift.kind)
+    unseen = kind in ("unseen", "onset", "gradual") and share >= MOSTLY
+    if not unseen or all(device.model is not None for device in story.judged.devices.values()):
+        return ""
+    return (
+        f"data.shift = {share:g}: test rows are of classes that the device doesn't train on, and its "
+        "own model leans on those that it does; choose settings that suit this, by [tune] shifts = true"
+    )
 
 
 def explain_no_room(story: Story) -> str:

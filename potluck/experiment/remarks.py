@@ -72,8 +72,11 @@ def _find_chance(story: Story) -> Remark | None:
         ends = f"it ends at {_tell_last(story)}, and none is clearly above chance ({same})"
         told = f"accuracy tells nothing: {ends}"
         return {"kind": "chance", "text": told, "cause": causes.explain_no_room(story)}
+    cause = causes.explain_chance(story)
     told = f"learns nothing: accuracy ends at {_tell_last(story)}, which is chance ({same})"
-    return {"kind": "chance", "text": told, "cause": causes.explain_chance(story)}
+    if cause == causes.explain_shift(story):  # it may have learned what it isn't tested on
+        told = f"is no better than chance: accuracy ends at {_tell_last(story)} ({same})"
+    return {"kind": "chance", "text": told, "cause": cause}
 
 
 def _find_fall(story: Story) -> Remark | None:

@@ -119,12 +119,12 @@ class Objective(Protocol):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """The mean over real rows; padding has weight 0."""
+    """The mean of `losses`, one a row, over real rows: padding has `weight` 0."""
     return (losses * weight).sum() / weight.sum().clamp_min(1e-12)
 
 
 def cross_entropy(net: Net, params: Params, batch: Batch) -> Tensor:
-    """Mean cross-entropy of a batch."""
+    """The mean cross-entropy of a `batch`, as `net` sees it with `params`."""
     logits = net(params, batch.x, batch.key)
     return weighted_mean(row_losses(logits, batch.y), batch.weight)
 

@@ -147,11 +147,14 @@ class Train:
 
 
 def use_model(model: ModelSpec, objective: Objective = CrossEntropy()) -> Train:
-    """Use a model as it is: training of no steps, so that it is scored like any other."""
+    """Use a `model` as it is: training of no steps, so that it is scored, by `objective`, like any other."""
     return Train(model, objective, epochs=0)
 
 
 def fine_tune(local: Train, epochs: int = 1, part: Literal["all", "head"] = "all") -> Train:
-    """The job of a device that adapts the model to its own rows before it uses it."""
+    """The job of a device that adapts a model to its own rows before it uses it.
+
+    `local`: how it trains else. `epochs`: passes over its rows. `part`: all layers, or the last one alone.
+    """
     # What stays on the device needs no noise.
     return replace(local, objective=CrossEntropy(), epochs=epochs, steps=None, part=part, privacy=None)

@@ -52,6 +52,9 @@ def stacked(
 ) -> Runnable:
     """A base rule with layers, such as `stacked("fedyogi", users={}, cohorts={"kind": "auxo"})`.
 
+    `base`: the algorithm's name. `local`: how devices train. `parameters`: the base rule's, as in
+    [algorithms.NAME]. `rounds`: of the run, for rules that ask. `layers`: the settings of each, as in
+    [layer.NAME].
     Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
     """
     for name in FITTED:

@@ -58,7 +58,8 @@ def make_figure(x: str, y: str) -> go.Figure:
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": INK, "activecolor": COLOURS[0]},
         xaxis={"title": {"text": x, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "automargin": True},
-        yaxis={"title": {"text": y, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "automargin": True},
+        yaxis={"title": {"text": y, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "automargin": True}
+        | {"ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},  # room between names and bars
     )
     return figure
 
@@ -109,5 +110,7 @@ def pick_size_unit(most: float) -> tuple[float, str]:
 def fit_rows(figure: go.Figure, names: Sequence[str], least: int = 140, each: int = 26) -> go.Figure:
     """Height for so many named rows, the first on top."""
     figure.update_layout(height=max(220, least + each * len(names)))
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(names)))
+    figure.update_yaxes(
+        type="category", categoryorder="array", categoryarray=list(reversed(names)), showgrid=False
+    )
     return figure

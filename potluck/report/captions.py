@@ -19,10 +19,13 @@ from potluck.report import (
     round_timeline,
 )
 
+LATE = 0.02  # of the time that a run has: a later end shows in a figure
+
 
 def tell_race(comparison: Comparison) -> str:
     """Who is first, where there is a line to cross."""
     band = " The band spans all seeds." if len(comparison.experiment.seeds) > 1 else ""
+    band += _tell_late_ends(comparison)
     if comparison.target is None:
         return f"Look at who is higher at the same time, and who still climbs at the end.{band}"
     if all(comparison.time(run) is None for run in comparison.runs):
@@ -31,6 +34,22 @@ def tell_race(comparison: Comparison) -> str:
         "Look at who crosses the dotted line first: that is the time a crowd with these devices "
         f"and links would need.{band}"
     )
+
+
+def _tell_late_ends(comparison: Comparison) -> str:
+    """Why curves of equal time end apart."""
+    limit = comparison.experiment.stop.seconds
+    if limit is None:
+        return ""
+    late = [
+        name
+        for name in comparison.algorithms
+        if any(run.summary["virtual_seconds"] > (1 + LATE) * limit for run in comparison.of(name))
+    ]
+    if not late:
+        return ""
+    whose = f"{' and '.join(late)} {'ends' if len(late) == 1 else 'end'} later"
+    return f" After {duration(limit)} no round begins; {whose}, with last tasks."
 
 
 def tell_looks(comparison: Comparison) -> str:

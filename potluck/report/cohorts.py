@@ -176,10 +176,11 @@ def draw_tree(run: Run, note: str = "split") -> go.Figure | None:
         )
         if name in leaves:
             text = f"cohort {name}" + (f": {label}" if label else "")
-            figure.add_annotation(
-                x=end / size, y=y, text=text, showarrow=False, xanchor="right", yanchor="bottom", yshift=3
-            )
-    figure.update_yaxes(visible=False, range=[0.7 - len(leaves), 0.7])
+            # Away from where its line comes from, which a long name would lie across on a phone.
+            lower = b.parent is not None and y < height[b.parent]
+            away = {"yanchor": "top", "yshift": -3} if lower else {"yanchor": "bottom", "yshift": 3}
+            figure.add_annotation(x=end / size, y=y, text=text, showarrow=False, xanchor="right", **away)
+    figure.update_yaxes(visible=False, range=[0.55 - len(leaves), 0.6])
     figure.update_layout(height=max(260, 140 + 60 * len(leaves)))
     return figure
 

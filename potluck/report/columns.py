@@ -33,6 +33,8 @@ def list_columns(comparison: Comparison) -> list[Column]:
     )
     apart = [tell_points(r.difference) for r in rows]
     versus = [Column(f"vs {rows[0].algorithm}", apart, set())] if any(r.difference for r in rows) else []
+    told = [NONE if r.speed_up is None else f"{r.speed_up:.1f}x" for r in rows]
+    speed_ups = [Column("speed-up", told, set())] if any(each != NONE for each in told[1:]) else []
     sent = [NONE if r.bytes.mean is None else size(r.bytes.mean) for r in rows]
     return [
         *chosen,
@@ -46,7 +48,7 @@ def list_columns(comparison: Comparison) -> list[Column]:
             _tell_durations,
             min,
         ),
-        Column("speed-up", [NONE if r.speed_up is None else f"{r.speed_up:.1f}x" for r in rows], set()),
+        *speed_ups,
         _mark_winners("worst 10 %", rows, lambda r: r.worst, tell_percents, max),
         Column("traffic", sent, set()),
         Column("rounds", [NONE if r.rounds.mean is None else f"{r.rounds.mean:,.0f}" for r in rows], set()),

@@ -88,7 +88,7 @@ def _draw_served(comparison: Comparison) -> Iterator[Maybe]:
     for layer in served.list_layers(comparison):
         figure = served.draw_served(comparison, layer)
         if figure is not None:
-            yield f"With and without {layer}", figure, served.tell_served(comparison, layer)
+            yield f"What the layer “{layer}” brings", figure, served.tell_served(comparison, layer)
 
 
 def _draw_federation(comparison: Comparison) -> Iterator[ReportFigure]:

@@ -52,7 +52,9 @@ def measure_crowd(trait: Trait, run: Run) -> str:
         known = f"Here {several:,} of {plural(len(owned), 'user')} have several."
         return known if owned else "Here no device has a known user."
     slow, fast = (float(pick(crowd["compute"])) for pick in (max, min))
-    return f"Here the slowest computes {slow / max(fast, 1e-12):.1f} times as long as the fastest."
+    times = slow / max(fast, 1e-12)
+    told = f"{times:.1f}" if times < 10 else f"{times:,.0f}"
+    return f"Here the slowest computes {told} times as long as the fastest."
 
 
 def _draw_device(x: float, y: float, width: float = 34, height: float = 54) -> str:

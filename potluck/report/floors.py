@@ -56,6 +56,11 @@ def read_floors(run: Run) -> list[Floor]:
     below = [levels.get(name, Level(name, run.experiment.algorithm, {})) for name in names]
     if not between and not below:
         return []
+    if below and below[-1].name not in levels:  # an algorithm that brings edges: `clients` is of each
+        base = levels[CLOUD]
+        asks = {key: value for key, value in base.settings.items() if key == "clients"}
+        rest = {key: value for key, value in base.settings.items() if key != "clients"}
+        levels[CLOUD], below[-1] = replace(base, settings=rest), replace(below[-1], settings=asks)
     asked = [*(level.name for level in below), DEVICES]  # by the cloud, and by each tier
     found = [Floor(CLOUD, 1, _tell_level(levels[CLOUD], asked[0]))]
     for level in between:

@@ -12,6 +12,7 @@ from potluck.report.cohorts import ROOT
 
 SHOWN = 40  # edges in a picture
 STRETCHES = 4000  # bars in all
+TIERS = ("device", "edge", "user")  # whose colours are the same in every report
 PATH = " / "  # between an aggregator and a group of its own: "edge 3 / 01"
 
 
@@ -67,14 +68,15 @@ def draw_traffic(comparison: Comparison) -> go.Figure | None:
         max(map(sum, zip(*(table.values() for table in sent.values()), strict=False)), default=0.0)
     )
     figure = make_figure(f"traffic ({unit})", "")
-    for i, ((tier, way), table) in enumerate(sent.items()):
+    tiers = [*TIERS, *sorted({tier for tier, _ in sent} - {*TIERS})]
+    for (tier, way), table in sent.items():
         if any(table.values()):
             figure.add_bar(
                 x=[table.get(name, 0.0) / length for name in comparison.algorithms],
                 y=comparison.algorithms,
                 name=f"{tier}, {way}",
                 orientation="h",
-                marker_color=pick_shade(i),
+                marker_color=pick_shade(2 * tiers.index(tier) + (way == "down")),
                 hovertemplate="%{y}: %{x:.4g} " + unit + "<extra>" + f"{tier}, {way}" + "</extra>",
             )
     figure.update_layout(barmode="stack", showlegend=True)

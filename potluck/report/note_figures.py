@@ -112,14 +112,15 @@ def draw_numbers(run: Run, tier: str | None = None) -> go.Figure | None:
     figure.update_layout(like)
     figure.update_xaxes(gridcolor=like.xaxis.gridcolor, zeroline=False)
     figure.update_yaxes(gridcolor=like.xaxis.gridcolor, zeroline=False, exponentformat="none")
-    names = sorted({name for thing in things for name in table[thing]}, key=_split_number)
+    groups = {name for thing in things for name in table[thing]}
+    names = sorted(groups, key=lambda name: (*_split_number(name), name))  # cohort 01 isn't cohort 1
     parts = [name for name in names if name != ROOT] or names  # the whole is grey beside its parts
     last = max(time for thing in things for points in table[thing].values() for time, _ in points)
     figure.update_xaxes(range=[0, 1.02 * last / size])
     for row, thing in enumerate(things, 1):
         if len(table[thing]) <= LINES:
             for name, points in sorted(table[thing].items(), key=lambda item: names.index(item[0])):
-                place = parts.index(name) if name in parts else None
+                place = _find_place(name, parts)
                 _draw_line(figure, row, points, size, name, place, f"{name}, {titles[thing]}")
         else:
             every = sorted(p for points in table[thing].values() for p in points)
@@ -172,11 +173,25 @@ def draw_counts(run: Run, note: str, each: str) -> go.Figure | None:
         zmin=0,
         zmax=1,
         colorscale=SHADES,
-        colorbar={"title": {"text": "of the most"}, "tickformat": ".0%"},
+        colorbar={
+            "title": {"text": "of the most"},
+            "tickvals": [0, 0.25, 0.5, 0.75, 1],
+            "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
+        },
         hovertemplate=f"{each} %{{y}}: %{{customdata}} {note}<extra></extra>",
     )
     figure.update_yaxes(type="category", showgrid=False)
     return figure
+
+
+def _find_place(name: str, parts: list[str]) -> int | None:
+    """Of a group's colour: its number where these are small, so that class 6 has one colour on a page."""
+    if name not in parts:
+        return None
+    own = [_split_number(each)[1] for each in parts]
+    # Cohort 10 is a part of cohort 1, and stands in its place.
+    small = sorted(set(own)) == sorted(own) and 0 <= min(own) <= max(own) < 10
+    return own[parts.index(name)] if small else parts.index(name)
 
 
 def _split_number(name: str) -> tuple[str, int]:

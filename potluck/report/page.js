@@ -97,7 +97,8 @@ function followContents() {
   links.forEach(link => link.addEventListener("click", () => { if (!wide.matches) contents.open = false; }));
   const places = links.map(link => document.getElementById(link.hash.slice(1)));
   const mark = () => {
-    const at = places.findLastIndex(place => place.getBoundingClientRect().top < 120);
+    const ended = innerHeight + scrollY >= document.documentElement.scrollHeight - 2; // the last can't come up
+    const at = ended ? places.length - 1 : places.findLastIndex(place => place.getBoundingClientRect().top < 120);
     links.forEach((link, i) => link.toggleAttribute("aria-current", i === Math.max(at, 0)));
   };
   addEventListener("scroll", mark, {passive: true});

@@ -28,7 +28,8 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     """The page as text; its figures may have been drawn already."""
     e = comparison.experiment.resolve()
     names = " vs ".join(comparison.algorithms)
-    seeds = ", ".join(str(seed) for seed in comparison.experiment.seeds or [e.seed])
+    seeds = comparison.experiment.seeds or [e.seed]
+    drawn_by = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     real = bool(comparison.runs) and all(run.deployed for run in comparison.runs)
     drawn = draw_all(comparison) if figures is None else figures
     what = describe_federation(e) if is_one_federation(comparison) else f"{len(comparison.runs)} runs"
@@ -36,7 +37,7 @@ def render(comparison: Comparison, figures: Figures | None = None) -> str:
     return render_page(
         e.name,
         f"{e.name}: {names}",
-        f"{what}; seeds: {seeds}.",
+        f"{what}; {drawn_by}.",
         write_lead(comparison, real),
         drawn,
         list_colours(comparison),

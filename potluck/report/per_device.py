@@ -17,6 +17,9 @@ from potluck.report.canvas import (
     pick_time_unit,
 )
 
+# Of views' colours, the same inside all algorithms; others come after these.
+PLACES = {"personal": 0, "edge": 1, "global": 2, "cohort": 3, "tier": 5}
+
 
 def read_accuracies(run: Run) -> dict[int, float]:
     """Each honest device's accuracy at the last evaluation, in the view that the run is judged by."""
@@ -57,6 +60,7 @@ def draw_devices(comparison: Comparison) -> go.Figure | None:
             annotation_position=f"bottom {'left' if low == 0 else 'right'}",
         )
     figure.update_xaxes(range=[0, 100])
+    figure.update_yaxes(range=[-14, 105], tickvals=[0, 20, 40, 60, 80, 100])  # names of tenths below curves
     return figure if figure.data else None
 
 
@@ -83,14 +87,15 @@ def draw_views(run: Run, colour: str) -> go.Figure | None:
     own = (judged, source and source[1])
     figure = make_figure(f"virtual time ({unit})", "mean accuracy over devices (%)")
     for i, (view, points) in enumerate(found.items()):
+        place = PLACES.get(view, max(PLACES.values()) + i)
         figure.add_scatter(
             x=[p.time / size for p in points],
             y=[100 * p.value for p in points],
             name=view,
             mode="lines",
             line={
-                "color": colour if view in own else pick_shade(i),
-                "dash": "solid" if view == judged else ("dash", "dot", "dashdot")[i % 3],
+                "color": colour if view in own else pick_shade(place),
+                "dash": "solid" if view == judged else ("dash", "dot", "dashdot")[place % 3],
                 "width": 2.5,
             },
             hovertemplate=f"{view}: %{{y:.1f}} % at %{{x:.4g}}<extra></extra>",
@@ -128,7 +133,6 @@ def draw_spread(comparison: Comparison) -> go.Figure:
                 showlegend=False,
             )
         )
-    figure.update_yaxes(showgrid=False)
     return fit_rows(figure, comparison.algorithms, each=50)
 
 

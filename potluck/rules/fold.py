@@ -10,12 +10,12 @@ from potluck.core.trees import Tree, sum_rows
 
 
 def by_weight(replies: Sequence[Reply]) -> list[float]:
-    """As many votes as samples."""
+    """The votes of `replies`: as many as each has samples."""
     return list_weights(replies)
 
 
 def equally(replies: Sequence[Reply]) -> list[float]:
-    """One vote each."""
+    """The votes of `replies`: one each."""
     return [1.0] * len(replies)
 
 
@@ -24,7 +24,10 @@ def fold(
     entry: str = "delta",
     weigh: Callable[[Sequence[Reply]], list[float]] = by_weight,
 ) -> Tree | None:
-    """The weighted mean of one entry of the replies' bodies, in task order; None without any weight."""
+    """The weighted mean of an `entry` of the bodies of `replies`, in task order; None without any weight.
+
+    `weigh`: how many votes each reply has.
+    """
     weights = torch.tensor(weigh(replies), dtype=torch.float64)
     total = float(weights.sum())
     if total <= 0:

@@ -89,10 +89,10 @@ class Stream:
 
 
 def polynomial(staleness: int, power: float) -> float:
-    """(s + 1)^-power"""
+    """The weight of an update: (`staleness` + 1)^-`power`."""
     return float((staleness + 1) ** -power)
 
 
 def hinge(staleness: int, slope: float, patience: int) -> float:
-    """1 up to some patience, then 1 / (slope (s - patience) + 1)"""
+    """The weight of an update: 1 to a `staleness` of `patience`, then 1 / (`slope` (s - patience) + 1)."""
     return 1.0 if staleness <= patience else 1 / (slope * (staleness - patience) + 1)

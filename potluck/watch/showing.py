@@ -144,10 +144,11 @@ def tell_standing(group: Group) -> str:
     until = min(points[-1]["time"] for _, points in begun)
     there = [(arm, [p["accuracy"] for p in points if p["time"] <= until][-1]) for arm, points in begun]
     means = {arm: fmean(a for name, a in there if name == arm) for arm in arms}
-    first, second, *_ = order = sorted(means, key=lambda arm: -means[arm])
+    first, *_ = order = sorted(means, key=lambda arm: -means[arm])
     told = join_names([f"{arm} {percent(means[arm])}" for arm in order])
-    who = f"{first} is ahead" if means[first] - means[second] >= CLOSE else "the first are within a point"
-    where = f"after {duration(until)} of virtual time, as far as every run that has begun"
+    close = [arm for arm in order if means[first] - means[arm] < CLOSE]
+    who = f"{join_names(close)} are within a point" if close[1:] else f"{first} is ahead"
+    where = f"after {duration(until)} of virtual time, which every run that has begun has reached"
     return f"So far, {where}, {who}: {told}. {come[0].upper()}{come[1:]}."
 
 

@@ -74,6 +74,20 @@ def test_a_run_at_chance_says_that_it_learns_nothing():
     assert remark["text"] == f"learns nothing: {ends}, which is chance ({same})"
 
 
+def test_a_shift_is_not_blamed_on_the_rate():
+    """Devices' own models may know their own classes well, and are asked for others."""
+    shifted, losses = Experiment(data={"shift": 0.8}), [2.3, *[3.5] * 10]
+    (remark,) = find_remarks(recorded(AT_CHANCE, losses), shifted, judged(model=None))
+    assert remark["text"].startswith("is no better than chance: accuracy ends at 11.0 % (10.0 % for always")
+    assert remark["cause"].startswith("data.shift = 0.8: test rows are of classes that the device doesn't")
+    onset = Experiment(data={"shift": {"kind": "onset", "share": 0.5}})
+    assert cause(AT_CHANCE, losses, onset, judged(model=None)).startswith("data.shift = 0.5: ")
+    common = {"shift": {"kind": "global", "share": 0.8}}
+    for table, model in (({"shift": 0.8}, "global"), ({"shift": 0.2}, None), (common, None), ({}, None)):
+        told = cause(AT_CHANCE, losses, Experiment(data=table), judged(model=model))
+        assert told.startswith("the loss rose"), (table, model)
+
+
 def test_a_slow_run_that_learns_is_not_accused():
     slow = [0.1] * 6 + [0.11, 0.12, 0.14, 0.15, 0.17]
     assert kinds(slow) == []  # above 13 % at the end

@@ -14,7 +14,7 @@ import torch
 from support import close, fit, local, numbers
 
 import potluck
-from potluck import algorithms, jobs
+from potluck import algorithms, authoring, data, jobs, layers
 from potluck.cli import main
 from potluck.cli.commands import app
 from potluck.core import codec, context, job, messages, rule
@@ -211,11 +211,11 @@ def test_a_change_is_a_line_and_a_release_has_a_date():
     assert len(releases) == text.count("\n## ") - 1
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in potluck.__all__ if inspect.isfunction(getattr(potluck, name))]
-)
-def test_public_functions_say_what_their_arguments_are(name):
-    told = inspect.getdoc(getattr(potluck, name))
-    assert [
-        each for each in inspect.signature(getattr(potluck, name)).parameters if f"`{each}`" not in told
-    ] == []
+OFFERED = [getattr(module, name) for module in (potluck, authoring, data) for name in module.__all__]
+FUNCTIONS = [each for each in (*OFFERED, layers.stacked) if inspect.isfunction(each)]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__qualname__)
+def test_public_functions_say_what_their_arguments_are(function):
+    told = inspect.getdoc(function)
+    assert [each for each in inspect.signature(function).parameters if f"`{each}`" not in told] == []

@@ -40,6 +40,15 @@ def test_nobody_is_said_to_cross_a_line_that_nobody_reached():
     )
 
 
+def test_who_ends_later_than_others_is_named():
+    def race(**ends):
+        runs = (made(line(0.0, "accuracy_mean", 0.1), algorithm=name, end=end) for name, end in ends.items())
+        return captions.tell_race(compared(*runs, stop={"seconds": 90}))
+
+    assert race(a=90.0, b=109.0).endswith("After 1 min 30 s no round begins; b ends later, with last tasks.")
+    assert "begins" not in race(a=90.0, b=90.5)
+
+
 def test_nothing_is_said_that_a_figure_does_not_show():
     alone = compared(made(devices=crowd()))
     several = compared(made(line(0.0, "attackers", [3])), made(seed=2), seeds=[1, 2])
@@ -82,7 +91,7 @@ def test_links_are_compared_where_there_are_several_tiers():
         ("kinds", "Here there are 2 kinds, hidden from all."),
         ("edges", "Here there are 2 edges, and 1 of the devices lie."),
         ("users", "Here 1 of 3 users have several."),
-        ("sizes", "Here the slowest computes 100.0 times as long as the fastest."),
+        ("sizes", "Here the slowest computes 100 times as long as the fastest."),
     ],
 )
 def test_how_far_a_crowd_is_of_a_kind(trait, told):

@@ -137,6 +137,15 @@ def test_views_over_time():
     assert per_device.draw_views(made(*alike), "#000000") is None
 
 
+def test_a_view_has_one_colour_inside_every_algorithm():
+    def drawn(*views):
+        records = [line(1.0, "accuracy_mean", n / 10, view=view) for n, view in enumerate(views)]
+        return named(per_device.draw_views(made(*records, view=views[0]), "#000000"))
+
+    three, two = drawn("personal", "edge", "global"), drawn("own", "global")
+    assert three["global"].line == two["global"].line != three["edge"].line
+
+
 # ------------------------------------------------------------------------------------------------ the crowd
 
 
@@ -344,6 +353,16 @@ def test_groups_are_listed_by_number_and_no_two_look_alike():
     drawn = note_figures.draw_numbers(made(*records)).data
     assert [trace.name for trace in drawn] == ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7", "g10"]
     assert len({(trace.line.color, trace.line.dash) for trace in drawn}) == 9  # of eight colours
+
+
+def test_a_group_has_one_colour_whoever_else_is_there():
+    def shade(name, *others):
+        records = [line(1.0, "loss", float(n), group=each) for n, each in enumerate((name, *others))]
+        return named(note_figures.draw_numbers(made(*records)))[name].line.color
+
+    assert shade("class 6", "class 0", "class 1") == shade("class 6", "class 2", "class 5", "class 9")
+    assert shade("class 6", "class 0") != shade("class 5", "class 0")
+    assert shade("cohort 1", "cohort 00", "cohort 01") != shade("cohort 01", "cohort 00", "cohort 1")
 
 
 def test_of_many_groups_the_middle_and_the_ends():

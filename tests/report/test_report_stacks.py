@@ -122,6 +122,11 @@ def test_floors_count_who_there_is_and_say_what_became_of_cohorts():
 def test_tiers_of_other_algorithms_are_drawn_too_and_unknown_code_does_no_harm():
     fededge = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm="fededge")
     assert [(f.name, f.count, f.told) for f in floors.read_floors(fededge)][1] == ("edges", 2, "fededge")
+    for name in ("share", "maverick"):  # with tiers of its own, and made of layers
+        some = run_of(devices=crowd(edge=[0, 0, 1, 1]), algorithm=name, algorithms={name: {"clients": 5}})
+        told = {f.name: f.told for f in floors.read_floors(some)}
+        assert told["edges"] == f"{name}: 5 devices a round"
+        assert "5" not in told["cloud"]
     run = made(devices=crowd(edge=[0, 0, 1, 1]))
     unknown = Run(
         run.experiment.model_copy(update={"algorithm": "mine"}), run.summary, None, _devices=run.devices
@@ -180,7 +185,7 @@ def test_a_page_of_a_stack_has_its_picture_and_its_parts_sentences():
         (
             "fedavg",
             "Cohorts split once, after 2 rounds, into 2, and trained once in all. "
-            "8 rows moved among the devices of 1 user, in 1 of 1 plan, made in 0.0 s.",
+            "8 rows moved among the devices of 1 user, in 1 of 1 plan, made at once.",
         )
     ]
     page = render(compared(run), [])
@@ -305,7 +310,7 @@ def test_each_serving_layer_stands_beside_the_view_without_it():
     near = served.draw_served(compared(scored(a_prior=[0.52], a=[0.5])), "prior")
     assert list(near.layout.xaxis.range) == pytest.approx([46.0, 56.0])  # ten points, so that two look small
     assert "In percentage points: +25.0 (one)." in served.tell_served(compared(runs[0]), "prior")
-    assert "With and without prior" in [figure.title for figure in draw_all(both)]
+    assert "What the layer “prior” brings" in [figure.title for figure in draw_all(both)]
     assert served.list_layers(compared(runs[2])) == []
     assert "“all+prior” is “all” with the layer prior" in captions.tell_views(runs[0])
 

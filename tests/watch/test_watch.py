@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ from potluck.experiment.run_lock import is_locked, lock_run
 from potluck.watch import live_run
 from potluck.watch.board import Board
 from potluck.watch.heard import SHOWN, Heard, thin
-from potluck.watch.showing import clean
+from potluck.watch.showing import clean, tell_standing
 from potluck.watch.tail import PIECE, Tail
 from potluck.watch.web import LOOPBACK, Page, open_socket
 
@@ -169,6 +170,24 @@ def test_a_finished_comparison_has_its_verdict_and_its_colours(place):
     assert curve["runs"] == 2
     assert all(low <= y <= high for low, y, high in zip(curve["low"], curve["y"], curve["high"], strict=True))
     assert min(ends) - 100 <= curve["y"][-1] <= max(ends) + 100
+
+
+def test_only_those_within_a_point_of_the_first_are_said_to_be():
+    def race(**ends):
+        runs = [
+            SimpleNamespace(
+                state="running",
+                heard=SimpleNamespace(
+                    points=[{"time": 0.0, "accuracy": 0.1}, {"time": 60.0, "accuracy": end}]
+                ),
+            )
+            for end in ends.values()
+        ]
+        return tell_standing(SimpleNamespace(runs=runs, waiting=[], names=[*ends], arms=[*ends]))
+
+    reached = "So far, after 1 min of virtual time, which every run that has begun has reached,"
+    assert race(a=0.7, b=0.8).startswith(f"{reached} b is ahead: b 80.0 % and a 70.0 %. 0 of 2 runs have")
+    assert race(a=0.7, b=0.8, c=0.795).startswith(f"{reached} b and c are within a point: b 80.0 %, c 79.5 %")
 
 
 def test_a_killed_run_is_told_from_one_that_is_computed(place, monkeypatch):

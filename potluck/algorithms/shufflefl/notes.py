@@ -7,6 +7,8 @@ from potluck.core.records import Record
 from potluck.core.units import duration, plural
 from potluck.metrics import noted
 
+AT_ONCE = 0.05  # seconds, which a tenth doesn't show
+
 
 def tell_moves(records: Sequence[Record]) -> str:
     """How many rows moved among how many users' devices, and what planning took."""
@@ -16,7 +18,8 @@ def tell_moves(records: Sequence[Record]) -> str:
     users = len({r.get("group") for r in records if r["metric"] == "rows_moved"})
     told = f"{plural(sum(plans), 'row')} moved among the devices of {plural(users, 'user')}"
     used = f"{sum(n > 0 for n in plans):,} of {plural(len(plans), 'plan')}"
-    return f"{told}, in {used}, made in {duration(planning)}."
+    took = f"in {duration(planning)}" if planning >= AT_ONCE else "at once"
+    return f"{told}, in {used}, made {took}."
 
 
 NOTES = Notes({

@@ -21,7 +21,7 @@ class Partitioner(Protocol):
 
 
 def columns(pool: Pool) -> dict[str, NDArray[np.int64]]:
-    """The rows that clients may hold, as columns for `datasets.Dataset.from_dict`.
+    """The rows of a `pool` that clients may hold, as columns for `datasets.Dataset.from_dict`.
 
     partitioner = DirichletPartitioner(num_partitions=20, partition_by="label", alpha=0.5)
     partitioner.dataset = Dataset.from_dict(columns(pool))
@@ -35,7 +35,7 @@ def columns(pool: Pool) -> dict[str, NDArray[np.int64]]:
 def from_flwr(
     partitioner: Partitioner, pool: Pool, key: int = 0, cut: Cut = Cut(), column: str = "index"
 ) -> StoredPartition:
-    """What a partitioner of flwr-datasets made of the pool.
+    """What a partitioner of flwr-datasets made of a `pool`.
 
     `partitioner`: one whose dataset is `potluck.data.columns(pool)`, or has the numbers of the pool's rows in
     `column`. `key`, `cut`: as for `from_rows`.

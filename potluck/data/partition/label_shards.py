@@ -24,6 +24,7 @@ def shards(
     A class has about as many holders as it has rows for, and is shared out evenly among them. All rows are
     held if clients x classes_per_client is at least the number of classes; else some classes are nobody's.
     Where rows hardly suffice it may give up (DataError) though a cleverer deal exists.
+    `pool`, `clients`, `key`, `cut`: as for `iid`.
     """
     if not 1 <= classes_per_client <= pool.classes:
         raise ConfigError(

@@ -94,6 +94,8 @@ def divide(
 ) -> Partition:
     """Divide the non-test rows among clients, each of which gets train, validation and test rows.
 
+    `pool`: the rows. `kind`: the name of the way. `key`: the source of all that is drawn. `smallest`: the
+    fewest rows of a client. `validation`, `test`: shares of a client's rows.
     A kind reads the parameters it has and no others: `alpha` is dirichlet's and user_devices', `largest`
     procedural's, `classes_per_client` shards' (2 unless told) and procedural's (all unless told), `law` and
     `skew` quantity's, `rows_per_client` split_users', `users` and `devices_per_user` user_devices'.

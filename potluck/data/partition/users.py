@@ -18,6 +18,8 @@ def by_user(pool: Pool, clients: int | None, key: int, cut: Cut = Cut()) -> Stor
     """One client per user of the non-test rows, in order of user id; `clients` picks that many by hash.
 
     Users with fewer than `cut.smallest` rows are left out; `left_out` of the partition says how many.
+    `pool`: the rows. `key`: the source of all that is drawn. `cut`: how a device's rows are cut into train,
+    validation and test rows.
     """
     rows, users, at, counts = _find_users(pool, "by_user")
     chosen = np.flatnonzero(counts >= cut.smallest)
@@ -47,7 +49,8 @@ def split_users(
     """Every user's rows, shuffled and cut evenly into clients of about `rows_per_client` rows.
 
     More clients than there are users, who are still people: the partition's `user` says which. `clients`
-    picks that many by hash. Users with fewer than `cut.smallest` rows are left out.
+    picks that many by hash. Users with fewer than `cut.smallest` rows are left out. `pool`, `key`, `cut`: as
+    for `by_user`.
     """
     if rows_per_client < cut.smallest:
         raise ConfigError(
@@ -92,11 +95,12 @@ def user_devices(
     alpha: float = 0.5,
     cut: Cut = Cut(),
 ) -> StoredPartition:
-    """Every user has some devices, each of them a client, and inside a user labels go by Dirichlet(alpha).
+    """Every user has some devices, each of them a client, and inside a user labels go by Dirichlet(`alpha`).
 
-    How many devices is drawn between two ends, but a device has `cut.smallest` rows, so that users with
-    few rows have fewer. Users are the pool's (who have too few rows for the fewest devices are left out),
-    `users` picking that many by hash; or, in a pool that knows of none, `users` even shares of all rows.
+    How many devices is drawn between the two ends of `devices_per_user`, but a device has `cut.smallest`
+    rows, so that users with few rows have fewer. Users are the pool's (who have too few rows for the fewest
+    devices are left out), `users` picking that many by hash; or, in a pool that knows of none, `users` even
+    shares of all rows. `pool`, `key`, `cut`: as for `by_user`.
     """
     low, high = _read_ends(devices_per_user)
     check_alpha(alpha)

@@ -13,7 +13,11 @@ LAWS = ("lognormal", "powerlaw")
 
 
 def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> StoredPartition:
-    """All rows, dealt out evenly after a shuffle."""
+    """All rows, dealt out evenly after a shuffle.
+
+    `pool`: the rows. `clients`: how many devices. `key`: the source of all that is drawn.
+    `cut`: how a device's rows are cut into train, validation and test rows.
+    """
     rows = shuffle_rows(pool, clients, key, cut)
     owner = np.full(len(pool), -1)
     owner[rows] = np.arange(len(rows)) % clients
@@ -23,7 +27,8 @@ def iid(pool: Pool, clients: int, key: int, cut: Cut = Cut()) -> StoredPartition
 def dirichlet(pool: Pool, clients: int, key: int, alpha: float = 0.5, cut: Cut = Cut()) -> StoredPartition:
     """All rows; each class is shared out in proportions drawn from Dirichlet(alpha): small alpha, much skew.
 
-    A client that got fewer than `cut.smallest` rows is filled up; see `draw_skewed`.
+    `pool`, `clients`, `key`, `cut`: as for `iid`. `alpha`: above 0. A client that got fewer than
+    `cut.smallest` rows is filled up; see `draw_skewed`.
     """
     check_alpha(alpha)
     rows = shuffle_rows(pool, clients, key, cut)
@@ -39,8 +44,9 @@ def quantity(
 ) -> StoredPartition:
     """All rows, shuffled; clients differ in how many they hold, not in labels.
 
-    Everybody gets `cut.smallest` rows, and the others are shared out in proportion to weights: log-normal
-    ones whose logarithms deviate by `skew`, or rank^-skew (powerlaw), ranks being dealt by key.
+    Everybody gets `cut.smallest` rows, and the others are shared out in proportion to weights. These go by
+    `law`: log-normal ones whose logarithms deviate by `skew`, or rank^-skew (powerlaw), ranks being drawn.
+    `pool`, `clients`, `key`, `cut`: as for `iid`.
     """
     if law not in LAWS:
         raise ConfigError(f"law = {law!r}: no such law of sizes; {nearest(law, LAWS)}")
@@ -70,7 +76,8 @@ def procedural(
 ) -> Procedural:
     """As many clients as you like, of `cut.smallest` to `largest` rows, who may share rows; see Procedural.
 
-    Classes with fewer than 3 non-test rows are nobody's.
+    `classes_per_client`: how many classes a client holds; all of them unless told. Classes with fewer than 3
+    non-test rows are nobody's. `pool`, `clients`, `key`, `cut`: as for `iid`.
     """
     if pool.validators is not None:
         raise ConfigError("validation_from = 'users': procedural clients share rows by class; use 'rows'")

@@ -34,10 +34,10 @@ def register(name: str, make: Make) -> None:
 
 
 def load(source: str, root: Path | None = None, limit: int | None = None, **options: Json) -> Pool:
-    """All rows of a source, from files in `root` or, without it, in $POTLUCK_DATA, ./data, here or the cache.
+    """All rows of `source`, from files in `root` or, without it, in $POTLUCK_DATA, ./data, here or the cache.
 
     Nothing is downloaded; `potluck data get` does that. `limit` keeps all test rows but at most so many
-    others, the same ones in every run. Options are the further parameters of the source's function: `path`
+    others, the same ones in every run. `options` are the further parameters of the source's function: `path`
     and `normalise` of npz, `rows` of synthetic.
     """
     make = SOURCES.find(source, "data.source")
@@ -53,5 +53,5 @@ def load(source: str, root: Path | None = None, limit: int | None = None, **opti
 
 
 def list_options(source: str) -> list[str]:
-    """The options of a source, in the order of its function's parameters."""
+    """The options of a `source`, by its name, in the order of its function's parameters."""
     return [*inspect.signature(SOURCES[source]).parameters][1:]

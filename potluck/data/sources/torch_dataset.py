@@ -26,9 +26,10 @@ def from_dataset(
 
     `test` holds the rows of the global test set; without it, a fixed fifth of every class is taken. `user`
     says who wrote each row of `train`, by number or by name, and `time` when, by number or by date (else rows
-    count as being in the order of time). Bytes are scaled to [0, 1]; these and other
-    numbers then lose their mean and deviation, unless `normalise` is False. Rows of int64 are tokens, and
-    stay. Rows are read once: a transform that draws at random does so once for a row.
+    count as being in the order of time). `classes`: how many labels there are, else the largest + 1. `name`:
+    what errors call the data. Bytes are scaled to [0, 1]; these and other numbers then lose their mean and
+    deviation, unless `normalise` is False. Rows of int64 are tokens, and stay. Rows are read once: a
+    transform that draws at random does so once for a row.
     """
     x, y = _rows(f"{name}: train", train)
     held_out, rows = None, len(y)
