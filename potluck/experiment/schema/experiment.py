@@ -36,7 +36,7 @@ from potluck.experiment.schema.settings import (
 from potluck.experiment.schema.table import Table
 from potluck.experiment.schema.tune_table import Tune
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
-from potluck.layers import sort_layers
+from potluck.layers import check_layer, sort_layers
 
 T = TypeVar("T", bound=Table)
 Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python
@@ -207,7 +207,8 @@ class Experiment(Table):
     @field_validator("layer")
     @classmethod
     def _known_layer_tables(cls, tables: Parameters) -> Parameters:
-        sort_layers([*tables])
+        for name in tables:
+            check_layer(name, f"layer.{name}")
         return tables
 
     @field_validator("compare", mode="before")
