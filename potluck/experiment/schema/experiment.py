@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck.core.errors import ConfigError, error_context, require, show_short
 from potluck.core.ranges import Seed
+from potluck.core.rule import Runnable
 from potluck.data import PARTITIONS
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
@@ -194,6 +195,13 @@ class Experiment(Table):
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
         return name
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _named(cls, algorithm: object) -> object:
+        if isinstance(algorithm, Runnable):
+            raise ValueError("a rule made in Python; leave it out, and write potluck.run(e, algorithm=rule)")
+        return algorithm
 
     @field_validator("layers", mode="before")
     @classmethod
