@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from potluck.advice import Advised, advise
     from potluck.algorithms import register as register_algorithm
+    from potluck.core.errors import ConfigError, PotluckError
     from potluck.data import register_partition, register_source
     from potluck.experiment import (
         Comparison,
@@ -39,7 +40,9 @@ _WHERE = {
     "Advised": ("potluck.advice", "Advised"),
     "Callback": ("potluck.experiment.run_events", "Callback"),
     "Comparison": ("potluck.experiment", "Comparison"),
+    "ConfigError": ("potluck.core.errors", "ConfigError"),
     "Experiment": ("potluck.experiment", "Experiment"),
+    "PotluckError": ("potluck.core.errors", "PotluckError"),
     "Run": ("potluck.experiment", "Run"),
     "Tuning": ("potluck.experiment", "Tuning"),
     "advise": ("potluck.advice", "advise"),
@@ -60,7 +63,9 @@ __all__ = [
     "Advised",
     "Callback",
     "Comparison",
+    "ConfigError",
     "Experiment",
+    "PotluckError",
     "Run",
     "Tuning",
     "__version__",

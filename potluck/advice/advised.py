@@ -24,6 +24,10 @@ class Advised:
     verdict: Verdict
     pilot: Pilot | None = None
 
+    def __repr__(self) -> str:
+        tried = "" if self.pilot is None else f", {len(self.pilot.trials)} pilots"
+        return f"<Advised: {self.headline}; {self.measured.devices:,} devices measured{tried}>"
+
     @property
     def recommended(self) -> str | None:
         """The algorithm that should help; None: plain FedAvg is enough."""

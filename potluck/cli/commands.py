@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from potluck import __version__
 from potluck.cli.advise import advise
@@ -46,7 +47,20 @@ from potluck.cli.watch import Watched, watch, watching
 from potluck.core.echo import echo
 from potluck.core.errors import ConfigError
 
+
+class Commands(TyperGroup):
+    """Says that it was interrupted, too, where no command has said so: Typer would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            echo("\npotluck: interrupted", err=True)
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning for crowds whose members differ.\n\n"
     "Begin with: [bold]potluck compare examples/demo.toml[/bold]",
     no_args_is_help=True,
@@ -104,7 +118,7 @@ def run(
     folder = out or Path("runs") / f"{wanted.name}-{_spell(wanted.algorithm)}-{wanted.seed}"
     shown = open_screen(quiet)
     name = f"{_spell(wanted.algorithm)}-{wanted.seed}"
-    with explain_resuming(folder), watching(watched, folder), shown(name) as progress:
+    with explain_resuming(folder, force=force), watching(watched, folder), shown(name) as progress:
         done = ex.run(wanted, folder, progress, force=force)
     for notice in done.notices:
         shown.say(f"potluck: {notice}")
@@ -128,11 +142,14 @@ def resume(
     The run continues from its newest good snapshot, as if it had never stopped.
     """
     from potluck import experiment as ex
-    from potluck.experiment.comparison import resume_comparison
+    from potluck.experiment.comparison import is_complete, resume_comparison
     from potluck.experiment.folder import is_comparison, is_finished
 
     shown, log = open_screen(quiet), read_log(settings)
     if is_comparison(folder):
+        if is_complete(folder):
+            unheard = "" if log is None else "; nothing is left that log.to could follow"
+            shown.say(f"{folder}: finished already{unheard}")
         with explain_resuming(folder, jobs=jobs, on=on):
             compared = resume_comparison(folder, shown, read_jobs(jobs), on=on, log=log)
         print_comparison(compared, folder, quiet, as_json)
@@ -142,7 +159,8 @@ def resume(
     if on is not None:
         raise ConfigError(f"--on {on}: {folder} is no comparison of several runs; leave it out")
     if is_finished(folder):
-        shown.say(f"{folder}: finished already")
+        unheard = "" if log is None else "; nothing is left that log.to could follow"
+        shown.say(f"{folder}: finished already{unheard}")
     with explain_resuming(folder), shown(folder.name) as watch:
         done = ex.resume(folder, watch, log=log)
     for notice in done.notices:
@@ -211,7 +229,7 @@ def compare(
             )
         print_part(part, batch, shown)
         return
-    with explain_resuming(folder, jobs=jobs, on=on), watching(watched, folder):
+    with explain_resuming(folder, jobs=jobs, on=on, force=force), watching(watched, folder):
         compared = ex.compare(
             wanted, names, chosen, folder, shown, force=force, tuned=tuned, jobs=read_jobs(jobs), on=on
         )
@@ -305,7 +323,10 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
             raise ConfigError(f"{folder}: no run has begun; `potluck resume {folder}` begins")
         print_comparison(compared, folder, False, as_json, write=False)
     else:
-        print_run(ex.load(folder), False, as_json)
+        run = ex.load(folder)
+        print_run(run, False, as_json)
+        for notice in run.notices:
+            echo(f"potluck: {notice}", err=True)
 
 
 def _spell(algorithm: str) -> str:

@@ -29,15 +29,20 @@ def open_screen(quiet: bool) -> "Screen":
 
 @contextmanager
 def explain_resuming(
-    folder: Path, command: str | None = None, jobs: str = "auto", on: str | None = None
+    folder: Path, command: str | None = None, jobs: str = "auto", on: str | None = None, force: bool = False
 ) -> Iterator[None]:
-    """On Ctrl-C or a full disk, say how to go on: by resuming the folder, or by this command."""
+    """On Ctrl-C or a full disk, say how to go on: by resuming the folder, or by this command.
+
+    `force`: what the folder holds is to be replaced; while it is the old one still, it doesn't go on.
+    """
+    old = _identify(folder / "experiment.toml") if force else None
     try:
         yield
     except (KeyboardInterrupt, StorageError) as stopped:
         from potluck.experiment.code import find_path
 
-        begun = folder.exists() if command else (folder / "experiment.toml").exists()
+        now = _identify(folder / "experiment.toml")
+        begun = folder.exists() if command else now is not None and now != old
         code = "" if (path := find_path()) is None else f" --code {path}"
         there = "" if on is None else f" --on {shlex.quote(on)}"
         again = command or f"potluck resume {folder}{f' --jobs {jobs}' * (jobs != 'auto')}{there}{code}"
@@ -46,6 +51,15 @@ def explain_resuming(
             raise StorageError(f"{stopped}{hint}") from None
         echo(f"\npotluck: interrupted{hint}", err=True)
         raise typer.Exit(130) from None
+
+
+def _identify(file: Path) -> tuple[int, int] | None:
+    """What tells a file from another of its name."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def compare(
     spread = read_spread(jobs, path, on)
     full, federations, files = _plan(experiment, algorithms, seeds, path, force, tuned, pool)
     if path is not None and (force or not _holds(path, full)):
-        folder.create(path, files, force)
+        folder.create(path, files, force, full)
     return _go_on(full, path, federations, read_show(progress), spread, pool, callbacks)
 
 
@@ -81,7 +81,7 @@ def compare_part(
     """Compute one part of a comparison's trials and runs; others compute the rest."""
     spread = read_spread(jobs, out, part=part)
     full, _, files = _plan(experiment, algorithms, seeds, out, False, tuned, None)
-    _do_unless_held(out, full, lambda: folder.create(out, files, force=False))
+    _do_unless_held(out, full, lambda: folder.create(out, files, False, full))
     tuning = _tune(full, out, progress, spread, None)
     asked = [
         RunRequest(
@@ -123,7 +123,7 @@ def _plan(
     if path is not None and force:
         folder.claim(path, force)
     elif path is not None:
-        _do_unless_held(path, full, partial(folder.claim, path, False))
+        _do_unless_held(path, full, partial(folder.claim, path, False, full))
     federations: dict[int, Federation] = {}
     settings: list[Setting] = []
     for seed, method in _each(full):  # all of them first: nothing starts if one can't
@@ -197,6 +197,12 @@ def load_comparison(out: str | Path) -> Comparison:
     found = [(method, _place(path, seed, method)) for seed, method in _each(experiment)]
     runs = [_label(load(place), method) for method, place in found if place and folder.is_run(place)]
     return Comparison(experiment, runs, path, load_tuning(folder.find_below(path, folder.TUNING)))
+
+
+def is_complete(path: Path) -> bool:
+    """Whether all runs of a comparison's folder are finished."""
+    places = (_place(path, seed, method) for seed, method in _each(_read(path)))
+    return all(place is not None and folder.is_finished(place) for place in places)
 
 
 def _read(path: Path) -> Experiment:

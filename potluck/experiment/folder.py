@@ -26,6 +26,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
@@ -81,12 +82,18 @@ class Session(TypedDict):
     seconds: float  # of real time
 
 
-def claim(folder: Path, force: bool) -> None:
-    """See to it that a folder can be made; `force` allows to replace what Potluck made, and nothing else."""
+def claim(folder: Path, force: bool, wanted: "Experiment | Callable[[], Experiment] | None" = None) -> None:
+    """See to it that a folder can be made; `force` allows to replace what Potluck made, and nothing else.
+
+    `wanted`: what is to be computed there, or what tells it, to say how it differs from what is there.
+    """
     at = f"out = {str(folder)!r}"
     if not folder.exists() and not folder.is_symlink():
         return
     if not force:
+        if (change := _find_change(folder, wanted)) is not None:
+            fix = "name another folder, or replace it with --force"
+            raise ConfigError(f"{at}: was made with other settings ({change}); {fix}")
         fix = f"go on with `potluck resume {folder}`" if (folder / EXPERIMENT).exists() else "name another"
         raise ConfigError(f"{at}: exists already; {fix}, or replace a run with --force")
     if not folder.is_dir() or folder.is_symlink():
@@ -102,12 +109,22 @@ def claim(folder: Path, force: bool) -> None:
         pass  # nobody computes it
 
 
-def create(folder: Path, files: dict[str, str], force: bool) -> None:
+def _find_change(folder: Path, wanted: "Experiment | Callable[[], Experiment] | None") -> str | None:
+    """The first setting of a folder's experiment that isn't as it is wanted; None: it is that, or unknown."""
+    if wanted is None or not (folder / EXPERIMENT).is_file():
+        return None
+    full = wanted if isinstance(wanted, Experiment) else wanted()
+    there = toml.parse(safe_files.read_file(folder, EXPERIMENT), folder / EXPERIMENT)
+    asked = toml.parse(full.without_log().to_toml().encode(), Path(full.source))
+    return toml.find_change({key: table for key, table in there.items() if key != "log"}, asked)
+
+
+def create(folder: Path, files: dict[str, str], force: bool, wanted: Experiment | None = None) -> None:
     """A new folder with these files, whole or not at all; replaces what `claim` allows.
 
     Of several processes that do so at a time one is first, and the others are refused.
     """
-    claim(folder, force)
+    claim(folder, force, wanted)
     place = folder.resolve()  # for its name: that of "." is empty
     partial = place.with_name(f".{place.name}.{identify_machine()}-{os.getpid()}.partial")
     try:
@@ -129,7 +146,7 @@ def create(folder: Path, files: dict[str, str], force: bool) -> None:
         raise StorageError(str(error).replace(str(partial), str(folder))) from None
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            claim(folder, force=False)  # which says who has it
+            claim(folder, False, wanted)  # which says who has it
         raise ConfigError(f"out = {str(folder)!r}: can't be written ({error.strerror})") from None
 
 
@@ -203,7 +220,10 @@ def check_run(folder: Path) -> None:
     if safe_files.has_file(folder, TUNED):
         what = "a tuning; the same `potluck tune` again goes on with it"
     elif not is_comparison(folder) and any(is_run(inner) for inner in folder.iterdir()):
-        what = "runs of a tuning or a study; the same command again goes on with it"
+        what = (
+            "runs of a tuning or a study, which the same command again goes on with; or of a comparison that "
+            f"has lost its {EXPERIMENT}: put that back, or name one of the runs"
+        )
     raise SnapshotError(f"{folder}: {what} (a run holds {EXPERIMENT} and {PLAN})")
 
 
@@ -282,6 +302,13 @@ def check_records(folder: Path) -> None:
             f"{path}: {has - wrote} bytes were added after the run (it wrote {wrote}); keep them elsewhere, "
             f"and cut it: truncate -s {wrote} {path}"
         )
+
+
+def list_lost(folder: Path) -> list[str]:
+    """What a finished run has no more, for people."""
+    lost = [] if safe_files.list_names(folder, MODELS) else [f"{MODELS}/"]
+    lost += [] if safe_files.has_file(folder, DEVICES) else [DEVICES]
+    return [f"{folder / name}: missing; put it back, or run it again" for name in lost]
 
 
 def read_summary(folder: Path) -> Summary:

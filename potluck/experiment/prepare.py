@@ -22,7 +22,15 @@ from potluck.experiment.claimed_run import ClaimedRun
 from potluck.experiment.schema.experiment import Experiment
 from potluck.experiment.schema.settings import SOURCE_KEYS, dump_given
 from potluck.federation import Federation
-from potluck.layers import FITTED, complete_base, complete_layers, drop_fitted, find_weighed, stacked
+from potluck.layers import (
+    FITTED,
+    complete_base,
+    complete_layers,
+    drop_fitted,
+    find_weighed,
+    require_offered,
+    stacked,
+)
 from potluck.models import Models
 from potluck.rules.guard import guard
 from potluck.simulate import Simulation
@@ -112,7 +120,7 @@ def prepare(
             training_room.check_batch(training, net)
         identity = hashlib.sha256(full.without_log().to_toml().encode() + mark).hexdigest()
         setting = Setting(full, federation, models, rule, identity)
-        _check_tiers(full.algorithm, rule, federation.fleet)
+        _check_tiers(full, rule, federation.fleet)
         with parameter_context(setting):
             check(federation, rule, setting.evaluate)
         return setting
@@ -150,6 +158,7 @@ def make_rule(experiment: Experiment, algorithm: Runnable | None = None) -> Runn
         if algorithm is None:
             name = algorithms.canonical(experiment.algorithm)
             local = build_training(experiment, experiment.training(name))
+            require_offered(name, experiment.layers)  # here with those that no rule has, as the file says it
             layers = {each: experiment.layer.get(each, {}) for each in drop_fitted(experiment.layers)}
             algorithm = stacked(name, local, _parameters(experiment, name), rounds, **layers)
         else:
@@ -166,14 +175,17 @@ def parameter_context(setting: Setting) -> Iterator[None]:
         yield
 
 
-def _check_tiers(name: str, rule: Runnable, devices: fleet.Fleet) -> None:
-    """Refuse an algorithm that needs users or edges where no device belongs to any."""
+def _check_tiers(full: Experiment, rule: Runnable, devices: fleet.Fleet) -> None:
+    """Refuse an algorithm or a layer that needs users or edges where no device belongs to any."""
     fixes = {"user": "fleet.users, or data.users of partition 'user_devices'", "edge": "fleet.edges"}
     for tier in rule.tiers if isinstance(rule, Tiered) else ():
         if tier in devices.groups and devices.groups[tier].max() < 0:
+            layered = f"{tier}s" in full.layers
+            who = f"layers = {full.layers}" if layered else f"algorithm = {full.algorithm!r}"
+            other = "leave the layer out" if layered else "take another algorithm"
             raise ConfigError(
-                f"algorithm = {name!r}: needs {tier}s between devices and cloud, and no device belongs to "
-                f"one; set {fixes.get(tier, f'fleet.{tier}s')}, or take another algorithm"
+                f"{who}: needs {tier}s between devices and cloud, and no device belongs to "
+                f"one; set {fixes.get(tier, f'fleet.{tier}s')}, or {other}"
             )
 
 

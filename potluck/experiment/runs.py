@@ -31,7 +31,7 @@ from potluck.experiment.claimed_run import find_patience
 from potluck.experiment.device_summary import DeviceSummary, summarise_devices
 from potluck.experiment.judged import find_judged
 from potluck.experiment.launch import execution_plan
-from potluck.experiment.prepare import Setting, parameter_context, prepare
+from potluck.experiment.prepare import Setting, parameter_context, prepare, resolve_run
 from potluck.experiment.pulse import keep_pulse
 from potluck.experiment.run_events import Callback
 from potluck.experiment.run_lock import lock_run
@@ -163,7 +163,7 @@ def run(
     path = read_out(experiment, out, callbacks)
     check_log(experiment.log, path)
     if path is not None:
-        folder.claim(path, force)
+        folder.claim(path, force, None if pool is not None else lambda: resolve_run(experiment, algorithm))
     setting = prepare(experiment, algorithm, federation, pool)
     e = setting.experiment
     name = name or (f"{e.algorithm}-{e.seed}" if path is None else path.resolve().name)
@@ -250,7 +250,7 @@ def load(out: str | Path) -> Run:
     experiment = folder.experiment(path)
     if folder.is_finished(path):
         folder.check_records(path)
-        return Run(experiment, folder.read_summary(path), path)
+        return Run(experiment, folder.read_summary(path), path, folder.list_lost(path))
     lines = folder.read_records(path)
     try:
         summary = summarise_run(experiment, lines, folder.wall_seconds(path), None)

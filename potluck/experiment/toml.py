@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from potluck.core.codec import Json
-from potluck.core.errors import ConfigError
+from potluck.core.errors import ConfigError, show_short
 
 
 def read(path: Path) -> dict[str, Json]:
@@ -57,6 +57,20 @@ def parse_literal(text: str) -> Json:
 def write(table: Mapping[str, object]) -> str:
     """A table as TOML; entries that are None are left out."""
     return tomli_w.dumps({key: _without_none(entry) for key, entry in table.items() if entry is not None})
+
+
+def find_change(old: Mapping[str, Json], new: Mapping[str, Json]) -> str | None:
+    """The first key of two tables whose value differs, with both values; None if there is none."""
+    for key in dict.fromkeys([*old, *new]):
+        before, now = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(now, dict):
+            inner = find_change(before, now)
+            if inner is not None:
+                return f"{key}.{inner}"
+        elif before != now:
+            told = ["left out" if value is None else show_short(value) for value in (before, now)]
+            return f"{key} = {told[0]} there, {told[1]} here"
+    return None
 
 
 def _without_none(value: object) -> Json:

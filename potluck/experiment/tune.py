@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from potluck.core.errors import error_context
+from potluck.core.errors import error_context, require
 from potluck.data import Pool
 from potluck.experiment.arguments import read_out
 from potluck.experiment.launch.batch import RunBatch
@@ -117,5 +117,10 @@ def fill_tune(experiment: Experiment, names: Sequence[str]) -> Tune:
     beside = list_methods(experiment) if experiment.compare else []
     with error_context(experiment.source):
         table = narrow(table, names, [method.algorithm for method in beside])
+        fix = "nothing would be tried; write lists of values, such as [tune.grid] train.lr = [0.03, 0.1]"
+        require(bool(table.grid) or any(table.own.values()), "tune.grid", table.grid, fix)
+        most = table.trials - 1
+        fix = f"must be below tune.trials = {table.trials}: the first trials are of the grid; at most {most}"
+        require(table.refine is None or table.refine <= most, "tune.refine", table.refine, fix)
     others = (seed for seed in count(11) if seed not in own)
     return Tune(**{**dict(table), "seeds": table.seeds or [next(others), next(others)]})

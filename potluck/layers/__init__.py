@@ -11,10 +11,12 @@ from potluck.layers.matrix import (
     LAYERS,
     SERVES,
     Row,
+    check_layer,
     drop_fitted,
     find_refusal,
     list_apart,
     list_matrix,
+    require_offered,
     sort_layers,
 )
 from potluck.layers.stacking import complete_base, complete_layers, find_source, find_weighed, stacked
@@ -26,6 +28,7 @@ __all__ = [
     "SERVES",
     "Level",
     "Row",
+    "check_layer",
     "complete_base",
     "complete_layers",
     "describe_stack",
@@ -35,6 +38,7 @@ __all__ = [
     "find_weighed",
     "list_apart",
     "list_matrix",
+    "require_offered",
     "sort_layers",
     "stacked",
 ]

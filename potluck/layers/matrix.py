@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from potluck.core.errors import ConfigError, nearest_or_own, show_short
+from potluck.core.errors import ConfigError, nearest, show_short
 
 TRAINED = ("users", "edges", "cohorts", "sizes")  # from devices to the base rule
 SERVES = ("tuned", "switch", "prior")  # of what is served, in the order in which they stand
@@ -114,11 +114,16 @@ class Row:
     terms: Mapping[str, str]  # by layer: what its table must say
 
 
+def check_layer(name: str, told: str) -> None:
+    """Refuse a name that is no layer's; `told`: where it stands, as a file has it."""
+    if name not in LAYERS:
+        raise ConfigError(f"{told}: no such layer; {nearest(name, LAYERS)}")
+
+
 def sort_layers(names: Sequence[str]) -> list[str]:
     """The names of layers in the one order that there is."""
     for name in names:
-        if name not in LAYERS:
-            raise ConfigError(f"layers = {show_short(name)}: no such layer; {nearest_or_own(name, LAYERS)}")
+        check_layer(name, f"layers = {show_short(name)}")
         if names.count(name) > 1:
             raise ConfigError(f"layers = {show_short(list(names))}: {name!r} twice; name each once")
     return sorted(names, key=LAYERS.index)
@@ -136,12 +141,11 @@ def find_refusal(base: str, layers: Collection[str]) -> str | None:
     return None
 
 
-def require_offered(base: str, layers: Sequence[str]) -> None:
-    """Refuse layers that don't go together, or not with a base rule."""
+def require_offered(base: str, layers: Sequence[str], named: Sequence[str] = ()) -> None:
+    """Refuse layers that don't go together, or not with a base rule; `named`: all that there are, if more."""
     if refusal := find_refusal(base, layers):
-        raise ConfigError(
-            f"layers = {list(layers)}: {refusal}; leave a layer out, or see potluck algorithms --layers"
-        )
+        fix = "leave a layer out, or see potluck algorithms --layers"
+        raise ConfigError(f"layers = {list(named or layers)}: {refusal}; {fix}")
 
 
 def find_terms(names: Collection[str]) -> dict[str, tuple[str, bool, str]]:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from potluck import algorithms
-from potluck.algorithms._parameters import Call, Terms, fit
+from potluck.algorithms._modes import fit_algorithm
+from potluck.algorithms._parameters import Call, Terms, check_rule, fit
 from potluck.algorithms._written import list_settings
 from potluck.algorithms.fededge.edges import Edges
 from potluck.algorithms.shufflefl.users import Users
@@ -57,13 +58,16 @@ def stacked(
     [layer.NAME].
     Not with what is fitted where models are scored: any rule may be, so it is an experiment that names it.
     """
+    base, names = algorithms.canonical(base), sort_layers([*layers])
+    for name, table in layers.items():
+        fix = "should be a table of its settings; write {} for none"
+        require(isinstance(table, Mapping), f"layer.{name}", table, fix)
     for name in FITTED:
         fix = f"{name} is of whatever a run serves, not of its rule; write Experiment(layers=[{name!r}], ...)"
         require(name not in layers, "layers", [*layers], fix)
-    base, names = algorithms.canonical(base), sort_layers([*layers])
     require_offered(base, names)
     for inner in find_inner(base, parameters or {}):
-        require_offered(inner, [name for name in names if name in (*TIERS, *SERVES)])
+        require_offered(inner, [name for name in names if name in (*TIERS, *SERVES)], names)
     serves = [name for name in names if name in SERVES]
     around = {name: table for name, table in layers.items() if name not in SERVES}
     made = _make_trained(base, local, dict(parameters or {}), rounds, around, serves)
@@ -85,20 +89,21 @@ def _make_trained(
     names, kinds = sort_layers([*layers]), _list_rules(base, layers, own)
     if "sizes" in names:
         kind, settings = _read_kind("sizes", layers)
-        base, own = kind, take_over(base, kind, own) | settings
+        algorithms.check(base, **own)  # under its own name: what sizes take of it is told of as theirs
+        own = take_over(base, kind, own) | settings
+        base, cloud = kind, _make_kind("sizes", kind, own, local, rounds)
         require_offered(base, serves)
+    else:
+        cloud = algorithms.make(base, local, rounds, **own)
     if "cohorts" in names:
         kind, settings = _read_kind("cohorts", layers)
         settings = listen_longer(kind, {base}, layers, settings)
         fix = "finds groups by whole changes, and sizes have parts; write 'auxo', or leave sizes out"
         require("sizes" not in names or kind == COHORTS[0], "layer.cohorts.kind", kind, fix)
-        inner = algorithms.make(base, local, rounds, **own)
         fix = "has no one model that a part of the devices could train; take such as 'fedavg' or 'fedyogi'"
         key = "layer.sizes.kind" if "sizes" in names else "algorithm"
-        require(isinstance(inner, Rule) and is_cohort(inner), key, base, fix)
-        cloud = algorithms.make(kind, local, rounds, inner={"kind": base, **own}, **settings)
-    else:
-        cloud = algorithms.make(base, local, rounds, **own)
+        require(isinstance(cloud, Rule) and is_cohort(cloud), key, base, fix)
+        cloud = _make_kind("cohorts", kind, {"inner": {"kind": base, **own}, **settings}, local, rounds)
     made = {name: fit_tier(name, kinds, layers[name], local).make() for name in names if name in TIERS}
     edges: Edges | None = made.get("edges")
     keeps, key = edges and isinstance(edges.edge, OwnModels), "go_on" if edges and edges.even else "own"
@@ -184,7 +189,8 @@ def complete_layers(
         else:
             kind, settings = _read_kind(name, tables)
             settings = listen_longer(kind, {base}, around, settings)
-            full, named = algorithms.complete(kind, **settings), dict[str, Json](kind=kind)
+            full = list_settings(fit_algorithm(kind, settings, f"layer.{name}", Terms()))
+            named = dict[str, Json](kind=kind)
             beside = ("inner",) if name == "cohorts" else SHARED  # which another table says
             found[name] = named | {k: v for k, v in full.items() if k in settings or k not in beside}
     return found
@@ -199,6 +205,12 @@ def complete_base(
         return table
     kept = SIZE_KINDS[_read_kind("sizes", layers)[0]]
     return {k: v for k, v in table.items() if k in kept}
+
+
+def _make_kind(layer: str, kind: str, table: Table, local: Train, rounds: int | None) -> Any:
+    """The algorithm that a layer of several kinds is; errors name the layer's keys."""
+    call = fit_algorithm(kind, table, f"layer.{layer}", Terms(local, rounds))
+    return algorithms.follow_run(check_rule(kind, call.make()), rounds)
 
 
 def _read_kind(layer: str, layers: Mapping[str, Table]) -> tuple[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from potluck.core.trees import Params, copy_tree, nbytes
 from potluck.models.frozen import describe_frozen, fix_frozen
 from potluck.models.program import build_program
 from potluck.models.registry import find_builder
-from potluck.models.vetting import DRAWING, SHAPES, count_ops, refuse, run, try_out
+from potluck.models.vetting import DRAWING, SHAPES, count_ops, refuse, run, tell_line, try_out
 from potluck.models.zoo.blocks import PlainLSTM
 
 LARGE = 10**7  # numbers of a layer from rows to classes
@@ -126,7 +126,7 @@ class Model:
             except Exception as error:  # told in a line; a mistake in its code with its traceback
                 raise ModelError(
                     f"model {self.spec.name!r} can't be built for rows of shape {self.shape} and "
-                    f"{self.classes} classes: {type(error).__name__}: {error}"
+                    f"{self.classes} classes: {type(error).__name__}: {error}{tell_line(error)}"
                 ).blame(error, SHAPES) from error
             if not isinstance(module, nn.Module):
                 raise ModelError(

@@ -5,6 +5,8 @@ line, and not in round 37 as a strange number.
 """
 
 import threading
+import traceback
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from potluck.models.program import Layer, prepare
 from potluck.models.zoo.blocks import PlainLSTM
 
 SHAPES = (RuntimeError, ValueError, IndexError)  # what modules raise for rows that don't fit
+_OTHERS = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 DRAWING = threading.RLock()  # torch has one random state for all threads
 
 
@@ -44,11 +47,18 @@ def run(module: nn.Module, x: Tensor, name: str) -> Tensor:
         why = " ".join(str(error).split())
         raise ModelError(
             f"model {name!r} fails on rows of shape {tuple(x.shape[1:])} ({x.dtype}): "
-            f"{type(error).__name__}: {why}"
+            f"{type(error).__name__}: {why}{tell_line(error)}"
         ).blame(error, SHAPES) from error
     if not isinstance(out, Tensor):
         raise ModelError(f"model {name!r} returns {type(out).__name__}; it should return a tensor of logits")
     return out
+
+
+def tell_line(error: Exception) -> str:
+    """Where in its file a model's own code failed; nothing of layers of torch's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_OTHERS)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def try_out(module: nn.Module, x: Tensor, classes: int, name: str) -> None:

@@ -73,6 +73,25 @@ def test_callbacks_that_nobody_would_call():
     assert mine.rounds == 1
 
 
+def test_a_rule_is_no_name_of_an_algorithm():
+    rule = potluck.layers.stacked("fedavg", users={})
+    with pytest.raises(potluck.ConfigError, match=r"algorithm = .*write potluck.run\(e, algorithm=rule\)"):
+        potluck.Experiment(algorithm=rule)
+    with pytest.raises(potluck.ConfigError, match=r"algorithm = 3: should be a valid string"):
+        potluck.Experiment(algorithm=3)
+
+
+def test_errors_can_be_caught_by_their_public_names():
+    assert issubclass(potluck.ConfigError, potluck.PotluckError)
+    with pytest.raises(potluck.PotluckError):
+        potluck.load("nowhere")
+
+
+def test_advice_is_short_where_it_is_shown():
+    advised = potluck.advise(SMALL)
+    assert repr(advised) == f"<Advised: {advised.headline}; 4 devices measured>"
+
+
 def test_layers_are_found_by_their_whole_name():
     code = "import potluck; potluck.layers.stacked('fedavg', tuned={})"  # imports nothing else
     subprocess.run([sys.executable, "-c", code], check=True)

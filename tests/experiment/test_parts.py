@@ -194,10 +194,13 @@ def test_parts_of_a_comparison(here):
     assert contents(here / "a") == contents(here / "one")
     assert set(find_sessions(here / "a").values()) == {1}
     assert (here / "a" / "report.html").exists()
-    for other in (["--seeds", "1,3"], ["--part", "1/2", "--set", "stop.rounds=2"]):
+    for other, told in (
+        (["--seeds", "1,3"], "seeds = [1, 2] there, [1, 3] here"),
+        (["--part", "1/2", "--set", "stop.rounds=2"], "stop.rounds = 3 there, 2 here"),
+    ):
         code, _, err = call(*command, *other, "--out", "a")
         assert code == 2
-        assert "out = 'a': exists already; go on with `potluck resume a`" in err
+        assert f"out = 'a': was made with other settings ({told}); name another folder" in err
 
 
 # ------------------------------------------------------------------------------------------------- at once

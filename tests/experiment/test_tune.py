@@ -395,3 +395,15 @@ def test_a_study_searches_in_every_scenario(found, tmp_path, monkeypatch):
     assert "| tuned in odd | trials | chosen | accuracy | remarks | all of them |" in text
     assert re.search(r"\| near \| 3 \| lr [\d.]+, mu [\d.]+ \| ", text)
     assert "after 24 trials" in text
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"grid": {}}, r"tune\.grid = \{\}: nothing would be tried; write lists of values"),
+        ({"trials": 4, "refine": 4}, r"tune\.refine = 4: must be below tune\.trials = 4"),
+    ],
+)
+def test_a_search_of_nothing_is_refused(table, told):
+    with pytest.raises(ConfigError, match=told):
+        tune(Experiment(**{**DIGITS, "tune": table}), ["fedavg"])

@@ -2,6 +2,7 @@ import copy
 import inspect
 import pickle
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -372,9 +373,25 @@ def test_wrong_classes_are_refused():
     assert "gives [2, 1, 8, 10] for 2 rows, not [2, 10]" in refusal(lambda: nn.Linear(8, 10))
 
 
+class Narrow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(784, 10)
+
+    def forward(self, x):
+        return self.last(x.flatten(1))  # here
+
+
+def test_a_failing_forward_is_told_with_its_line():
+    lines = Path(__file__).read_text().splitlines()
+    (line,) = [at for at, text in enumerate(lines, 1) if text.endswith("flatten(1))  # here")]
+    assert refusal(Narrow).endswith(f"(test_models.py, line {line})")
+
+
 def test_a_failing_forward_is_told_in_one_line():
     message = refusal(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)))
     assert "fails on rows of shape (1, 8, 8)" in message
+    assert ".py, line" not in message  # no code but torch's
     assert "mat1 and mat2 shapes cannot be multiplied" in message
     assert "can't be built for rows of shape (1, 8, 8)" in refusal(lambda: nn.Linear(-1, 10))
     assert "gave int, not an nn.Module" in refusal(lambda: 3)

@@ -11,13 +11,14 @@ import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from federations import LOCAL, LOOP, STACKED, chained, finished, lines, small
 from test_docs import blocks, module
 
 import potluck
-from potluck import algorithms
+from potluck import algorithms, data
 from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Experiment, run_events
@@ -290,6 +291,24 @@ def test_own_data_and_models_run(tmp_path, monkeypatch, capsys):
         main(["data", "mine.toml", "--json"])
     assert not ended.value.code
     assert sum(json.loads(capsys.readouterr().out)["count"].values()) == 600
+    first, second = (data.load("npz", path=path) for path in ("mine.npz", "table.npz"))  # by way of a table
+    assert torch.allclose(first.x, second.x, atol=1e-5)
+    assert torch.equal(first.y, second.y)
+    assert np.array_equal(first.user, second.user)
+
+
+def test_a_study_of_ones_own_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (study,) = [code for code in blocks(text("own/code.md")) if "STUDY = " in code]
+    (tmp_path / "pull.py").write_text(study)
+    results = tmp_path / "docs" / "results" / "pull.md"
+    for options, written in ((["--no-page"], False), ([], True)):
+        with pytest.raises(SystemExit) as ended:
+            main(["study", "pull.py", "--quiet", *options])
+        assert not ended.value.code
+        assert results.exists() == written
+    assert "FedProx's pull (quick)" in results.read_text()
+    assert len([*(tmp_path / "runs" / "studies" / "pull-quick").rglob("summary.json")]) == 4
 
 
 def test_runs_are_followed_as_the_page_says(tmp_path, monkeypatch, capsys):

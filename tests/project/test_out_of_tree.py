@@ -424,7 +424,7 @@ def test_trials_and_studies_want_the_same_code(potluck, mine, tmp_path):
     assert "a tuning; the same `potluck tune` again" in potluck("resume", "plain", cwd=tmp_path, code=2)
     (tmp_path / "plain" / "tune.json").unlink()
     said = potluck("resume", "plain", cwd=tmp_path, code=2)
-    assert "plain: runs of a tuning or a study; the same command again goes on with it" in said
+    assert "plain: runs of a tuning or a study, which the same command again goes on with; or of a " in said
     other = tmp_path / "other.py"
     other.write_text(mine.read_text() + "\n# otherwise\n")
     assert "was begun with --code mine.py" in potluck(*tune, other, cwd=tmp_path, code=2)

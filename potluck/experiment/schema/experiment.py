@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from potluck.core.errors import ConfigError, error_context, require, show_short
 from potluck.core.ranges import Seed
+from potluck.core.rule import Runnable
 from potluck.data import PARTITIONS
 from potluck.experiment import toml
 from potluck.experiment.schema import config_errors
@@ -36,7 +37,7 @@ from potluck.experiment.schema.settings import (
 from potluck.experiment.schema.table import Table
 from potluck.experiment.schema.tune_table import Tune
 from potluck.fleet.builder import SOURCES as FLEET_SOURCES
-from potluck.layers import sort_layers
+from potluck.layers import check_layer, sort_layers
 
 T = TypeVar("T", bound=Table)
 Parameters = dict[str, dict[str, Any]]  # by algorithm; a parameter may be a part that was made in Python
@@ -195,6 +196,13 @@ class Experiment(Table):
             raise ValueError("use letters, digits, '.', '_' and '-': folders are named after it")
         return name
 
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _named(cls, algorithm: object) -> object:
+        if isinstance(algorithm, Runnable):
+            raise ValueError("a rule made in Python; leave it out, and write potluck.run(e, algorithm=rule)")
+        return algorithm
+
     @field_validator("layers", mode="before")
     @classmethod
     def _known_layers(cls, names: object) -> object:
@@ -207,7 +215,8 @@ class Experiment(Table):
     @field_validator("layer")
     @classmethod
     def _known_layer_tables(cls, tables: Parameters) -> Parameters:
-        sort_layers([*tables])
+        for name in tables:
+            check_layer(name, f"layer.{name}")
         return tables
 
     @field_validator("compare", mode="before")
