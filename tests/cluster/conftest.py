@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,22 @@ class Machines:
         self.address = cluster.address
         self.nodes = [self.add(), self.add()]
 
-    def add(self):
-        return self.cluster.add_node(num_cpus=1, object_store_memory=STORE, node_ip_address="127.0.0.1")
+    def add(self, num_cpus=1):
+        return self.cluster.add_node(
+            num_cpus=num_cpus, object_store_memory=STORE, node_ip_address="127.0.0.1"
+        )
+
+    @contextmanager
+    def adding(self, num_cpus, **settings):
+        """One more for a while, with settings of Ray's."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            node = self.add(num_cpus)
+        try:
+            yield
+        finally:
+            self.cluster.remove_node(node)
 
     def find(self, run):
         """The node that computes a run."""
