@@ -52,6 +52,12 @@ class Machines:
                 return node
         return None
 
+    def list_spawned(self):
+        """Children that compute runs, whoever started them."""
+        told = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True).stdout
+        lines = [line.split(None, 2) for line in told.splitlines()]
+        return [int(pid) for pid, stat, args in lines if "spawn_main" in args and not stat.startswith("Z")]
+
     def kill(self, node):
         """As if its power went; another one takes its place."""
         os.kill(find_raylet(node), signal.SIGKILL)
@@ -66,15 +72,8 @@ def find_raylet(node):
 
 def list_names(parent):
     """What the children of a process are called."""
-    told = subprocess.run(["ps", "-o", "args=", "--ppid", str(parent)], capture_output=True, text=True)
+    told = subprocess.run(["ps", "-ww", "-o", "args=", "--ppid", str(parent)], capture_output=True, text=True)
     return told.stdout.splitlines()
-
-
-def list_spawned():
-    """Children that compute runs, whoever started them."""
-    told = subprocess.run(["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True).stdout
-    lines = [line.split(None, 2) for line in told.splitlines()]
-    return [int(pid) for pid, stat, args in lines if "spawn_main" in args and not stat.startswith("Z")]
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +105,7 @@ def machines(tmp_path_factory):
 def nothing_is_left(machines):
     """No child goes on after its test."""
     yield
-    until(lambda: not list_spawned(), seconds=30)
+    until(lambda: not machines.list_spawned(), seconds=30)
 
 
 @pytest.fixture

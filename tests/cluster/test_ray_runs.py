@@ -15,6 +15,7 @@ from apart import ROOT, contents, until
 from apart import started as begin
 
 import potluck
+from potluck.core.errors import ConfigError
 from potluck.experiment import Experiment
 from potluck.experiment.comparison import resume_comparison
 
@@ -82,15 +83,16 @@ def list_snapshots(out, run):
     return sorted((out / run / "snapshots").glob("*.snapshot"))
 
 
-def has_one(out, run):
-    return until(lambda: list_snapshots(out, run), seconds=240)
+def has_one(out, run, serial=0):
+    """Wait for a snapshot, or for a later one."""
+    return until(lambda: [at for at in list_snapshots(out, run) if int(at.stem) >= serial], seconds=240)
 
 
 def test_a_node_is_killed_after_a_snapshot(machines, file, code, here, tmp_path):
     """Every run is whole, to the byte; the one that it had goes on from its snapshot."""
     out = tmp_path / "out"
     asked = compare(machines, file, out, code)
-    has_one(out, "scaffold-1")
+    has_one(out, "scaffold-1", serial=3)  # the first ones may come within the first round
     machines.kill(machines.find("scaffold-1"))
     said = end(asked, 0)
     assert contents(out) == here
@@ -131,6 +133,7 @@ def test_stopping_is_at_once_and_says_how_to_go_on(machines, file, code, tmp_pat
     out = tmp_path / "out"
     asked = compare(machines, file, out, code)
     has_one(out, "fedavg-1")
+    assert machines.list_spawned()  # of which nothing is left after any test
     asked.send_signal(signal.SIGINT)
     began = time.monotonic()
     said = end(asked, 130)
@@ -259,17 +262,11 @@ def test_a_run_that_takes_all_memory_is_given_up_and_what_killed_it_is_told(mach
     greedy = tmp_path / "greedy.py"
     greedy.write_text(GREEDY)
     with machines.adding(num_cpus=2, RAY_memory_usage_threshold=f"{find_used_memory() + 0.06:.3f}"):
-        more = (
-            "--set",
-            "model.name=greedy",
-            "--algorithms",
-            "fedavg",
-            "--on",
-            f"ray:{machines.address}?cpus=2",
-        )
-        said = end(compare(machines, file, tmp_path / "out", greedy, *more), 1)
+        only = ("--set", "model.name=greedy", "--algorithms", "fedavg")
+        more = (*only, "--on", f"ray:{machines.address}?cpus=2")
+        said = end(compare(machines, file, tmp_path / "out", greedy, *more), 2)
     told = (
-        r"fedavg-1: broken off 3 times at round 0, last by OutOfMemoryError on \S+; give it more with \?cpus="
+        r"fedavg-1: broken off 3 times at round 0, last by OutOfMemoryError on .+; give it more with \?cpus="
     )
     assert re.search(told, said), said
 
@@ -376,13 +373,13 @@ def test_a_cluster_of_the_command_s_own_has_what_this_machine_has(machines, file
         assert re.search(wanted, end(refused, 2))
         said = end(started(*command, "--out", str(tmp_path / "out"), "--on", "ray"), 0)
     assert "fedavg-1: accuracy" in said
-    told = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout
+    told = subprocess.run(["ps", "-ww", "-eo", "args="], capture_output=True, text=True).stdout
     assert len(re.findall(r"^\S*/raylet ", told, re.M)) == 3  # the fixture's
 
 
 @pytest.fixture
 def silent():
-    """Somebody listens there who is no cluster."""
+    """Somebody listens there and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -392,14 +389,11 @@ def silent():
     [
         ("127.0.0.1:1", r"nobody answers there \(.*refused\); `ray start --head` starts one"),
         ("nowhere:1", r"nobody answers there \(.+\)"),
-        (None, r"can't be joined \(.+\); see `ray status` on the machine of its head"),
+        (None, r"nobody answers there \(timed out\)"),
     ],
 )
-def test_nobody_at_an_address_is_told_in_time(machines, silent, tmp_path, address, told):
-    at = f"ray:{address or silent}"
-    file = tmp_path / "one.toml"
-    file.write_text(make().to_toml())
-    began = time.monotonic()
-    said = end(started("compare", str(file), "--algorithms", "fedavg", "--out", "nowhere", "--on", at), 2)
+def test_nobody_at_an_address_is_told_in_time(machines, silent, address, told):
+    at, began = f"ray:{address or silent}", time.monotonic()
+    with pytest.raises(ConfigError, match=f"^on = '{at}': {told}"):
+        potluck.compare(make(), ["fedavg"], out="nowhere", on=at)
     assert time.monotonic() - began < 15
-    assert re.search(f"^potluck: on = '{at}': {told}", said, re.M), said

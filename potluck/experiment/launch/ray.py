@@ -34,6 +34,9 @@ from potluck.experiment.launch.words import Failed, LostError, Word, read_user_c
 PATIENCE = 5.0  # seconds in which a cluster must answer
 TRIES = 10  # to join whoever answers, a second each
 AHEAD = 4  # words that a run may be ahead of who hears it
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # to which gRPC answers at once
 OPTIONS = ("cpus", "gpus")
 FORM = "write ray, ray:HOST:6379 or ray:HOST:6379?gpus=0.5&cpus=2"
 CLIENT = (
@@ -186,8 +189,16 @@ def _join(address: str) -> bool:
         if host in ("localhost", "127.0.0.1"):  # Ray looks for these there
             host = ray.util.get_node_ip_address()
         try:
-            socket.create_connection((host, int(port)), PATIENCE).close()
-        except (OSError, OverflowError) as error:  # Ray itself would try for minutes
+            with (
+                socket.create_connection((host, int(port)), PATIENCE) as link,
+                contextlib.suppress(ConnectionError),  # such as where all is encrypted
+            ):
+                link.sendall(HELLO)
+                link.recv(1)
+        except (
+            OSError,
+            OverflowError,
+        ) as error:  # Ray itself would try for minutes, also if somebody is silent
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{at}: nobody answers there ({why}); `ray start --head` starts one") from None
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of streams that nobody hears any more
