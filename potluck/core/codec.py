@@ -66,8 +66,7 @@ def value(
     return make if cls is None else make(cls)
 
 
-def register(cls: type, name: str = "") -> None:
-    """Let bytes name a class, which `value` has made; the same class of the same module may come again."""
+def register(cls: type, name: str) -> None:  # which `value` has made, here or in another process
     package = cls.__module__.partition(".")[0]
     name = name or (cls.__name__ if package == "potluck" else f"{package}.{cls.__name__}")
     here, there = (f"{c.__module__}:{c.__qualname__}" for c in (cls, _KNOWN.get(name, cls)))
