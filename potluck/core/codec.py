@@ -60,13 +60,13 @@ def value(
 
     def make(cls: type[T]) -> type[T]:
         made: type[T] = dataclasses.dataclass(frozen=frozen and not light, eq=eq, slots=True)(cls)
-        _register(made, name)
+        register(made, name)
         return made
 
     return make if cls is None else make(cls)
 
 
-def _register(cls: type, name: str) -> None:
+def register(cls: type, name: str) -> None:  # which `value` has made, here or in another process
     package = cls.__module__.partition(".")[0]
     name = name or (cls.__name__ if package == "potluck" else f"{package}.{cls.__name__}")
     here, there = (f"{c.__module__}:{c.__qualname__}" for c in (cls, _KNOWN.get(name, cls)))

@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from potluck.core.errors import ConfigError, PotluckError, nearest_or_own
 
@@ -17,12 +17,14 @@ class Registry(Mapping[str, V], Generic[V]):
     """
 
     added: ClassVar[int] = 0  # by now, to all registries
+    by_noun: ClassVar[dict[str, "Registry[Any]"]] = {}
 
     def __init__(self, noun: str, load: Callable[[], None] | None = None) -> None:
         self.noun = noun  # of its values, in errors
         self._load = load
         self._values: dict[str, V] = {}
         self._modules: dict[str, str] = {}  # who registered each
+        Registry.by_noun[noun] = self
 
     def add(self, name: str, value: V, owner: Callable[..., object]) -> None:
         """Make a value known by a name, in the name of the module that wrote `owner`.
@@ -50,6 +52,22 @@ class Registry(Mapping[str, V], Generic[V]):
     def find_module(self, name: str) -> str:
         """Who registered a name; empty if nobody did."""
         return self._modules.get(name, "")
+
+    def list_of(self, packages: Collection[str]) -> dict[str, tuple[str, V]]:
+        """What these packages, or modules of their own, have registered: by name, with the module."""
+        modules = self._modules.items()
+        return {
+            name: (module, self._values[name])
+            for name, module in modules
+            if module.partition(".")[0] in packages
+        }
+
+    def restore(self, found: Mapping[str, tuple[str, V]]) -> None:
+        """Make known what `list_of` gave in another process, but for names that are known already."""
+        for name, (module, value) in found.items():
+            if name not in self:
+                self._values[name], self._modules[name] = value, module
+                Registry.added += 1
 
     def __getitem__(self, name: str) -> V:
         return self._load_once()[name]

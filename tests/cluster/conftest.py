@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,22 @@ class Machines:
         self.address = cluster.address
         self.nodes = [self.add(), self.add()]
 
-    def add(self):
-        return self.cluster.add_node(num_cpus=1, object_store_memory=STORE, node_ip_address="127.0.0.1")
+    def add(self, num_cpus=1):
+        return self.cluster.add_node(
+            num_cpus=num_cpus, object_store_memory=STORE, node_ip_address="127.0.0.1"
+        )
+
+    @contextmanager
+    def adding(self, num_cpus, **settings):
+        """One more for a while, with settings of Ray's."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            node = self.add(num_cpus)
+        try:
+            yield
+        finally:
+            self.cluster.remove_node(node)
 
     def find(self, run):
         """The node that computes a run."""
@@ -36,6 +51,12 @@ class Machines:
             if any(f"ray::{run}" in name for name in list_names(find_raylet(node))):
                 return node
         return None
+
+    def list_spawned(self):
+        """Children that compute runs, whoever started them."""
+        told = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True).stdout
+        lines = [line.split(None, 2) for line in told.splitlines()]
+        return [int(pid) for pid, stat, args in lines if "spawn_main" in args and not stat.startswith("Z")]
 
     def kill(self, node):
         """As if its power went; another one takes its place."""
@@ -51,15 +72,8 @@ def find_raylet(node):
 
 def list_names(parent):
     """What the children of a process are called."""
-    told = subprocess.run(["ps", "-o", "args=", "--ppid", str(parent)], capture_output=True, text=True)
+    told = subprocess.run(["ps", "-ww", "-o", "args=", "--ppid", str(parent)], capture_output=True, text=True)
     return told.stdout.splitlines()
-
-
-def list_spawned():
-    """Children that compute runs, whoever started them."""
-    told = subprocess.run(["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True).stdout
-    lines = [line.split(None, 2) for line in told.splitlines()]
-    return [int(pid) for pid, stat, args in lines if "spawn_main" in args and not stat.startswith("Z")]
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +105,7 @@ def machines(tmp_path_factory):
 def nothing_is_left(machines):
     """No child goes on after its test."""
     yield
-    until(lambda: not list_spawned(), seconds=30)
+    until(lambda: not machines.list_spawned(), seconds=30)
 
 
 @pytest.fixture

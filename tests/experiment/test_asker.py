@@ -1,5 +1,6 @@
 """Runs elsewhere, without Ray: who asks for them, real children, and machines that go at the wrong moment."""
 
+import errno
 import multiprocessing
 import os
 import re
@@ -262,6 +263,27 @@ def test_a_write_that_breaks_off_leaves_the_older_snapshot(tmp_path, here, name,
         ask(Nearby(), [Missing("run-1", small(), place)])
     monkeypatch.setattr(asked_run, "write_changes", write)
     assert add
+    ask(Nearby(), [Missing("run-1", small(), place, state="begun")])
+    assert contents(place) == contents(here)
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "snapshots"])
+def test_a_disk_that_is_full_is_named_and_what_was_whole_stays_whole(tmp_path, here, name, monkeypatch):
+    place, sync, machines = tmp_path / "run", os.fsync, Nearby()
+
+    def refuse(file):
+        path = os.readlink(f"/proc/self/fd/{file}")
+        if path.startswith(f"{place}/") and name in path and len(snapshot.list_all(place)) >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        wanted = rf"{re.escape(str(place))}/{name}\S*: can't be written \(No space left on device\)"
+        with pytest.raises(StorageError, match=wanted):
+            ask(machines, [Missing("run-1", small(), place)])
+    assert len(machines.begun) == len(machines.dropped) == 1  # and nobody goes on with it
+    assert len(snapshot.list_all(place)) >= 2
     ask(Nearby(), [Missing("run-1", small(), place, state="begun")])
     assert contents(place) == contents(here)
 

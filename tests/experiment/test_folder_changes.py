@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from potluck.core.errors import SnapshotError
@@ -90,6 +90,7 @@ def list_content(place):
 
 
 @settings(max_examples=60, deadline=None)
+@example(steps=[("remember", b"x"), ("look", b""), ("go elsewhere", b""), ("compact", b"y")])
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.binary(max_size=9)), max_size=25))
 def test_whoever_is_told_has_all_that_there_is(steps, tmp_path_factory):
     run = Running(tmp_path_factory.mktemp("run"))

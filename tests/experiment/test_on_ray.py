@@ -1,6 +1,8 @@
 """What `--on` says, and what is refused before Ray is asked; Ray isn't needed here."""
 
+import importlib
 import importlib.util
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +12,16 @@ import pytest
 
 import potluck
 from potluck.cli import main
+from potluck.core import codec, parts
 from potluck.core.errors import ConfigError
 from potluck.data import load
 from potluck.experiment import Experiment
-from potluck.experiment.launch import ray
+from potluck.experiment.code import execute_file
+from potluck.experiment.launch import far_run, ray, registered
 from potluck.experiment.launch.ray import RayCluster, read_cluster
 from potluck.experiment.launch.spread import Spread, read_spread
+from potluck.experiment.launch.words import UserCode
+from potluck.models.registry import MODELS
 
 NO_RAY = importlib.util.find_spec("ray") is None
 
@@ -150,6 +156,27 @@ def test_only_what_is_missing_there_asks_for_the_same_potluck():
         assert ray._tell_error(error).text.endswith("; is the same Potluck installed on all machines?")
 
 
+def test_versions_of_ray_that_differ_are_both_named(monkeypatch):
+    """Ray says so in lines of its own."""
+    told = "Version mismatch: The cluster has:\n    Ray: 2.40.0\nThis process has:\n    Ray: 2.60.0\n"
+
+    def refuse(**terms):
+        raise RuntimeError(told)
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    monkeypatch.setattr(ray, "_is_address", lambda address: False)
+    with pytest.raises(
+        ConfigError, match=r"can't be joined \(.*Ray: 2\.40\.0 .*Ray: 2\.60\.0\); see `ray status`"
+    ):
+        ray._join("10.0.0.1:6379")
+
+
+def test_a_client_s_address_is_refused_wherever_it_stands(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    with pytest.raises(ConfigError, match=r"RAY_ADDRESS = 'ray://HOST:10001': .*`ray job submit -- potluck"):
+        ray._join("ray://HOST:10001")
+
+
 def test_a_thread_leaves_handlers_of_signals_alone(monkeypatch):
     """Only the main one may set them."""
     monkeypatch.setitem(
@@ -172,6 +199,94 @@ def test_a_pool_that_is_too_large_to_travel_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"pool 'synthetic': 1\d\.\d kB don't travel, at most 1\.0 kB do; "):
         ray._check_pool(pool)
     ray._check_pool(None)
+
+
+SCRIPT = """
+from torch import nn
+import potluck
+from potluck.authoring import part, value
+from potluck.rules.select import Uniform
+
+@value
+class Seen:
+    rounds: int = 0
+
+@part("select")
+@value
+class Looking(Uniform):
+    pass
+
+potluck.register_model("of_a_script", lambda shape, classes: nn.Linear(*shape, classes))
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """A program that has registered things, and lies beside a module."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "lies_beside.py").write_text("")
+    known = (codec._KNOWN, codec._FIELDS, parts._PARTS["select"], MODELS._values, MODELS._modules)
+    before = [dict(each) for each in known]
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("lies_beside")
+    main = execute_file(tmp_path / "script.py", "the_script")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    yield main
+    del sys.modules["lies_beside"], sys.modules["the_script"]
+    for each, was in zip(known, before, strict=True):
+        each.clear()
+        each.update(was)
+
+
+def test_what_a_script_has_registered_is_made_known_elsewhere(script):
+    """That of the program alone: whatever else is loaded here can be had there by itself."""
+    modules = registered.list_own_modules()
+    assert [module.__name__ for module in modules] == ["the_script", "lies_beside"]
+    found = registered.find_registered(modules)
+    assert found.named == {"model": {"of_a_script": ("the_script", MODELS["of_a_script"])}}
+    assert found.values == {f"the_script.{c.__name__}": c for c in (script.Seen, script.Looking)}
+    assert found.parts == {"select": [script.Looking]}
+    del MODELS._values["of_a_script"], MODELS._modules["of_a_script"], parts._PARTS["select"]["looking"]
+    for name in found.values:
+        del codec._FIELDS[codec._KNOWN.pop(name)]
+    registered.restore(found)
+    assert MODELS.find_module("of_a_script") == "the_script"
+    assert codec.decode(codec.encode(script.Seen(3))) == script.Seen(3)
+    assert parts.parts("select")["looking"] is script.Looking
+    assert registered.find_registered([sys.modules["lies_beside"]]) is None
+
+
+def carry(monkeypatch, dumps):
+    """Let what is registered be packed so, since Ray isn't here."""
+
+    def note(module):
+        assert module.__name__ in ("the_script", "lies_beside")
+
+    own = SimpleNamespace(
+        dumps=dumps, register_pickle_by_value=note, unregister_pickle_by_value=note, __name__="cloudpickle"
+    )
+    monkeypatch.setattr(ray, "_import_ray", lambda: SimpleNamespace(cloudpickle=own))
+
+
+def test_what_cannot_travel_is_named(script, monkeypatch):
+    carry(monkeypatch, pickle.dumps)  # which knows nothing of functions without a name
+    with pytest.raises(ConfigError, match=r"model 'of_a_script': can't travel \(.*lambda.*a file for --code"):
+        ray._pack_registered()
+    carry(monkeypatch, lambda found: bytes(2000))
+    monkeypatch.setattr(ray, "MOST", 1000)
+    with pytest.raises(ConfigError, match=r"model 'of_a_script': 2\.0 kB don't travel, at most 1\.0 kB do"):
+        ray._pack_registered()
+
+
+def test_a_program_that_has_registered_nothing_sends_nothing(monkeypatch):
+    monkeypatch.setattr(ray, "_import_ray", None)  # nor does it need Ray for that
+    assert ray._pack_registered() == b""
+
+
+def test_what_it_is_made_of_is_missed_there_by_name(tmp_path):
+    packed = b"cno_such_module_of_a_script\nNet\n."
+    with pytest.raises(ConfigError, match=r"can't be read there .*'no_such_module_of_a_script'.*install"):
+        far_run._read_user_code(UserCode(registered=packed), tmp_path)
 
 
 def test_nothing_imports_ray_before_it_is_asked_for():

@@ -7,6 +7,7 @@ begins there.
 
 import fcntl
 import os
+import pickle
 import platform
 import shutil
 import tempfile
@@ -20,13 +21,14 @@ from typing import TypeVar
 import torch
 
 from potluck.core import safe_files
+from potluck.core.errors import ConfigError
 from potluck.data import Pool
 from potluck.engine import snapshot
 from potluck.engine.schedule import Progress
 from potluck.execute.process import Failure
 from potluck.execute.tune.autotune import PlanChoice
 from potluck.experiment import code, folder, study_runner, toml
-from potluck.experiment.launch import execution_plan, hardware
+from potluck.experiment.launch import execution_plan, hardware, registered
 from potluck.experiment.launch.child import NEWS, Child, DiedError, Tell
 from potluck.experiment.launch.federations import Federations
 from potluck.experiment.launch.folder_changes import FolderChanges, write_changes
@@ -210,3 +212,11 @@ def _read_user_code(user: UserCode, home: Path) -> None:
         code.load_code(home / "code" / user.code[0])
     if user.study:
         study_runner.read(home / "study" / user.study)
+    if user.registered:
+        try:
+            registered.restore(pickle.loads(user.registered))
+        except Exception as error:  # whatever it is made of isn't there
+            raise ConfigError(
+                f"what your program has registered can't be read there ({type(error).__name__}: {error}); "
+                "install what it needs there, or put it into a file for --code"
+            ) from error

@@ -52,7 +52,7 @@ class FolderChanges:
         """What is there was put there: it has come from who would be told. But a run that goes on cuts its
         logs to what its snapshot knows, so these are told whole."""
         self._list_new()
-        self.known = {name: about for name, about in self.known.items() if not _GROWS.fullmatch(name)}
+        self.known = {name: (0, 0) if _GROWS.fullmatch(name) else about for name, about in self.known.items()}
 
     def _list_new(self) -> Changes:
         files: dict[str, tuple[int, bytes]] = {}

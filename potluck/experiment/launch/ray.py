@@ -5,6 +5,8 @@ gone. It redoes nothing by itself, and holds nothing that can't be lost.
 """
 
 import contextlib
+import copyreg
+import dataclasses
 import logging
 import os
 import pickle
@@ -16,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from potluck.core.errors import ConfigError, nearest, require
@@ -25,17 +28,22 @@ from potluck.data import Pool
 from potluck.execute.process import Failure
 from potluck.experiment.launch import hardware
 from potluck.experiment.launch.follower import Follower, Missing
+from potluck.experiment.launch.registered import find_registered, list_own_modules
 from potluck.experiment.launch.words import Failed, LostError, Word, read_user_code
 
 PATIENCE = 5.0  # seconds in which a cluster must answer
+TRIES = 10  # to join whoever answers, a second each
 AHEAD = 4  # words that a run may be ahead of who hears it
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # to which gRPC answers at once
 OPTIONS = ("cpus", "gpus")
 FORM = "write ray, ray:HOST:6379 or ray:HOST:6379?gpus=0.5&cpus=2"
 CLIENT = (
     "the command itself would run on the head then, and its folders be there; run it on a machine of the "
     "cluster, or by `ray job submit -- potluck ...`"
 )
-MOST = 100 << 20  # bytes of a pool that was made in Python
+MOST = 100 << 20  # bytes of a pool that was made in Python, or of what was registered there
 
 T = TypeVar("T")
 
@@ -62,6 +70,7 @@ class RayCluster:
         from potluck.experiment.launch.asker import Asker, Terms  # here: what they import imports this
 
         user, gpus = read_user_code(self.study), self.gpus
+        user = user._replace(registered=_pack_registered())
         if gpus is None:
             gpus = float(any(run.experiment.run.device != "cpu" for run in missing))
         _check_pool(pool)
@@ -103,14 +112,57 @@ def _check_pool(pool: Pool | None) -> None:
         )
 
 
+def _pack_registered() -> bytes:
+    """What the main program has registered, with the code of its own modules; nothing if it has not."""
+    modules = list_own_modules()
+    found = find_registered(modules)
+    if found is None:
+        return b""
+    names = ", ".join(f"{noun} {name!r}" for noun, named in found.named.items() for name in named)
+    copyreg.pickle(type(dataclasses.MISSING), lambda _: "MISSING")  # else fields would have another one
+    with _by_value(modules):
+        try:
+            packed: bytes = _import_ray().cloudpickle.dumps(found)
+        except Exception as error:  # whatever it is made of
+            raise ConfigError(
+                f"{names}: can't travel ({type(error).__name__}: {error}); put what registers it into a file "
+                "for --code, such as potluck.experiment.code.load_code(path)"
+            ) from error
+    if len(packed) > MOST:
+        raise ConfigError(
+            f"{names}: {tell_size(len(packed))} don't travel, at most {tell_size(MOST)} do; let it read what "
+            "is large from a file that all machines have"
+        )
+    return packed
+
+
 @contextmanager
-def _connect(address: str | None) -> Iterator[bool]:
-    """Within, this process is one of a cluster; whether that was started for it, and ends with it."""
+def _by_value(modules: Sequence[ModuleType]) -> Iterator[None]:
+    """Within, what these define travels itself; else its name would, which says nothing elsewhere."""
+    cloudpickle = _import_ray().cloudpickle
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", str(TRIES))  # it is read by the import
     try:
         import ray
     except ImportError:
         fix = 'pip install "potluck[ray]"'
         raise ConfigError(f"on = 'ray': Ray isn't installed here; {fix}") from None
+    return ray
+
+
+@contextmanager
+def _connect(address: str | None) -> Iterator[bool]:
+    """Within, this process is one of a cluster; whether that was started for it, and ends with it."""
+    ray = _import_ray()
     if ray.is_initialized():  # by whoever called us
         yield False
         return
@@ -137,8 +189,16 @@ def _join(address: str) -> bool:
         if host in ("localhost", "127.0.0.1"):  # Ray looks for these there
             host = ray.util.get_node_ip_address()
         try:
-            socket.create_connection((host, int(port)), PATIENCE).close()
-        except (OSError, OverflowError) as error:  # Ray itself would try for minutes
+            with (
+                socket.create_connection((host, int(port)), PATIENCE) as link,
+                contextlib.suppress(ConnectionError),  # such as where all is encrypted
+            ):
+                link.sendall(HELLO)
+                link.recv(1)
+        except (
+            OSError,
+            OverflowError,
+        ) as error:  # Ray itself would try for minutes, also if somebody is silent
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{at}: nobody answers there ({why}); `ray start --head` starts one") from None
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of streams that nobody hears any more
@@ -159,7 +219,7 @@ def _join(address: str) -> bool:
             **terms,
         )
     except (Exception, SystemExit) as error:  # whatever Ray raises, it can't be joined
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        why = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(
             f"{at}: can't be joined ({why}); see `ray status` on the machine of its head"
         ) from None

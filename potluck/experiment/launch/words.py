@@ -22,11 +22,12 @@ from potluck.experiment.run_events import Event
 
 
 class UserCode(NamedTuple):
-    """Files of the user's own, which are read there as they were here."""
+    """Files of the user's own, which are read there as they were here, and what has no file."""
 
     code: tuple[str, bytes] | None = None  # of --code
     study: str = ""  # a study's file, one of these
     beside: tuple[tuple[str, bytes], ...] = ()
+    registered: bytes = b""  # a pickled `Registered`; machines that compute are trusted, as Ray trusts them
 
 
 class Order(NamedTuple):
