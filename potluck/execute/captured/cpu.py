@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from potluck.core.trees import Tree, leaves, tmap
 from potluck.execute.captured.numbers import is_steady
+from potluck.execute.captured.watched import Watched
 
 Run = Callable[[], object]
 
@@ -70,10 +70,11 @@ def trace(
     they must not hold anything yet. `scratch` is memory for what it makes, which grows; steps that aren't run
     at the same time may share it.
     """
-    with _Recorder() as recorder:
+    seen: list[_Call] = []
+    with Watched(lambda op, *told: seen.append(_Call(op, *tmap(Tensor.detach, told)))):
         step(*fixed, *given)
     try:
-        calls = _plan(recorder.calls, _find_memories(fixed), scratch)
+        calls = _plan(seen, _find_memories(fixed), scratch)
     except (_UntracedError, RuntimeError, TypeError, ValueError):  # it can still be computed
         return TracedStep(lambda given: lambda: step(*fixed, *given), _find_memories(fixed))
     return TracedStep(partial(_bind, calls, given), set().union(*(call.reads for call, _ in calls)))
@@ -116,29 +117,6 @@ class _Call(NamedTuple):
     def steady(self) -> bool:
         """Whether it makes tensors of the same shapes next time."""
         return is_steady(self.op, self.args, self.out) or bool(self.changes)
-
-
-class _Recorder(TorchDispatchMode):
-    """Sees all operations, below gradients and maps, and keeps what they made."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[_Call] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # it would be imported for that, which takes a second
-
-    def __torch_dispatch__(
-        self,
-        op: OpOverload,
-        types: Sequence[type],
-        args: tuple[Tree, ...] = (),
-        kwargs: dict[str, Tree] | None = None,
-    ) -> Tree:
-        out = op(*args, **(kwargs or {}))
-        self.calls.append(_Call(op, *tmap(Tensor.detach, (args, kwargs or {}, out))))
-        return out
 
 
 class _UntracedError(Exception):

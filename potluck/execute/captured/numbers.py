@@ -10,9 +10,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from potluck.core.trees import Tree, leaves
+from potluck.execute.captured.watched import Watched
 
 _READS = ("__array__", "__dlpack__", "numpy", "tolist")  # a tensor's memory, without an operation to be seen
 
@@ -31,7 +31,7 @@ def refuse_numbers() -> Iterator[None]:
     for name in _READS:
         setattr(Tensor, name, _refuse(f"Tensor.{name}"))
     try:
-        with _Operations():
+        with Watched(_refuse_unsteady):
             yield
     finally:
         for name in _READS:
@@ -48,22 +48,6 @@ def _refuse(what: object) -> Callable[..., NoReturn]:
     return fail
 
 
-class _Operations(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # it would be imported for that, which takes a second
-
-    def __torch_dispatch__(
-        self,
-        op: OpOverload,
-        types: Sequence[type],
-        args: tuple[Tree, ...] = (),
-        kwargs: dict[str, Tree] | None = None,
-    ) -> Tree:
-        out = op(*args, **(kwargs or {}))
-        if not is_steady(op, args, out) and not op._schema.is_mutable:
-            _refuse(op)()
-        return out
+def _refuse_unsteady(op: OpOverload, args: Sequence[Tree], named: dict[str, Tree], out: Tree) -> None:
+    if not is_steady(op, args, out) and not op._schema.is_mutable:
+        _refuse(op)()
