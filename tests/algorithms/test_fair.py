@@ -173,9 +173,9 @@ def test_ftfa_is_scored_after_tuning():
 
 def test_ftfa_settings():
     rule = ftfa(Train(optim=SGD(0.1), steps=7), clients=3, tune_epochs=4, tune_lr=0.02)
-    assert (rule.tuning.epochs, rule.tuning.steps, rule.tuning.optim.lr) == (4, None, 0.02)
+    assert (rule.by.tuning.epochs, rule.by.tuning.steps, rule.by.tuning.optim.lr) == (4, None, 0.02)
     assert rule.inner == FedAvg(3, Train(optim=SGD(0.1), steps=7))
-    assert rule.resize(2, 0.5).tuning.optim.lr == 0.01
+    assert rule.resize(2, 0.5).by.tuning.optim.lr == 0.01
     ctx = desk()
     views = rule.serve(rule.start(ctx), ctx.me, ctx)  # the cloud has no rows of its own
     assert views["tuned"].job == views["global"].job

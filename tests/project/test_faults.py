@@ -142,4 +142,4 @@ def test_doors_that_catch_everything_are_few_and_say_why():
             if re.search(r"except.*\b(Exception)\b|suppress\((Base)?Exception", line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     assert [line for line in found if "  # " not in line] == []
-    assert len(found) <= 18, found
+    assert len(found) <= 20, found
