@@ -177,8 +177,8 @@ def _fit_one(value: object, p: inspect.Parameter, ends: Any, path: str, terms: T
         # Strict, so that "10" is no number; but a file has only lists where a tuple is meant.
         return adapter.validate_python(value, strict=not isinstance(value, list))
     except ValidationError as error:
-        problem, *others = error.errors()
-        named = problem["type"] == "literal_error" and not others  # it says already all that there is
+        problem, *further = error.errors()
+        named = problem["type"] == "literal_error" and not further  # it says already all that there is
         kind = "" if named else f" ({short(p.annotation)})"
         raise ConfigError(f"{path} = {show_short(value)}: {show_problem(problem)}{kind}") from None
 
