@@ -19,7 +19,10 @@ from potluck.experiment.launch.follower import Missing
 from potluck.experiment.launch.spread import Spread
 from potluck.experiment.screen import Screen
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="cards are pretended where there are none")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="cards are pretended where there are none"),
+]
 
 
 class Machine:

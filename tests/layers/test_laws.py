@@ -19,6 +19,8 @@ from potluck.rules.layered import Layered
 from potluck.rules.relay import Relay
 from potluck.rules.wrap import unwrap
 
+pytestmark = pytest.mark.slow
+
 
 def test_any_order_is_the_same_stack():
     one = stacked("fedyogi", PLAIN, users={}, edges={}, cohorts=COHORTS)

@@ -15,6 +15,8 @@ from potluck.layers import complete_layers, find_refusal, list_apart, list_matri
 from potluck.layers.matrix import _REFUSED
 from potluck.rules.serving import Weighed
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_matrix_has_all_that_there_is():
     assert sorted(_REFUSED) == NAMES

@@ -26,6 +26,8 @@ from potluck.execute.reference import train
 from potluck.models import Models
 from potluck.simulate import flocks
 
+pytestmark = pytest.mark.slow
+
 TINY = make(clients=8, cohort=3, rounds=2, smallest=12, largest=25)
 TINY.weights.update({name: draw(name, 1) for name in MODELS if name not in SHAPES})
 ZOO = {"lr": "linear", "lenet": "lenet5"}

@@ -23,6 +23,8 @@ from potluck.cli import main
 from potluck.core.errors import ConfigError
 from potluck.experiment import Experiment, run_events
 
+pytestmark = pytest.mark.slow
+
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

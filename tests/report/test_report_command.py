@@ -227,7 +227,9 @@ def systems(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("where", "which"), [("runs", "both"), ("systems", "demo")])
+@pytest.mark.parametrize(
+    ("where", "which"), [("runs", "both"), pytest.param("systems", "demo", marks=pytest.mark.slow)]
+)
 def test_the_page_in_a_browser(where, which, potluck, tmp_path, request, chromium):
     """No error, no warning, nothing fetched (a policy forbids it); all is drawn, on phones, too."""
     place = tmp_path / "page.html"
