@@ -96,6 +96,8 @@ def test_time_to_target_has_a_bar_for_those_that_got_there_and_a_dot_a_seed():
     assert list(bars["fast, each seed"].x) == [10.0, 30.0]
     assert (list(bars["slow"].x), bars["slow"].text) == ([0.0], (" not reached",))
     assert curves.draw_time_to_target(compared(slow, evaluate={"target": 0.6})) is None
+    late = compared(at(110.0, 1, "late"), evaluate={"target": 0.6})  # "1 min 50 s" is longer than "20 s"
+    assert curves.draw_time_to_target(late).layout.xaxis.range[1] > 1.3 * 110
 
 
 def test_devices_in_the_order_of_their_accuracy_without_attackers():
