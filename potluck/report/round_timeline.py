@@ -100,7 +100,7 @@ def draw_shares(comparison: Comparison) -> go.Figure | None:
     if not rows:
         return None
     size, unit = pick_time_unit(max(sum(row.values()) for row in rows.values()))
-    figure = make_figure(f"mean virtual time of a task ({unit})", "")
+    figure = make_figure(f"virtual time of a task ({unit})", "")
     for i, part in enumerate((*PARTS, LOST)):
         if any(row[part] for row in rows.values()):
             figure.add_bar(

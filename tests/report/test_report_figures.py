@@ -505,7 +505,7 @@ def test_where_the_time_of_a_mean_task_goes():
     figure = round_timeline.draw_shares(compared(made(devices=crowd(**rounds(*legs))), made(algorithm="old")))
     parts = {name: list(trace.x) for name, trace in named(figure).items()}
     assert parts == {"download": [1.0], "train": [4.0], "upload": [1.0], "wait": [2.0]}  # (4 - 0) / 2 waits
-    assert axes(figure)[0] == "mean virtual time of a task (seconds)"
+    assert axes(figure)[0] == "virtual time of a task (seconds)"
     assert round_timeline.draw_shares(compared(made())) is None
 
 
