@@ -196,7 +196,11 @@ def _tell_false(count: int) -> str:
 def tell_numbers(run: Run, tier: str | None = None) -> str:
     """What was left out of the panels, and why."""
     steady = note_figures.list_steady(run, tier)
-    same = ", ".join(f"{name} ({value:.4g})" for name, value in steady.items())
+    told = {
+        name: f"{value:.4g}" if abs(value) >= 1e-4 or not value else "about 0"
+        for name, value in steady.items()
+    }
+    same = ", ".join(f"{name} ({value})" for name, value in told.items())
     look = (
         "at what changes" if note_figures.count_groups(run, tier) == 1 else "for groups that leave the others"
     )

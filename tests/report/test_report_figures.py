@@ -346,6 +346,8 @@ def test_numbers_that_differ_by_rounding_have_no_panel():
     figure = note_figures.draw_numbers(made(*steady, *changes))
     assert [a.text for a in figure.layout.annotations] == ["loss"]
     assert "Always the same, so without a panel: reward (1)." in captions.tell_numbers(made(*steady))
+    tiny = [line(t, "reward", 1e-6, group="a") for t in (1.0, 2.0)]
+    assert "without a panel: reward (about 0)." in captions.tell_numbers(made(*tiny))
     zero = [line(t, "strays", 0, group="a") for t in (1.0, 2.0)]
     assert note_figures.list_steady(made(*zero)) == {"strays": 0}
 
