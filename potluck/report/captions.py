@@ -235,7 +235,11 @@ def tell_round(run: Run, figure: go.Figure) -> str:
         )
     waits = any(trace.name == "wait" for trace in figure.data)
     top = "the stragglers that all others wait for (grey)" if waits else "the stragglers"
-    return f"Look at the top: the longest bars are {top}. This round has the median length."
+    names = [str(name) for name in figure.data[0].y] if figure.data else []
+    count = round_timeline.count_tasks(run)
+    some = f" {len(names):,} of its {count:,} tasks are drawn." if len(names) < count else ""
+    again = " “(2)” is a device's second task in it." if any(name.endswith(" (2)") for name in names) else ""
+    return f"Look at the top: the longest bars are {top}. This round has the median length.{some}{again}"
 
 
 def count_shown(run: Run) -> str:

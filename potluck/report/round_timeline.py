@@ -121,6 +121,12 @@ def has_rounds(run: Run) -> bool:
     return tasks is not None and bool((np.bincount(tasks.barrier) > 1).any())
 
 
+def count_tasks(run: Run) -> int:
+    """Tasks of the round that is drawn, of which many are left out."""
+    tasks = read_last_tasks(run)
+    return 0 if tasks is None else len(_find_median_round(tasks))
+
+
 def _find_median_round(tasks: Tasks) -> NDArray[np.int64]:
     """The tasks of a round of median length, among those that train with most tasks; else the last tasks."""
     count = np.bincount(tasks.barrier)

@@ -492,6 +492,16 @@ def test_a_round_of_median_length_that_trains_is_chosen():
     assert list(bars["train"].x) == [6.0, 6.0]  # of 4, 6 and 8
 
 
+def test_the_caption_of_a_round_says_how_many_tasks_are_drawn_and_what_a_number_behind_a_device_means():
+    def tell(*nodes):
+        run = made(devices=crowd(**rounds(*((0, n, 0.0, 1.0, 2.0, 1.0, 4.0 + n, "") for n in nodes))))
+        return captions.tell_round(run, round_timeline.draw_round(run))
+
+    assert tell(1, 2, 3).endswith("This round has the median length.")
+    assert tell(1, 2, 2).endswith("median length. “(2)” is a device's second task in it.")
+    assert tell(*range(50)).endswith("median length. 40 of its 50 tasks are drawn.")
+
+
 def test_rounds_that_are_known_in_part_are_left_out(monkeypatch):
     monkeypatch.setattr(round_timeline, "KEPT", 3)
     legs = [
