@@ -70,7 +70,7 @@ def draw_round(run: Run) -> go.Figure | None:
         order = order[np.linspace(0, len(order) - 1, SHOWN).astype(int)]
     chosen = chosen.only(order)
     size, unit = pick_time_unit(float(np.max(total)))
-    figure = make_figure(f"virtual time since the round began ({unit})", "")
+    figure = make_figure(f"virtual time of the round ({unit})", "")
     names = _number_repeats([f"device {node}" for node in chosen.node])
     for i, (part, column) in enumerate(chosen.seconds.items()):
         if column.any():

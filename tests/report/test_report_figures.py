@@ -468,7 +468,7 @@ def test_the_anatomy_of_a_round_shows_who_waits_for_whom():
         "called off": [11, 0, 0],
     }
     assert bars["called off"].text == ("late", "", "")
-    assert axes(figure)[0] == "virtual time since the round began (seconds)"
+    assert axes(figure)[0] == "virtual time of the round (seconds)"
     assert round_timeline.has_rounds(made(devices=crowd(**rounds(*legs))))
     assert round_timeline.draw_round(made()) is None
     assert round_timeline.draw_round(made(devices=crowd())) is None
