@@ -196,7 +196,11 @@ def _tell_false(count: int) -> str:
 def tell_numbers(run: Run, tier: str | None = None) -> str:
     """What was left out of the panels, and why."""
     steady = note_figures.list_steady(run, tier)
-    same = ", ".join(f"{name} ({value:.4g})" for name, value in steady.items())
+    told = {
+        name: f"{value:.4g}" if abs(value) >= 1e-4 or not value else "about 0"
+        for name, value in steady.items()
+    }
+    same = ", ".join(f"{name} ({value})" for name, value in told.items())
     look = (
         "at what changes" if note_figures.count_groups(run, tier) == 1 else "for groups that leave the others"
     )
@@ -231,7 +235,11 @@ def tell_round(run: Run, figure: go.Figure) -> str:
         )
     waits = any(trace.name == "wait" for trace in figure.data)
     top = "the stragglers that all others wait for (grey)" if waits else "the stragglers"
-    return f"Look at the top: the longest bars are {top}. This round has the median length."
+    names = [str(name) for name in figure.data[0].y] if figure.data else []
+    count = round_timeline.count_tasks(run)
+    some = f" {len(names):,} of its {count:,} tasks are drawn." if len(names) < count else ""
+    again = " “(2)” is a device's second task in it." if any(name.endswith(" (2)") for name in names) else ""
+    return f"Look at the top: the longest bars are {top}. This round has the median length.{some}{again}"
 
 
 def count_shown(run: Run) -> str:

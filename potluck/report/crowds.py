@@ -117,7 +117,7 @@ def _draw_users() -> Iterator[str]:
 
 def _draw_sizes() -> Iterator[str]:
     """From a large device to a small one."""
-    x = 12.0
+    x = 7.0
     for i, width in enumerate((60, 52, 40, 30, 22, 16, 12)):
         yield _draw_device(x, 84 - 1.25 * width, width, 1.25 * width)
         yield _draw_dot(x + width / 2, 84 - 0.62 * width, OTHERS[min(2, i // 2)], width / 4)

@@ -90,7 +90,9 @@ def draw_time_to_target(comparison: Comparison) -> go.Figure | None:
                 marker={"color": "#ffffff", "size": 9, "line": {"color": "#1c1c1e", "width": 1.5}},
                 showlegend=False,
             )
-    figure.update_xaxes(range=[0, 1.15 * max(there) / size])  # so that times fit beside bars
+    longest = max(len(duration(when)) for when in there)
+    room = 1 + 0.037 * longest  # times fit beside bars, on a phone too: a letter needs so much of its width
+    figure.update_xaxes(range=[0, room * max(there) / size])
     return fit_rows(figure, comparison.algorithms, each=40)
 
 

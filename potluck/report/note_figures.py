@@ -53,8 +53,8 @@ FIGURES = (
         "stretches",
         "local_rounds",
         "Rounds of the edges' own",
-        "Look at the numbers: rounds that an edge trained between two models of the cloud's. Long stretches "
-        "with few rounds are slow edges.",
+        "Look at the colours, and at numbers where there is room: rounds that an edge trained between two "
+        "models of the cloud's. Long stretches with few rounds are slow edges.",
     ),
 )
 

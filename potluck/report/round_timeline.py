@@ -70,7 +70,7 @@ def draw_round(run: Run) -> go.Figure | None:
         order = order[np.linspace(0, len(order) - 1, SHOWN).astype(int)]
     chosen = chosen.only(order)
     size, unit = pick_time_unit(float(np.max(total)))
-    figure = make_figure(f"virtual time since the round began ({unit})", "")
+    figure = make_figure(f"virtual time of the round ({unit})", "")
     names = _number_repeats([f"device {node}" for node in chosen.node])
     for i, (part, column) in enumerate(chosen.seconds.items()):
         if column.any():
@@ -100,7 +100,7 @@ def draw_shares(comparison: Comparison) -> go.Figure | None:
     if not rows:
         return None
     size, unit = pick_time_unit(max(sum(row.values()) for row in rows.values()))
-    figure = make_figure(f"mean virtual time of a task ({unit})", "")
+    figure = make_figure(f"virtual time of a task ({unit})", "")
     for i, part in enumerate((*PARTS, LOST)):
         if any(row[part] for row in rows.values()):
             figure.add_bar(
@@ -119,6 +119,12 @@ def has_rounds(run: Run) -> bool:
     """Whether devices wait for each other: a round has several tasks."""
     tasks = read_last_tasks(run)
     return tasks is not None and bool((np.bincount(tasks.barrier) > 1).any())
+
+
+def count_tasks(run: Run) -> int:
+    """Tasks of the round that is drawn, of which many are left out."""
+    tasks = read_last_tasks(run)
+    return 0 if tasks is None else len(_find_median_round(tasks))
 
 
 def _find_median_round(tasks: Tasks) -> NDArray[np.int64]:

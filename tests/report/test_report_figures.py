@@ -96,6 +96,8 @@ def test_time_to_target_has_a_bar_for_those_that_got_there_and_a_dot_a_seed():
     assert list(bars["fast, each seed"].x) == [10.0, 30.0]
     assert (list(bars["slow"].x), bars["slow"].text) == ([0.0], (" not reached",))
     assert curves.draw_time_to_target(compared(slow, evaluate={"target": 0.6})) is None
+    late = compared(at(110.0, 1, "late"), evaluate={"target": 0.6})  # "1 min 50 s" is longer than "20 s"
+    assert curves.draw_time_to_target(late).layout.xaxis.range[1] > 1.3 * 110
 
 
 def test_devices_in_the_order_of_their_accuracy_without_attackers():
@@ -344,6 +346,8 @@ def test_numbers_that_differ_by_rounding_have_no_panel():
     figure = note_figures.draw_numbers(made(*steady, *changes))
     assert [a.text for a in figure.layout.annotations] == ["loss"]
     assert "Always the same, so without a panel: reward (1)." in captions.tell_numbers(made(*steady))
+    tiny = [line(t, "reward", 1e-6, group="a") for t in (1.0, 2.0)]
+    assert "without a panel: reward (about 0)." in captions.tell_numbers(made(*tiny))
     zero = [line(t, "strays", 0, group="a") for t in (1.0, 2.0)]
     assert note_figures.list_steady(made(*zero)) == {"strays": 0}
 
@@ -464,7 +468,7 @@ def test_the_anatomy_of_a_round_shows_who_waits_for_whom():
         "called off": [11, 0, 0],
     }
     assert bars["called off"].text == ("late", "", "")
-    assert axes(figure)[0] == "virtual time since the round began (seconds)"
+    assert axes(figure)[0] == "virtual time of the round (seconds)"
     assert round_timeline.has_rounds(made(devices=crowd(**rounds(*legs))))
     assert round_timeline.draw_round(made()) is None
     assert round_timeline.draw_round(made(devices=crowd())) is None
@@ -488,6 +492,16 @@ def test_a_round_of_median_length_that_trains_is_chosen():
     assert list(bars["train"].x) == [6.0, 6.0]  # of 4, 6 and 8
 
 
+def test_the_caption_of_a_round_says_how_many_tasks_are_drawn_and_what_a_number_behind_a_device_means():
+    def tell(*nodes):
+        run = made(devices=crowd(**rounds(*((0, n, 0.0, 1.0, 2.0, 1.0, 4.0 + n, "") for n in nodes))))
+        return captions.tell_round(run, round_timeline.draw_round(run))
+
+    assert tell(1, 2, 3).endswith("This round has the median length.")
+    assert tell(1, 2, 2).endswith("median length. “(2)” is a device's second task in it.")
+    assert tell(*range(50)).endswith("median length. 40 of its 50 tasks are drawn.")
+
+
 def test_rounds_that_are_known_in_part_are_left_out(monkeypatch):
     monkeypatch.setattr(round_timeline, "KEPT", 3)
     legs = [
@@ -503,7 +517,7 @@ def test_where_the_time_of_a_mean_task_goes():
     figure = round_timeline.draw_shares(compared(made(devices=crowd(**rounds(*legs))), made(algorithm="old")))
     parts = {name: list(trace.x) for name, trace in named(figure).items()}
     assert parts == {"download": [1.0], "train": [4.0], "upload": [1.0], "wait": [2.0]}  # (4 - 0) / 2 waits
-    assert axes(figure)[0] == "mean virtual time of a task (seconds)"
+    assert axes(figure)[0] == "virtual time of a task (seconds)"
     assert round_timeline.draw_shares(compared(made())) is None
 
 
